@@ -1,0 +1,2 @@
+//! The `ronde` program.
+fn main() {}

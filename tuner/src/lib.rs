@@ -1,0 +1,1 @@
+//! A placeholder replaced by the tuner.
