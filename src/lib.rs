@@ -3,6 +3,8 @@ pub mod clock;
 pub mod collective;
 pub mod error;
 pub mod settings;
+pub mod fusion;
+pub mod negotiation;
 mod shm;
 pub mod tensor;
 pub mod transport;
