@@ -1,10 +1,16 @@
 //! Ronde.
 pub mod clock;
 pub mod collective;
+mod cycle;
+mod drive;
 pub mod error;
-pub mod settings;
 pub mod fusion;
 pub mod negotiation;
+mod queue;
+pub mod settings;
 mod shm;
+#[cfg(test)]
+mod simulation;
 pub mod tensor;
+pub mod timeline;
 pub mod transport;
