@@ -1,2 +1,3 @@
 //! Ronde.
+pub mod identity;
 pub mod knobs;
