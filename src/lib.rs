@@ -1,3 +1,4 @@
 //! Ronde.
 pub mod identity;
 pub mod knobs;
+pub mod logging;

@@ -191,6 +191,7 @@ fn every_variable_read_for_rank_and_size_is_one_that_run_removes() {
     let _ = sources::claims(&lookup);
     // Without a task's number, what Slurm says of the step and its nodes makes no claim.
     let kept = [
+        "SLURM_STEP_ID",
         "SLURM_STEP_NUM_TASKS",
         "SLURM_NODEID",
         "SLURM_STEP_TASKS_PER_NODE",
