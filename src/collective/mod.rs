@@ -7,6 +7,7 @@
 use crate::error::Error;
 use crate::tensor::{Dtype, ReduceOp, Span};
 
+pub mod shaped;
 #[cfg(test)]
 pub(crate) mod sim;
 
