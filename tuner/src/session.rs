@@ -20,7 +20,7 @@ use crate::center::{center_variance, huber_center, median};
 use crate::guard::{Arm, Decision, Difference, Guard, ROUNDS_MAX, WINDOW_STEPS};
 use crate::tuner::{IMPROVEMENT_MIN, Next, Proposal, ProposalJob, Tuner, TunerConfig};
 use crate::verdict::{Best, Measurement, Phase, Progress, Verdict};
-use crate::window::{Fate, Window};
+use crate::window::{Fate, STALL_FACTOR, Window};
 use crate::{Error, Point, Space, Warning};
 
 /// Most steps at the start that are taken for start-up.
@@ -118,8 +118,8 @@ pub struct Session {
     steps: u64,
     dropped: u64,
     stalled: u64,
-    /// Times in ms of the steps discarded after changes: they are part of the cost.
-    discarded: Vec<f64>,
+    /// Setting and ln(time in ms) of the steps discarded after changes: they are part of the cost.
+    discarded: Vec<(Point, f64)>,
     measurements: VecDeque<Measurement>,
     warnings: VecDeque<Warning>,
 }
@@ -194,7 +194,7 @@ impl Session {
             return Action::Keep;
         }
         match self.window.push(step_ms.ln()) {
-            Fate::Discarded => self.discarded.push(step_ms),
+            Fate::Discarded => self.discarded.push((self.setting, step_ms.ln())),
             Fate::Stalled => self.stalled += 1,
             Fate::Counted => return self.on_counted(step_ms.ln()),
         }
@@ -447,7 +447,14 @@ impl Session {
         let measured: f64 = measured
             .map(|s| s.log_times.len() as f64 * excess(huber_center(&s.log_times)))
             .sum();
-        let discarded: f64 = self.discarded.iter().map(|ms| excess(ms.ln())).sum();
+        // A stall in a discarded step is no more the search's fault than any other.
+        let capped = |(point, log_time): &(Point, f64)| {
+            log_time.min(
+                self.known(point)
+                    .map_or(f64::INFINITY, |known| known + STALL_FACTOR.ln()),
+            )
+        };
+        let discarded: f64 = self.discarded.iter().map(|step| excess(capped(step))).sum();
         (measured + discarded).max(0.0)
     }
 

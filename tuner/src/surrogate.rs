@@ -6,6 +6,7 @@
 
 use argmin::core::{CostFunction, Executor, State};
 use argmin::solver::neldermead::NelderMead;
+use argmin_math::{ArgminAdd, ArgminMul, ArgminSub};
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use crate::Warning;
@@ -46,9 +47,29 @@ const NUGGET: Prior = Prior {
 };
 
 /// Standard-normal scores of the hyper-parameters under their priors: signal, nugget, then one per free parameter.
-type Scores = Vec<f64>;
+#[derive(Clone, Debug)]
+struct Scores(Vec<f64>);
 
-fn hyperparameters(kernel: &Kernel, scores: &[f64]) -> Hyperparameters {
+// A type of its own with the three operations that the simplex needs: argmin's for `Vec` come with a second `rand`.
+impl ArgminAdd<Scores, Scores> for Scores {
+    fn add(&self, other: &Scores) -> Scores {
+        Scores(self.0.iter().zip(&other.0).map(|(a, b)| a + b).collect())
+    }
+}
+
+impl ArgminSub<Scores, Scores> for Scores {
+    fn sub(&self, other: &Scores) -> Scores {
+        Scores(self.0.iter().zip(&other.0).map(|(a, b)| a - b).collect())
+    }
+}
+
+impl ArgminMul<f64, Scores> for Scores {
+    fn mul(&self, factor: &f64) -> Scores {
+        Scores(self.0.iter().map(|a| a * factor).collect())
+    }
+}
+
+fn hyperparameters(kernel: &Kernel, Scores(scores): &Scores) -> Hyperparameters {
     let value = |prior: Prior, score: f64| prior.median * (prior.sd * score).exp();
     let mut scales = [1.0; PARAMETERS_MAX];
     for (&(index, role), &score) in kernel.roles.iter().zip(&scores[2..]) {
@@ -66,12 +87,11 @@ fn hyperparameters(kernel: &Kernel, scores: &[f64]) -> Hyperparameters {
 fn draw(kernel: &Kernel, seed: u64, index: u32) -> Scores {
     let normal = Normal::standard();
     let seed = (seed ^ (seed >> 32)) as u32;
-    (0..kernel.roles.len() as u32 + 2)
-        .map(|dimension| {
-            let uniform = f64::from(sobol_burley::sample(index, dimension, seed));
-            normal.inverse_cdf(uniform.clamp(1e-6, 1.0 - 1e-6))
-        })
-        .collect()
+    let scores = (0..kernel.roles.len() as u32 + 2).map(|dimension| {
+        let uniform = f64::from(sobol_burley::sample(index, dimension, seed));
+        normal.inverse_cdf(uniform.clamp(1e-6, 1.0 - 1e-6))
+    });
+    Scores(scores.collect())
 }
 
 /// The negative log posterior of the scores, up to a constant.
@@ -87,7 +107,7 @@ impl CostFunction for Objective<'_> {
     fn cost(&self, scores: &Scores) -> Result<f64, argmin::core::Error> {
         let hyper = hyperparameters(self.kernel, scores);
         let likelihood = Gp::condition(self.kernel, hyper, self.observations).map(|gp| gp.log_likelihood());
-        let prior: f64 = scores.iter().map(|s| 0.5 * s * s).sum();
+        let prior: f64 = scores.0.iter().map(|s| 0.5 * s * s).sum();
         Ok(likelihood.map_or(COST_UNUSABLE, |l| prior - l))
     }
 }
@@ -99,9 +119,9 @@ fn refine(kernel: &Kernel, observations: &Observations, scores: &Scores) -> Resu
         message,
     };
     let mut simplex = vec![scores.clone()];
-    for dimension in 0..scores.len() {
+    for dimension in 0..scores.0.len() {
         let mut vertex = scores.clone();
-        vertex[dimension] += if vertex[dimension] > 0.0 { -0.7 } else { 0.7 };
+        vertex.0[dimension] += if vertex.0[dimension] > 0.0 { -0.7 } else { 0.7 };
         simplex.push(vertex);
     }
     let solver = NelderMead::new(simplex)
@@ -113,7 +133,7 @@ fn refine(kernel: &Kernel, observations: &Observations, scores: &Scores) -> Resu
         .run()
         .map_err(|error| failed(error.to_string()))?;
     match result.state().get_best_param() {
-        Some(best) if best.iter().all(|s| s.is_finite()) => Ok(best.clone()),
+        Some(best) if best.0.iter().all(|s| s.is_finite()) => Ok(best.clone()),
         _ => Err(failed("no finite optimum".into())),
     }
 }

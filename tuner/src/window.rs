@@ -3,7 +3,7 @@
 use crate::center::{huber_center, median};
 
 /// A step longer than this many running medians is a stall (a checkpoint, validation, the machine), not a measurement.
-const STALL_FACTOR: f64 = 5.0;
+pub(crate) const STALL_FACTOR: f64 = 5.0;
 /// After this many stalls in a row they are the new level, and the window starts again with it.
 const STALL_RUN_MAX: u32 = 5;
 /// Steps that must agree with the end of the sample for the start-up to be over.
