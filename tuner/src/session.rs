@@ -224,6 +224,9 @@ impl Session {
                 if *extra < EXTRA_SAMPLES_MAX * self.config.steps_per_sample {
                     *extra += 1;
                     self.tuner.observe(self.setting, &[log_time]);
+                } else {
+                    // An answer that never comes must not make the window grow for ever.
+                    self.window = Window::new(0, self.known(&self.setting));
                 }
                 Action::Keep
             }

@@ -142,7 +142,7 @@ impl Parameter {
         self.fixed
     }
 
-    /// Every level in ascending order; the fixed value alone if there is one.
+    /// Every level in ascending order; the fixed value alone if there is one. Meaningful once a [`Space`] has accepted the bounds.
     pub fn levels(&self) -> Vec<f64> {
         if let Some(value) = self.fixed {
             return vec![value];
@@ -155,7 +155,7 @@ impl Parameter {
                 zero,
             } => {
                 let ratio = (high / low).ln();
-                let top = (levels - 1) as f64;
+                let top = levels.saturating_sub(1).max(1) as f64;
                 // The ends are exact; between them rounding differs by an ulp or two and nobody minds.
                 let inner = (0..levels).map(|i| match i {
                     0 => low,
@@ -165,11 +165,11 @@ impl Parameter {
                 zero.then_some(0.0).into_iter().chain(inner).collect()
             }
             Scale::Linear { low, high, levels } => {
-                let top = (levels - 1) as f64;
+                let top = levels.saturating_sub(1).max(1) as f64;
                 (0..levels).map(|i| low + (high - low) * i as f64 / top).collect()
             }
             Scale::Integer { low, high } => {
-                let count = (high - low) as usize + 1;
+                let count = high.saturating_sub(low).max(0) as usize + 1;
                 if count <= INTEGER_LEVELS {
                     return (low..=high).map(|v| v as f64).collect();
                 }
