@@ -1,1 +1,2 @@
 //! Ronde.
+pub mod bench;
