@@ -13,4 +13,4 @@ pub mod schedule;
 pub mod verify;
 mod workload;
 
-pub use workload::{DtypeName, TensorSpec, Workload};
+pub use workload::{TensorSpec, Workload};

@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::workload::{DtypeName, TensorSpec, Workload, ready_fractions};
+use super::workload::{TensorSpec, Workload, ready_fractions};
+use crate::tensor::Dtype;
 
 /// The profile version this reader understands.
 pub const PROFILE_VERSION: u32 = 1;
@@ -174,7 +175,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Workload, ProfileError> {
 /// A tensor as a file gives it, its values already checked.
 struct Record {
     name: String,
-    dtype: DtypeName,
+    dtype: Dtype,
     elements: usize,
     ready_us: Option<f64>,
 }
@@ -198,7 +199,7 @@ fn parse_list(path: &Path, text: &str) -> Result<Vec<Record>, ProfileError> {
         let name = format!("tensor.{}", records.len());
         records.push(Record {
             name,
-            dtype: DtypeName::Float32,
+            dtype: Dtype::F32,
             elements,
             ready_us: None,
         });
@@ -265,10 +266,13 @@ impl TryFrom<ProfileTensorFields> for ProfileTensor {
                 "tensor `{name}` has op `{op}`; the benchmark runs `allreduce` only"
             ));
         }
-        let dtype = dtype.parse().map_err(|()| {
-            let known = DtypeName::ALL.map(DtypeName::as_str).join(", ");
-            format!("tensor `{name}` has dtype `{dtype}`; choose one of {known}")
-        })?;
+        let dtype = Dtype::ALL
+            .into_iter()
+            .find(|known| known.name() == dtype)
+            .ok_or_else(|| {
+                let known = Dtype::ALL.map(Dtype::name).join(", ");
+                format!("tensor `{name}` has dtype `{dtype}`; choose one of {known}")
+            })?;
         let elements = elements
             .as_u64()
             .and_then(checked_elements)

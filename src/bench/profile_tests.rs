@@ -89,7 +89,7 @@ fn profile_is_ordered_by_ready_time() {
         .map(|tensor| tensor.name.as_str())
         .collect();
     assert_eq!(names, ["early", "late"]);
-    assert_eq!(workload.tensors[0].dtype, DtypeName::Float16);
+    assert_eq!(workload.tensors[0].dtype, Dtype::F16);
     assert_eq!(workload.tensors[0].ready_fraction, 0.25);
     assert_eq!(workload.tensors[1].ready_fraction, 1.0);
     assert_eq!(workload.recorded_backward_ms, Some(2.0));
@@ -131,7 +131,7 @@ fn profile_errors_name_what_is_wrong_and_where() {
         ),
         (
             r#"{"name":"a","dtype":"f32","elements":1}"#,
-            "dtype `f32`; choose one of float16",
+            "dtype `f32`; choose one of int32",
         ),
         (
             r#"{"name":"a","op":"broadcast","dtype":"float32","elements":1}"#,

@@ -12,6 +12,8 @@
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
+use crate::tensor::Element;
+
 /// Period of the pattern, coprime with every power of two.
 const PERIOD: usize = 13;
 
@@ -19,30 +21,28 @@ const PERIOD: usize = 13;
 const EDGES_PER_STEP: usize = 4;
 
 /// An element type that can hold the pattern.
-pub trait PatternElement: Copy + PartialEq + Into<PatternValue> {
+pub trait PatternElement: Element + PartialEq {
     /// The element nearest to `value`; the pattern's values are integers below 256 in magnitude for up to 240 ranks,
     /// which every supported type holds exactly.
     fn from_small(value: i32) -> Self;
+
+    /// The value as a number; exact for the pattern's values, near for others.
+    fn to_number(self) -> f64;
 
     /// Spacing of the type's values just above 1 (0 for integers).
     const EPSILON: f64;
 }
 
-/// An element's value in a form that fits every supported type's pattern.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PatternValue(pub f64);
-
 macro_rules! pattern_element {
     ($type:ty, $epsilon:expr, $value:ident => $from:expr, $element:ident => $to:expr) => {
-        impl From<$type> for PatternValue {
-            fn from($element: $type) -> Self {
-                Self($to)
-            }
-        }
-
         impl PatternElement for $type {
             fn from_small($value: i32) -> Self {
                 $from
+            }
+
+            fn to_number(self) -> f64 {
+                let $element = self;
+                $to
             }
 
             const EPSILON: f64 = $epsilon;
@@ -55,7 +55,6 @@ pattern_element!(f64, f64::EPSILON, value => f64::from(value), element => elemen
 pattern_element!(f16, 1.0 / 1024.0, value => f16::from_f32(value as f32), element => element.to_f64());
 pattern_element!(bf16, 1.0 / 128.0, value => bf16::from_f32(value as f32), element => element.to_f64());
 pattern_element!(i32, 0.0, value => value, element => f64::from(element));
-// Only for messages and comparison with small integers, where the conversion is exact.
 pattern_element!(i64, 0.0, value => i64::from(value), element => element as f64);
 
 /// A result that is not what the ranks' inputs make.
@@ -165,7 +164,7 @@ impl Verifier {
         index: usize,
         data: &[T],
     ) -> Result<(), VerifyError> {
-        let PatternValue(found) = data[index].into();
+        let found = data[index].to_number();
         let expected = f64::from(average(place, index));
         // Dividing by a power of two is exact; another divisor may be applied as a rounded reciprocal: one unit off.
         let tolerance = if self.size.is_power_of_two() {
@@ -173,8 +172,8 @@ impl Verifier {
         } else {
             expected * T::EPSILON
         };
-        // Negated, so that a NaN is wrong.
-        if !((found - expected).abs() <= tolerance) {
+        let close = (found - expected).abs() <= tolerance; // false for a NaN
+        if !close {
             let tensor = place.name.to_owned();
             return Err(VerifyError {
                 rank: self.rank,
@@ -229,10 +228,9 @@ mod tests {
 
     /// What a right collective does: the average over the ranks, element by element.
     fn averaged<T: PatternElement>(inputs: &[Vec<T>]) -> Vec<T> {
-        let value = |element: T| -> f64 { Into::<PatternValue>::into(element).0 };
         (0..inputs[0].len())
             .map(|index| {
-                let sum: f64 = inputs.iter().map(|input| value(input[index])).sum();
+                let sum: f64 = inputs.iter().map(|input| input[index].to_number()).sum();
                 T::from_small((sum / inputs.len() as f64) as i32)
             })
             .collect()

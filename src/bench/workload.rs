@@ -1,74 +1,6 @@
 //! A workload: the tensors that one step reduces, in submission order, and when each becomes ready.
 
-use std::fmt;
-use std::str::FromStr;
-
-/// Element type of a tensor in a workload, by the name that profiles and timelines use (`float32`, …).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DtypeName {
-    /// IEEE 754 binary16.
-    Float16,
-    /// bfloat16: the upper half of a `float32`.
-    Bfloat16,
-    /// IEEE 754 binary32.
-    Float32,
-    /// IEEE 754 binary64.
-    Float64,
-    /// Two's-complement 32-bit integer.
-    Int32,
-    /// Two's-complement 64-bit integer.
-    Int64,
-}
-
-impl DtypeName {
-    /// Every element type a workload may hold.
-    pub const ALL: [Self; 6] = [
-        Self::Float16,
-        Self::Bfloat16,
-        Self::Float32,
-        Self::Float64,
-        Self::Int32,
-        Self::Int64,
-    ];
-
-    /// Bytes of one element.
-    pub const fn size_bytes(self) -> usize {
-        match self {
-            Self::Float16 | Self::Bfloat16 => 2,
-            Self::Float32 | Self::Int32 => 4,
-            Self::Float64 | Self::Int64 => 8,
-        }
-    }
-
-    /// The name as written in profiles and timelines.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Float16 => "float16",
-            Self::Bfloat16 => "bfloat16",
-            Self::Float32 => "float32",
-            Self::Float64 => "float64",
-            Self::Int32 => "int32",
-            Self::Int64 => "int64",
-        }
-    }
-}
-
-impl fmt::Display for DtypeName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for DtypeName {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        Self::ALL
-            .into_iter()
-            .find(|dtype| dtype.as_str() == text)
-            .ok_or(())
-    }
-}
+use crate::tensor::Dtype;
 
 /// One tensor of a step.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,7 +8,7 @@ pub struct TensorSpec {
     /// Name under which it is submitted, e.g. `layer1.0.conv1.weight`; unique within its workload.
     pub name: String,
     /// Element type.
-    pub dtype: DtypeName,
+    pub dtype: Dtype,
     /// Shape, outermost dimension first; its product is [`TensorSpec::elements`].
     pub shape: Vec<usize>,
     /// When it is ready, as a fraction of the backward pass: 0 at its start, 1 at its end. Never decreases along the list.
@@ -148,14 +80,6 @@ pub(super) fn ready_fractions(costs: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dtype_names_parse_back() {
-        for dtype in DtypeName::ALL {
-            assert_eq!(dtype.as_str().parse(), Ok(dtype));
-        }
-        assert_eq!("f32".parse::<DtypeName>(), Err(()));
-    }
 
     #[test]
     fn ready_fractions_follow_cost() {

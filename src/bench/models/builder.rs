@@ -7,7 +7,8 @@
 //! work in every layer (gradient of the input and of the weight), so forward counts give the right *proportions*,
 //! which is all a ready fraction needs.
 
-use crate::bench::workload::{DtypeName, TensorSpec, Workload, ready_fractions};
+use crate::bench::workload::{TensorSpec, Workload, ready_fractions};
+use crate::tensor::Dtype;
 
 /// A parameter: its name, its shape and the floating-point operations of its part of the layer, for one sample.
 struct Parameter {
@@ -109,7 +110,7 @@ impl NetworkBuilder {
             .zip(ready_fractions(&costs))
             .map(|(Parameter { name, shape, .. }, ready_fraction)| TensorSpec {
                 name,
-                dtype: DtypeName::Float32,
+                dtype: Dtype::F32,
                 shape,
                 ready_fraction,
             })

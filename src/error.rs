@@ -1,0 +1,182 @@
+//! The crate's one public error: fields, not sentences, and what to try next.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Everything that can go wrong between a submission and its result. Cloneable, because one lost peer fails every
+/// pending tensor.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A rank's process is gone.
+    #[error(
+        "rank {rank} died (process {pid}); look at its last output for the first error, then start the job again"
+    )]
+    PeerLost {
+        /// The rank that died.
+        rank: usize,
+        /// Its process id.
+        pid: u32,
+    },
+    /// A rank has left the job with `shutdown` while others still had work for it.
+    #[error(
+        "rank {rank} has shut down while this rank still had work for it; make every rank submit the same tensors"
+    )]
+    PeerLeft {
+        /// The rank that left.
+        rank: usize,
+    },
+    /// A rank left the job because of an error of its own.
+    #[error("rank {rank} stopped after an error: {reason}")]
+    PeerFailed {
+        /// The rank that failed.
+        rank: usize,
+        /// Its error, as text.
+        reason: String,
+    },
+    /// A rank did not answer within the stall limit.
+    #[error(
+        "rank {rank} has not answered for {waited_seconds} s (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS={limit_seconds}); \
+         is it stopped, or stuck outside of the training loop?"
+    )]
+    PeerStalled {
+        /// The silent rank.
+        rank: usize,
+        /// How long it was waited for.
+        waited_seconds: u64,
+        /// The limit.
+        limit_seconds: u64,
+    },
+    /// Tensors were missing on some ranks for longer than the stall limit.
+    #[error(
+        "tensor {tensor} was missing on ranks {missing:?} for {waited_seconds} s \
+         (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS={limit_seconds}); make every rank submit the same tensors"
+    )]
+    TensorStalled {
+        /// A tensor that not all ranks submitted.
+        tensor: String,
+        /// The ranks that did not.
+        missing: Vec<usize>,
+        /// How long the others waited.
+        waited_seconds: u64,
+        /// The limit.
+        limit_seconds: u64,
+    },
+    /// This context has been shut down.
+    #[error("the context has been shut down; create a new one before submitting tensors")]
+    ShutDown,
+    /// Used in a child process made by `fork`.
+    #[error(
+        "this process was forked after the context was created; create one of its own, or submit from the parent"
+    )]
+    Forked,
+    /// Two ranks submitted different things under one name. The runtime goes on.
+    #[error(
+        "mismatched {what} for tensor {tensor}: rank {rank} has {found}, rank {first_rank} has {expected}"
+    )]
+    Mismatch {
+        /// Name of the tensor.
+        tensor: String,
+        /// What differs: `operation`, `data type`, `shape`, `reduction operation`, `scale factors`, `root rank`, `device`.
+        what: String,
+        /// The rank that `expected` was taken from.
+        first_rank: usize,
+        /// What that rank submitted.
+        expected: String,
+        /// The rank that differs from it.
+        rank: usize,
+        /// What the latter submitted.
+        found: String,
+    },
+    /// A tensor of this name is still in flight on this rank.
+    #[error(
+        "tensor {tensor} is already in flight on rank {rank}; wait for its handle, or give this one another name"
+    )]
+    DuplicateName {
+        /// The name.
+        tensor: String,
+        /// This rank.
+        rank: usize,
+    },
+    /// The root of a broadcast is not a rank.
+    #[error("invalid root rank {root} for tensor {tensor}: ranks are 0..{size}")]
+    InvalidRoot {
+        /// Name of the tensor.
+        tensor: String,
+        /// The root asked for.
+        root: usize,
+        /// Number of ranks.
+        size: usize,
+    },
+    /// The shape given does not describe the buffer given.
+    #[error("shape {shape:?} of tensor {tensor} has {expected} elements, its buffer {found}")]
+    ShapeMismatch {
+        /// Name of the tensor.
+        tensor: String,
+        /// The shape.
+        shape: Vec<usize>,
+        /// Elements by the shape.
+        expected: usize,
+        /// Elements in the buffer.
+        found: usize,
+    },
+    /// The backend cannot do this.
+    #[error("the {backend} backend cannot do {what} (tensor {tensor})")]
+    Unsupported {
+        /// Name of the tensor.
+        tensor: String,
+        /// The backend.
+        backend: &'static str,
+        /// What was asked.
+        what: String,
+    },
+    /// The cycle thread panicked: a bug in Ronde.
+    #[error("internal error on rank {rank}: {message}; please report it")]
+    Internal {
+        /// This rank.
+        rank: usize,
+        /// The panic's message.
+        message: String,
+    },
+    /// Meeting the other ranks failed.
+    #[error(transparent)]
+    Rendezvous(Arc<dyn std::error::Error + Send + Sync>),
+    /// A setting in the environment is wrong.
+    #[error(transparent)]
+    Configuration(Arc<dyn std::error::Error + Send + Sync>),
+    /// A file that the runtime is to write cannot be written.
+    #[error("cannot write {what} to {path} ({variable}): {source}", path = path.display())]
+    Output {
+        /// What the file is for.
+        what: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// The variable that names it.
+        variable: &'static str,
+        /// Why not.
+        source: Arc<std::io::Error>,
+    },
+}
+
+impl Error {
+    /// Whether the job has lost a rank, in whatever way: nothing more can be reduced in this context.
+    pub fn is_peer_gone(&self) -> bool {
+        matches!(
+            self,
+            Self::PeerLost { .. }
+                | Self::PeerLeft { .. }
+                | Self::PeerFailed { .. }
+                | Self::PeerStalled { .. }
+        )
+    }
+
+    /// Whether ranks disagreed about one tensor; the context goes on.
+    pub fn is_mismatch(&self) -> bool {
+        matches!(self, Self::Mismatch { .. })
+    }
+
+    /// Whether the context has come to its end in an orderly way.
+    pub fn is_shut_down(&self) -> bool {
+        matches!(self, Self::ShutDown)
+    }
+}

@@ -1,0 +1,181 @@
+//! Tensors as the runtime sees them: an element type, a shape, and where the bytes lie.
+
+use smallvec::SmallVec;
+
+/// Element type of a tensor. The discriminants travel on the wire and follow Horovod's numbering
+/// (`facts/horovod.md` §4.1); bf16, which Horovod lacks, comes after its last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Dtype {
+    /// 32-bit signed integer.
+    I32 = 4,
+    /// 64-bit signed integer.
+    I64 = 5,
+    /// IEEE 754 half precision.
+    F16 = 6,
+    /// IEEE 754 single precision.
+    F32 = 7,
+    /// IEEE 754 double precision.
+    F64 = 8,
+    /// bfloat16: the upper half of a single-precision number.
+    Bf16 = 10,
+}
+
+impl Dtype {
+    /// Every element type, for tables and tests.
+    pub const ALL: [Self; 6] = [Self::I32, Self::I64, Self::F16, Self::F32, Self::F64, Self::Bf16];
+
+    /// Size of one element in bytes.
+    pub const fn size_bytes(self) -> usize {
+        match self {
+            Self::F16 | Self::Bf16 => 2,
+            Self::I32 | Self::F32 => 4,
+            Self::I64 | Self::F64 => 8,
+        }
+    }
+
+    /// The name used in timelines, profiles and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::I32 => "int32",
+            Self::I64 => "int64",
+            Self::F16 => "float16",
+            Self::F32 => "float32",
+            Self::F64 => "float64",
+            Self::Bf16 => "bfloat16",
+        }
+    }
+
+    /// The element type with this wire number.
+    pub fn from_wire(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| *dtype as u8 == number)
+    }
+}
+
+impl std::fmt::Display for Dtype {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How an allreduce combines the ranks' elements. Discriminants are Horovod's public constants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ReduceOp {
+    /// Sum divided by the number of ranks; integers round half away from zero.
+    Average = 0,
+    /// Sum; integers wrap.
+    Sum = 1,
+    /// Smallest element; NaN if any rank has NaN.
+    Min = 3,
+    /// Largest element; NaN if any rank has NaN.
+    Max = 4,
+    /// Product; integers wrap.
+    Product = 5,
+}
+
+impl ReduceOp {
+    /// Every operation, for tables and tests.
+    pub const ALL: [Self; 5] = [Self::Average, Self::Sum, Self::Min, Self::Max, Self::Product];
+
+    /// Lower-case name for messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Average => "average",
+            Self::Sum => "sum",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Product => "product",
+        }
+    }
+
+    /// The operation with this wire number.
+    pub fn from_wire(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|op| *op as u8 == number)
+    }
+}
+
+impl std::fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Where a tensor's bytes lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Device {
+    /// Host memory.
+    #[default]
+    Cpu,
+    /// Memory of the CUDA device with this ordinal; needs the NCCL backend.
+    Cuda {
+        /// CUDA device ordinal on this host.
+        ordinal: u32,
+        /// The caller's `CUstream` as an integer; the data is ready when the work queued on it is done.
+        stream: u64,
+    },
+}
+
+/// Dimensions of a tensor, outermost first; empty for a scalar.
+pub type Shape = SmallVec<[usize; 4]>;
+
+/// One rank's bytes of a tensor, as a collective reads and writes them.
+///
+/// `input` and `output` are the same address for an operation in place and do not overlap otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    input: *const u8,
+    output: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: whoever made the span promised (`Span::new`) that both ranges stay valid and are touched by nobody
+// else until the operation is over; which thread executes it does not matter.
+unsafe impl Send for Span {}
+// SAFETY: a shared `Span` only hands out addresses.
+unsafe impl Sync for Span {}
+
+impl Span {
+    /// A span over `bytes` bytes read at `input` and written at `output`.
+    ///
+    /// # Safety
+    /// Until the operation that uses the span has completed, `input` must be readable and `output` writable for
+    /// `bytes` bytes, both aligned for the tensor's element type, nobody else may write the input or touch the
+    /// output, and the two ranges must be equal or disjoint.
+    pub unsafe fn new(input: *const u8, output: *mut u8, bytes: usize) -> Self {
+        Self { input, output, bytes }
+    }
+
+    /// Where the contribution is read.
+    pub fn input(&self) -> *const u8 {
+        self.input
+    }
+
+    /// Where the result is written.
+    pub fn output(&self) -> *mut u8 {
+        self.output
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A Rust type that can be an element of a tensor.
+pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
+    /// The element type's tag.
+    const DTYPE: Dtype;
+}
+
+macro_rules! element {
+    ($($rust:ty => $dtype:ident),* $(,)?) => {$(
+        impl sealed::Sealed for $rust {}
+        impl Element for $rust { const DTYPE: Dtype = Dtype::$dtype; }
+    )*};
+}
+element!(i32 => I32, i64 => I64, half::f16 => F16, f32 => F32, f64 => F64, half::bf16 => Bf16);

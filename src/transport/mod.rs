@@ -1,0 +1,97 @@
+//! The control seam: how ranks tell one another what is ready, and wake one another.
+//!
+//! A [`Transport`] knows ranks, cycles and bytes; it knows nothing of tensors. It has three verbs:
+//! [`exchange`](Transport::exchange) freezes and intersects every rank's block for one cycle,
+//! [`gather`](Transport::gather) and [`broadcast`](Transport::broadcast) carry what is not cached through rank 0.
+//! Its [`Doorbell`] is the part that submitting threads may touch: a hint that a cycle is wanted, never an input
+//! to what the cycle decides.
+
+use std::sync::Arc;
+
+use crate::clock::Nanos;
+use crate::error::Error;
+
+mod block;
+
+pub use block::{Agreement, Block, BlockView, Status};
+
+/// Moves control data among the ranks of one process set. All calls but `doorbell` are collective: every rank
+/// makes them in the same order.
+pub trait Transport: Send {
+    /// This rank, `0..size`.
+    fn rank(&self) -> usize;
+
+    /// Number of ranks.
+    fn size(&self) -> usize;
+
+    /// Publishes this rank's block for `cycle` (1, 2, 3, …), waits until every rank has published its own, and
+    /// folds all of them, in rank order, into `agreed`.
+    ///
+    /// # Errors
+    /// A peer that died, left or stalled beyond the shutdown limit.
+    fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error>;
+
+    /// Brings every rank's frame to rank 0, in rank order; on the other ranks `frames` stays empty.
+    ///
+    /// # Errors
+    /// As for [`exchange`](Self::exchange).
+    fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error>;
+
+    /// Brings rank 0's frame to every rank; on the others it replaces what `frame` held.
+    ///
+    /// # Errors
+    /// As for [`exchange`](Self::exchange).
+    fn broadcast(&mut self, frame: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// The wake-up side, shared with submitting threads.
+    fn doorbell(&self) -> Arc<dyn Doorbell>;
+
+    /// Looks for peers that died, left or stalled, without waiting. Called while work is pending but no cycle runs.
+    ///
+    /// # Errors
+    /// The first such peer.
+    fn check_peers(&mut self) -> Result<(), Error>;
+
+    /// Tells the peers that this rank leaves for good, in order (`None`) or because of an error, so that they
+    /// report it instead of waiting for this rank.
+    fn leave(&mut self, because: Option<&Error>);
+}
+
+/// Who parks at the doorbell: at most one of each at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The rank's own cycle thread.
+    Background,
+    /// A caller that drives the cycle from inside `wait`. While one is [present](Doorbell::present), rings wake
+    /// it and not the background thread.
+    Driver,
+}
+
+/// Wake-ups among ranks. Everything here is a hint: a lost or false wake-up may cost time, never correctness.
+pub trait Doorbell: Send + Sync {
+    /// Asks every rank to join `cycle`. The highest cycle asked for counts.
+    fn ring(&self, cycle: u64);
+
+    /// The highest cycle that any rank asked for.
+    fn rung(&self) -> u64;
+
+    /// Says that this rank would start `cycle` at once: it has submitted all it expects to, or is blocked in
+    /// `wait`. The rank that completes the condition wakes the others.
+    fn eager(&self, cycle: u64);
+
+    /// Whether every rank would start `cycle` at once.
+    fn all_eager(&self, cycle: u64) -> bool;
+
+    /// Number of wake-ups so far at this rank; taken before looking at the state that [`park`](Self::park) then
+    /// guards.
+    fn wakes(&self) -> u32;
+
+    /// Sleeps until the number of wake-ups differs from `seen`, or until `deadline`.
+    fn park(&self, role: Role, seen: u32, deadline: Option<Nanos>);
+
+    /// Wakes this rank's own sleeper.
+    fn wake_self(&self);
+
+    /// Says that a driver has come or gone.
+    fn present(&self, driver: bool);
+}
