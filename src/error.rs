@@ -98,6 +98,18 @@ pub enum Error {
         /// This rank.
         rank: usize,
     },
+    /// More tensors are in flight than the runtime keeps.
+    #[error(
+        "tensor {tensor} would be one too many in flight on rank {rank} (limit {limit}); wait for some handles first"
+    )]
+    TooManyInFlight {
+        /// The name.
+        tensor: String,
+        /// This rank.
+        rank: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// The root of a broadcast is not a rank.
     #[error("invalid root rank {root} for tensor {tensor}: ranks are 0..{size}")]
     InvalidRoot {

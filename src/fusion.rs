@@ -110,11 +110,18 @@ impl Scratch {
         let mut groups: Vec<(u32, u32, u32)> = Vec::new();
         for item in items {
             let known = item.group.and_then(|group| {
-                groups.iter().rev().find(|&&(g, class, _)| (g, class) == (group, item.class)).map(|&(_, _, unit)| unit)
+                groups
+                    .iter()
+                    .rev()
+                    .find(|&&(g, class, _)| (g, class) == (group, item.class))
+                    .map(|&(_, _, unit)| unit)
             });
             let unit = known.unwrap_or_else(|| {
                 let unit = self.units.len() as u32;
-                self.units.push(Unit { class: item.class, ..Unit::default() });
+                self.units.push(Unit {
+                    class: item.class,
+                    ..Unit::default()
+                });
                 groups.extend(item.group.map(|group| (group, item.class, unit)));
                 unit
             });
@@ -158,7 +165,12 @@ impl Scratch {
     }
 
     fn take(&mut self, unit: u32, order: &mut Vec<u32>) -> u64 {
-        let Unit { bytes, first_member, members, .. } = self.units[unit as usize];
+        let Unit {
+            bytes,
+            first_member,
+            members,
+            ..
+        } = self.units[unit as usize];
         self.taken[unit as usize] = true;
         order.extend_from_slice(&self.members[first_member as usize..(first_member + members) as usize]);
         bytes
@@ -171,7 +183,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn item(class: u32, bytes: u64) -> Item {
-        Item { class, bytes, group: None }
+        Item {
+            class,
+            bytes,
+            group: None,
+        }
     }
 
     fn plan(items: &[Item], threshold: u64) -> Vec<Vec<u32>> {
@@ -201,7 +217,11 @@ mod tests {
 
     #[test]
     fn a_group_is_never_cut() {
-        let group = |bytes| Item { class: 0, bytes, group: Some(7) };
+        let group = |bytes| Item {
+            class: 0,
+            bytes,
+            group: Some(7),
+        };
         let items = [item(0, 10), group(60), item(0, 10), group(60)];
         assert_eq!(plan(&items, 100), [vec![0, 2], vec![1, 3]]);
         assert_eq!(plan(&items, 0), [vec![0], vec![1, 3], vec![2]]);

@@ -2,10 +2,19 @@
 pub mod bench;
 pub mod clock;
 pub mod collective;
+mod cycle;
+mod drive;
 pub mod error;
 pub mod fusion;
+pub mod identity;
+pub mod knobs;
+pub mod logging;
 pub mod negotiation;
+mod queue;
 pub mod settings;
 mod shm;
+#[cfg(test)]
+mod simulation;
 pub mod tensor;
+pub mod timeline;
 pub mod transport;

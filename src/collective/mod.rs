@@ -7,6 +7,9 @@
 use crate::error::Error;
 use crate::tensor::{Dtype, ReduceOp, Span};
 
+#[cfg(test)]
+pub(crate) mod sim;
+
 /// How the elements of a batch are combined: `postscale · op(prescale · x₀, prescale · x₁, …)`, and for
 /// [`ReduceOp::Average`] divided by the number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -17,8 +17,6 @@ pub struct Entry {
     pub name: Arc<str>,
     /// What is done with it.
     pub params: Params,
-    /// Fusion class: entries that may share a batch have the same number.
-    pub class: u32,
     last_used: u64,
 }
 
@@ -35,7 +33,13 @@ pub struct ResponseCache {
 impl ResponseCache {
     /// An empty cache for `capacity` tensors; 0 turns it off.
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, slots: Vec::new(), free: BinaryHeap::new(), by_name: HashMap::new(), uses: 0 }
+        Self {
+            capacity,
+            slots: Vec::new(),
+            free: BinaryHeap::new(),
+            by_name: HashMap::new(),
+            uses: 0,
+        }
     }
 
     /// Number of 64-bit words that hold a bit for every slot in use so far; the same on all ranks.
@@ -70,7 +74,7 @@ impl ResponseCache {
     }
 
     /// Puts a tensor in; returns its slot, and the slot that was emptied to make room. `None` if the cache is off.
-    pub fn insert(&mut self, name: Arc<str>, params: Params, class: u32) -> Option<(u32, Option<u32>)> {
+    pub fn insert(&mut self, name: Arc<str>, params: Params) -> Option<(u32, Option<u32>)> {
         if self.capacity == 0 {
             return None;
         }
@@ -91,13 +95,22 @@ impl ResponseCache {
         };
         self.uses += 1;
         self.by_name.insert(Arc::clone(&name), slot);
-        self.slots[slot as usize] = Some(Entry { name, params, class, last_used: self.uses });
+        self.slots[slot as usize] = Some(Entry {
+            name,
+            params,
+            last_used: self.uses,
+        });
         Some((slot, evicted))
     }
 
     fn least_recently_used(&self) -> Option<u32> {
-        let held = self.slots.iter().enumerate().filter_map(|(slot, entry)| Some((slot, entry.as_ref()?.last_used)));
-        held.min_by_key(|&(_, last_used)| last_used).map(|(slot, _)| slot as u32)
+        let held = self
+            .slots
+            .iter()
+            .enumerate()
+            .filter_map(|(slot, entry)| Some((slot, entry.as_ref()?.last_used)));
+        held.min_by_key(|&(_, last_used)| last_used)
+            .map(|(slot, _)| slot as u32)
     }
 }
 
@@ -123,11 +136,14 @@ pub(crate) mod tests {
     #[test]
     fn the_least_recently_used_makes_room_and_its_slot_is_used_again() {
         let mut cache = ResponseCache::new(2);
-        assert_eq!(cache.insert("a".into(), params(1), 0), Some((0, None)));
-        assert_eq!(cache.insert("b".into(), params(1), 0), Some((1, None)));
+        assert_eq!(cache.insert("a".into(), params(1)), Some((0, None)));
+        assert_eq!(cache.insert("b".into(), params(1)), Some((1, None)));
         cache.touch(0);
-        assert_eq!(cache.insert("c".into(), params(1), 0), Some((1, Some(1))));
-        assert_eq!((cache.slot("a"), cache.slot("b"), cache.slot("c")), (Some(0), None, Some(1)));
+        assert_eq!(cache.insert("c".into(), params(1)), Some((1, Some(1))));
+        assert_eq!(
+            (cache.slot("a"), cache.slot("b"), cache.slot("c")),
+            (Some(0), None, Some(1))
+        );
         assert_eq!(cache.words(), 1);
     }
 
@@ -135,18 +151,18 @@ pub(crate) mod tests {
     fn the_lowest_free_slot_is_used_first() {
         let mut cache = ResponseCache::new(8);
         for name in ["a", "b", "c"] {
-            cache.insert(name.into(), params(1), 0);
+            cache.insert(name.into(), params(1));
         }
         cache.evict(2);
         cache.evict(0);
-        assert_eq!(cache.insert("d".into(), params(1), 0), Some((0, None)));
-        assert_eq!(cache.insert("e".into(), params(1), 0), Some((2, None)));
+        assert_eq!(cache.insert("d".into(), params(1)), Some((0, None)));
+        assert_eq!(cache.insert("e".into(), params(1)), Some((2, None)));
     }
 
     #[test]
     fn capacity_zero_holds_nothing() {
         let mut cache = ResponseCache::new(0);
-        assert_eq!(cache.insert("a".into(), params(1), 0), None);
+        assert_eq!(cache.insert("a".into(), params(1)), None);
         assert_eq!(cache.words(), 0);
     }
 }

@@ -39,23 +39,40 @@ pub struct Coordinator {
 impl Coordinator {
     /// For `size` ranks.
     pub fn new(size: usize) -> Self {
-        Self { size, rows: HashMap::new() }
+        Self {
+            size,
+            rows: HashMap::new(),
+        }
     }
 
     /// Takes in the requests of every rank, in rank order, and answers with what has become complete. `ticks`
     /// gets the ready times of these.
-    pub fn answer(&mut self, lists: Vec<RequestList>, cache: &ResponseCache, ticks: &mut Vec<Ticks>) -> ResponseList {
+    pub fn answer(
+        &mut self,
+        lists: Vec<RequestList>,
+        cache: &ResponseCache,
+        ticks: &mut Vec<Ticks>,
+    ) -> ResponseList {
         let mut answer = ResponseList::default();
         for (rank, list) in lists.into_iter().enumerate() {
             for request in list.requests {
                 let slot = cache.slot(&request.name);
-                answer.evict.extend(slot.filter(|slot| !answer.evict.contains(slot)));
+                answer
+                    .evict
+                    .extend(slot.filter(|slot| !answer.evict.contains(slot)));
                 let name = Arc::clone(&request.name);
                 if self.note(rank, &name, request.params, request.ready_us)
                     && let Some(row) = self.rows.remove(&name)
                 {
-                    ticks.push(Ticks { name: Arc::clone(&name), kind: row.params.kind, ready_us: row.ready_us });
-                    answer.responses.push(Response { name, outcome: row.refusal.map_or(Ok(row.params), Err) });
+                    ticks.push(Ticks {
+                        name: Arc::clone(&name),
+                        kind: row.params.kind,
+                        ready_us: row.ready_us,
+                    });
+                    answer.responses.push(Response {
+                        name,
+                        outcome: row.refusal.map_or(Ok(row.params), Err),
+                    });
                 }
             }
         }
@@ -86,7 +103,13 @@ impl Coordinator {
             && let Some((what, expected, found)) = row.params.difference(&params)
         {
             let (first_rank, rank) = (row.first_rank as u32, rank as u32);
-            row.refusal = Some(Refusal { what: what.to_owned(), first_rank, expected, rank, found });
+            row.refusal = Some(Refusal {
+                what: what.to_owned(),
+                first_rank,
+                expected,
+                rank,
+                found,
+            });
         }
         if row.ready_us[rank].replace(ready_us).is_none() {
             row.missing -= 1;
@@ -107,15 +130,24 @@ mod tests {
             params: params(elements),
             ready_us: elements as u64,
         };
-        RequestList { requests: names.iter().map(request).collect() }
+        RequestList {
+            requests: names.iter().map(request).collect(),
+        }
     }
 
     #[test]
     fn a_tensor_is_complete_when_every_rank_has_asked_whatever_the_cycle() {
         let (cache, mut ticks) = (ResponseCache::new(8), Vec::new());
         let mut coordinator = Coordinator::new(2);
-        let first = coordinator.answer(vec![ask(&[("a", 4), ("b", 5)]), ask(&[("b", 5)])], &cache, &mut ticks);
-        assert_eq!(first.responses.iter().map(|r| &*r.name).collect::<Vec<_>>(), ["b"]);
+        let first = coordinator.answer(
+            vec![ask(&[("a", 4), ("b", 5)]), ask(&[("b", 5)])],
+            &cache,
+            &mut ticks,
+        );
+        assert_eq!(
+            first.responses.iter().map(|r| &*r.name).collect::<Vec<_>>(),
+            ["b"]
+        );
         let second = coordinator.answer(vec![ask(&[]), ask(&[("a", 4)])], &cache, &mut ticks);
         assert_eq!(second.responses[0].outcome, Ok(params(4)));
         assert!(coordinator.is_idle());
@@ -125,17 +157,23 @@ mod tests {
     #[test]
     fn a_mismatch_names_both_ranks_and_both_values() {
         let (cache, mut ticks) = (ResponseCache::new(8), Vec::new());
-        let answer =
-            Coordinator::new(3).answer(vec![ask(&[("a", 4)]), ask(&[("a", 4)]), ask(&[("a", 6)])], &cache, &mut ticks);
+        let answer = Coordinator::new(3).answer(
+            vec![ask(&[("a", 4)]), ask(&[("a", 4)]), ask(&[("a", 6)])],
+            &cache,
+            &mut ticks,
+        );
         let error = answer.responses[0].outcome.clone().unwrap_err().into_error("a");
         let text = error.to_string();
-        assert_eq!(text, "mismatched ALLREDUCE tensor shapes for tensor a: rank 2 has [6], rank 0 has [4]");
+        assert_eq!(
+            text,
+            "mismatched ALLREDUCE tensor shapes for tensor a: rank 2 has [6], rank 0 has [4]"
+        );
     }
 
     #[test]
     fn asking_for_a_cached_tensor_evicts_it() {
         let (mut cache, mut ticks) = (ResponseCache::new(8), Vec::new());
-        cache.insert("a".into(), params(4), 0);
+        cache.insert("a".into(), params(4));
         let answer = Coordinator::new(2).answer(vec![ask(&[]), ask(&[("a", 6)])], &cache, &mut ticks);
         assert_eq!((answer.evict, answer.responses), (vec![0], vec![]));
     }

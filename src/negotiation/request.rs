@@ -69,7 +69,11 @@ impl Params {
 
     /// Number of elements.
     pub fn elements(&self) -> usize {
-        if self.kind == OpKind::Barrier { 0 } else { self.shape.iter().product() }
+        if self.kind == OpKind::Barrier {
+            0
+        } else {
+            self.shape.iter().product()
+        }
     }
 
     /// The first thing in which `other` differs, with both values as text: what, here, there.
@@ -89,20 +93,29 @@ impl Params {
                 OpKind::Broadcast => "BROADCAST tensor shapes",
                 OpKind::Allreduce | OpKind::Barrier => "ALLREDUCE tensor shapes",
             };
-            return Some((what, format!("{:?}", &self.shape[..]), format!("{:?}", &other.shape[..])));
+            return Some((
+                what,
+                format!("{:?}", &self.shape[..]),
+                format!("{:?}", &other.shape[..]),
+            ));
         }
         if self.op != other.op {
             return text("reduction operation", &self.op, &other.op);
         }
         if self.prescale != other.prescale || self.postscale != other.postscale {
-            let show = |params: &Self| format!("prescale {} and postscale {}", params.prescale, params.postscale);
+            let show =
+                |params: &Self| format!("prescale {} and postscale {}", params.prescale, params.postscale);
             return Some(("prescale and/or postscale factors", show(self), show(other)));
         }
         if self.root != other.root {
             return text("BROADCAST root ranks", &self.root, &other.root);
         }
         if self.device.is_some() != other.device.is_some() {
-            return text("CPU/GPU device selection", &place(self.device), &place(other.device));
+            return text(
+                "CPU/GPU device selection",
+                &place(self.device),
+                &place(other.device),
+            );
         }
         None
     }
@@ -137,7 +150,8 @@ mod wire {
                 }
                 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<$type, D::Error> {
                     let number = u8::deserialize(from)?;
-                    <$type>::from_wire(number).ok_or_else(|| D::Error::custom(format!("unknown number {number}")))
+                    <$type>::from_wire(number)
+                        .ok_or_else(|| D::Error::custom(format!("unknown number {number}")))
                 }
             }
         };

@@ -77,7 +77,11 @@ pub fn decode<T: DeserializeOwned>(frame: &[u8]) -> Result<T, postcard::Error> {
     match frame.split_first() {
         Some((&WIRE_VERSION, body)) => {
             let (message, rest) = postcard::take_from_bytes(body)?;
-            if rest.is_empty() { Ok(message) } else { Err(postcard::Error::SerdeDeCustom) }
+            if rest.is_empty() {
+                Ok(message)
+            } else {
+                Err(postcard::Error::SerdeDeCustom)
+            }
         }
         _ => Err(postcard::Error::DeserializeBadEncoding),
     }

@@ -107,6 +107,14 @@ pub struct Agreement {
 }
 
 impl Agreement {
+    /// An empty agreement; `details` as in the field.
+    pub fn new(details: bool) -> Self {
+        Self {
+            details,
+            ..Self::default()
+        }
+    }
+
     /// Starts a fold over blocks of `words` words.
     pub fn begin(&mut self, words: usize) {
         self.common.clear();

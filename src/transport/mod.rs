@@ -12,6 +12,8 @@ use crate::clock::Nanos;
 use crate::error::Error;
 
 mod block;
+#[cfg(test)]
+pub(crate) mod sim;
 
 pub use block::{Agreement, Block, BlockView, Status};
 
@@ -67,6 +69,27 @@ pub enum Role {
     Driver,
 }
 
+/// How a sleeper may be woken. A ring is counted in either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nap {
+    /// Until the cycle time has passed; ends early when every rank is eager, but not for a ring: the cycle it
+    /// asks for could not start sooner anyway, and waking a thread costs more than a small allreduce.
+    Pace(Nanos),
+    /// Until somebody rings, or until this time.
+    Idle(Option<Nanos>),
+}
+
+impl Nap {
+    /// The same, but no longer than until `deadline`.
+    pub fn until(self, deadline: Option<Nanos>) -> Self {
+        let Some(deadline) = deadline else { return self };
+        match self {
+            Self::Pace(end) => Self::Pace(end.min(deadline)),
+            Self::Idle(end) => Self::Idle(Some(end.map_or(deadline, |end| end.min(deadline)))),
+        }
+    }
+}
+
 /// Wake-ups among ranks. Everything here is a hint: a lost or false wake-up may cost time, never correctness.
 pub trait Doorbell: Send + Sync {
     /// Asks every rank to join `cycle`. The highest cycle asked for counts.
@@ -86,8 +109,8 @@ pub trait Doorbell: Send + Sync {
     /// guards.
     fn wakes(&self) -> u32;
 
-    /// Sleeps until the number of wake-ups differs from `seen`, or until `deadline`.
-    fn park(&self, role: Role, seen: u32, deadline: Option<Nanos>);
+    /// Sleeps as `nap` says; not at all if the number of wake-ups differs from `seen`.
+    fn park(&self, role: Role, seen: u32, nap: Nap);
 
     /// Wakes this rank's own sleeper.
     fn wake_self(&self);

@@ -1,0 +1,140 @@
+//! Who runs the cycle, and when: the rank's own thread, or a caller that waits anyway.
+//!
+//! Both do the same: look when the next cycle is due, run it or sleep until then. The cycle's lock decides which
+//! of them does; a caller blocked in `wait` takes it if it is free, which saves two thread switches for each
+//! synchronous operation. The background thread never sleeps with the lock held.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Duration;
+
+use crate::clock::Nanos;
+use crate::cycle::{Cycle, Due};
+use crate::error::Error;
+use crate::queue::{Front, Ticket, lock};
+use crate::transport::{Nap, Role};
+
+/// A cycle and its front, shared by the background thread and all callers.
+pub(crate) struct Engine {
+    pub(crate) front: Arc<Front>,
+    pub(crate) cycle: Mutex<Cycle>,
+    pub(crate) rank: usize,
+}
+
+/// How long a caller sleeps before it looks again whether the cycle is free to be driven.
+const WAIT_SLICE: Duration = Duration::from_millis(100);
+
+impl Engine {
+    /// The background thread's life: ends when the cycle has ended.
+    pub(crate) fn run(&self) {
+        loop {
+            let wakes = self.front.doorbell.wakes();
+            let nap = match self.cycle.try_lock() {
+                Ok(mut cycle) => match self.advance(&mut cycle) {
+                    Advance::Ended => return,
+                    Advance::Stepped => None,
+                    Advance::Nap(nap) => Some(nap),
+                },
+                // Somebody drives it, and wakes this thread when leaving work behind.
+                Err(TryLockError::WouldBlock) => Some(Nap::Idle(None)),
+                Err(TryLockError::Poisoned(poisoned)) => {
+                    poisoned
+                        .into_inner()
+                        .end(self.panicked("while holding the cycle"));
+                    return;
+                }
+            };
+            // The cycle is free now: a caller may want to drive it, or be told of its completed ticket.
+            self.front.completions().announce();
+            if let Some(nap) = nap {
+                self.front.doorbell.park(Role::Background, wakes, nap);
+            }
+        }
+    }
+
+    /// Waits until `ticket` has its outcome, or `deadline`; drives the cycle meanwhile if nobody else does.
+    pub(crate) fn wait(&self, ticket: &Ticket, deadline: Option<Nanos>) -> bool {
+        if ticket.is_done() {
+            return true;
+        }
+        let _waiting = self.front.begin_waiting();
+        let over = || ticket.is_done() || deadline.is_some_and(|deadline| self.front.clock.now() >= deadline);
+        while !over() {
+            let free = || self.cycle.try_lock().ok();
+            let driven = free().or_else(|| {
+                let slice = deadline.map_or(WAIT_SLICE, |end| (end - self.front.clock.now()).min(WAIT_SLICE));
+                self.front
+                    .completions()
+                    .sleep(slice, || if ticket.is_done() { None } else { free() })
+            });
+            if let Some(mut cycle) = driven {
+                self.front.doorbell.present(true);
+                self.drive_until(&mut cycle, &over, deadline);
+                let work_left = cycle.pending() > 0 && cycle.ended().is_none();
+                drop(cycle);
+                self.front.doorbell.present(false);
+                if work_left || self.front.has_queued() {
+                    self.front.doorbell.wake_self();
+                }
+                self.front.completions().announce();
+            }
+        }
+        ticket.is_done()
+    }
+
+    pub(crate) fn drive_until(&self, cycle: &mut Cycle, over: &dyn Fn() -> bool, deadline: Option<Nanos>) {
+        while !over() {
+            let wakes = self.front.doorbell.wakes();
+            match self.advance(cycle) {
+                Advance::Ended => return,
+                Advance::Stepped => {}
+                Advance::Nap(nap) => self.front.doorbell.park(Role::Driver, wakes, nap.until(deadline)),
+            }
+        }
+    }
+
+    /// Runs the next cycle if it is due; says how long to sleep if not.
+    fn advance(&self, cycle: &mut Cycle) -> Advance {
+        if cycle.ended().is_some() {
+            return Advance::Ended;
+        }
+        let now = self.front.clock.now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| match cycle.due(now) {
+            Due::Now => cycle.step(now).map(|()| Advance::Stepped),
+            Due::At(pace) | Due::Idle(Some(pace)) => Ok(Advance::Nap(Nap::Pace(pace))),
+            Due::Idle(None) => cycle.look_around(now).map(|next| Advance::Nap(Nap::Idle(next))),
+        }));
+        match outcome {
+            Ok(Ok(advance)) => advance,
+            Ok(Err(error)) => {
+                cycle.end(error);
+                Advance::Ended
+            }
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+                cycle.end(self.panicked(text.as_deref().unwrap_or("no message")));
+                Advance::Ended
+            }
+        }
+    }
+
+    /// Ends the cycle in an orderly way, after the step that runs, if one does.
+    pub(crate) fn shut_down(&self) {
+        lock(&self.cycle).end(Error::ShutDown);
+        self.front.doorbell.wake_self();
+    }
+
+    fn panicked(&self, message: &str) -> Error {
+        Error::Internal {
+            rank: self.rank,
+            message: format!("the cycle panicked: {message}"),
+        }
+    }
+}
+
+enum Advance {
+    Stepped,
+    Nap(Nap),
+    Ended,
+}

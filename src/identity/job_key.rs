@@ -1,0 +1,253 @@
+//! The key by which the ranks of one job find each other and nobody else does.
+//!
+//! Launchers give their jobs names; where none does, the nearest launcher among the process's ancestors stands for the
+//! job, as its pid and start time (a pid alone is reused).
+
+use super::{Lookup, slurm};
+
+/// Longest key, in bytes: with the prefix, a uid and a counter it must fit the 107 bytes of a socket's name.
+const KEY_BYTES_MAX: usize = 64;
+
+/// Most ancestors looked at; deeper trees end in the parent as fallback.
+const ANCESTORS_MAX: usize = 64;
+
+/// Names of launchers as the kernel shows them (cut after 15 bytes).
+const LAUNCHERS: &[&str] = &[
+    "mpirun",
+    "mpiexec",
+    "mpiexec.hydra",
+    "orterun",
+    "prterun",
+    "prted",
+    "orted",
+    "hydra_pmi_proxy",
+    "slurmstepd",
+    "torchrun",
+];
+
+/// What is needed to know of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Name of the program, at most 15 bytes.
+    pub name: String,
+    /// Pid of the parent; 0 where it is in another pid namespace.
+    pub parent: u32,
+    /// Time of its start, in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+/// The processes that run on this host.
+pub trait Processes {
+    /// Pid of the process that asks.
+    fn own(&self) -> u32;
+    /// Looks a process up; `None` when there is none of that pid, or it may not be looked at.
+    fn find(&self, pid: u32) -> Option<Process>;
+}
+
+/// The kernel's process table, `/proc`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessTable;
+
+impl Processes for ProcessTable {
+    fn own(&self) -> u32 {
+        std::process::id()
+    }
+
+    fn find(&self, pid: u32) -> Option<Process> {
+        parse_stat(&String::from_utf8_lossy(
+            &std::fs::read(format!("/proc/{pid}/stat")).ok()?,
+        ))
+    }
+}
+
+/// The job's key: `RONDE_JOB_ID`, else the PMIx namespace, else Slurm's job and step, else torchrun's run and port, else
+/// the nearest launcher among the ancestors, else the parent. At most 64 bytes; a longer one is replaced by its hash.
+///
+/// Ranks started by hand from different shells have different parents and need `RONDE_JOB_ID`.
+pub fn job_key(lookup: Lookup, processes: &impl Processes) -> String {
+    let key = named(lookup).unwrap_or_else(|| ancestor(processes));
+    if key.len() <= KEY_BYTES_MAX {
+        key
+    } else {
+        format!("{:016x}", fnv1a(key.as_bytes()))
+    }
+}
+
+/// The key of a launcher that names its jobs.
+fn named(lookup: Lookup) -> Option<String> {
+    let lookup = |name: &str| lookup(name).filter(|value| !value.is_empty());
+    if let Some(id) = lookup("RONDE_JOB_ID") {
+        return Some(id);
+    }
+    if let Some(namespace) = lookup("PMIX_NAMESPACE") {
+        return Some(format!("pmix-{namespace}"));
+    }
+    if slurm::inside_step(&lookup)
+        && let Some(job) = lookup("SLURM_JOB_ID").or_else(|| lookup("SLURM_JOBID"))
+    {
+        let step = lookup("SLURM_STEP_ID").or_else(|| lookup("SLURM_STEPID"))?;
+        return Some(format!("slurm-{job}.{step}"));
+    }
+    // The run id is "none" unless the user gives one; the port tells such runs apart.
+    let (run, port) = (lookup("TORCHELASTIC_RUN_ID")?, lookup("MASTER_PORT")?);
+    Some(format!("torchrun-{run}.{port}"))
+}
+
+/// The key of the nearest ancestor that is a launcher, or of the parent.
+fn ancestor(processes: &impl Processes) -> String {
+    let key = |pid: u32, process: &Process| format!("pid-{pid}.{}", process.start_ticks);
+    let parent = processes.find(processes.own()).map_or(0, |own| own.parent);
+    let mut pid = parent;
+    for _ in 0..ANCESTORS_MAX {
+        match processes.find(pid) {
+            Some(process) if LAUNCHERS.contains(&process.name.as_str()) => return key(pid, &process),
+            Some(process) if process.parent > 1 => pid = process.parent,
+            _ => break,
+        }
+    }
+    processes
+        .find(parent)
+        .map_or_else(|| format!("pid-{parent}"), |process| key(parent, &process))
+}
+
+/// Reads a line of `/proc/<pid>/stat` (proc_pid_stat(5)): `pid (name) state ppid …`, field 22 the start time. The name may
+/// itself hold spaces and parentheses, so it ends at the last closing one.
+fn parse_stat(stat: &str) -> Option<Process> {
+    let (head, tail) = stat.rsplit_once(')')?;
+    let (_, name) = head.split_once('(')?;
+    let mut fields = tail.split_ascii_whitespace().skip(1);
+    let parent = fields.next()?.parse().ok()?;
+    let start_ticks = fields.nth(17)?.parse().ok()?;
+    Some(Process {
+        name: name.to_owned(),
+        parent,
+        start_ticks,
+    })
+}
+
+/// FNV-1a, 64 bits: the same on all ranks, whatever compiler built them.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// Process 100 is the one that asks.
+    struct Table(HashMap<u32, Process>);
+
+    impl Table {
+        fn new(rows: &[(u32, &str, u32)]) -> Table {
+            let row = |&(pid, name, parent): &(u32, &str, u32)| {
+                (
+                    pid,
+                    Process {
+                        name: name.into(),
+                        parent,
+                        start_ticks: 1000 + u64::from(pid),
+                    },
+                )
+            };
+            Table(rows.iter().map(row).collect())
+        }
+    }
+
+    impl Processes for Table {
+        fn own(&self) -> u32 {
+            100
+        }
+
+        fn find(&self, pid: u32) -> Option<Process> {
+            self.0.get(&pid).cloned()
+        }
+    }
+
+    fn key(environment: &[(&str, &str)], table: &[(u32, &str, u32)]) -> String {
+        let environment: HashMap<&str, &str> = environment.iter().copied().collect();
+        job_key(
+            &|name| environment.get(name).map(|value| (*value).to_owned()),
+            &Table::new(table),
+        )
+    }
+
+    #[test]
+    fn names_given_by_launchers_come_first() {
+        let slurm = [("SLURM_JOB_ID", "17"), ("SLURM_STEP_ID", "3")];
+        let torchrun = [("TORCHELASTIC_RUN_ID", "none"), ("MASTER_PORT", "29500")];
+        assert_eq!(
+            key(&[("RONDE_JOB_ID", "a1"), ("PMIX_NAMESPACE", "ns")], &[]),
+            "a1"
+        );
+        assert_eq!(
+            key(&[&[("PMIX_NAMESPACE", "ns")][..], &slurm].concat(), &[]),
+            "pmix-ns"
+        );
+        assert_eq!(key(&[&slurm[..], &torchrun].concat(), &[]), "slurm-17.3");
+        assert_eq!(key(&torchrun, &[]), "torchrun-none.29500");
+    }
+
+    #[test]
+    fn a_batch_script_is_no_step() {
+        let batch = [("SLURM_JOB_ID", "17"), ("SLURM_STEP_ID", "4294967291")];
+        assert_eq!(key(&batch, &[(100, "train", 50), (50, "bash", 1)]), "pid-50.1050");
+    }
+
+    #[test]
+    fn the_nearest_launcher_stands_for_the_job() {
+        let table = [
+            (100, "train", 50),
+            (50, "sh", 40),
+            (40, "hydra_pmi_proxy", 30),
+            (30, "mpiexec", 1),
+        ];
+        assert_eq!(key(&[], &table), "pid-40.1040");
+    }
+
+    #[test]
+    fn without_a_launcher_the_parent_does() {
+        assert_eq!(key(&[], &[(100, "train", 50), (50, "sh", 1)]), "pid-50.1050");
+        assert_eq!(key(&[], &[(100, "train", 0)]), "pid-0");
+        assert_eq!(key(&[], &[]), "pid-0");
+    }
+
+    #[test]
+    fn a_loop_in_the_table_ends() {
+        assert_eq!(
+            key(&[], &[(100, "a", 50), (50, "b", 60), (60, "c", 50)]),
+            "pid-50.1050"
+        );
+    }
+
+    #[test]
+    fn long_names_are_hashed() {
+        let long = "x".repeat(65);
+        let key = key(&[("RONDE_JOB_ID", &long)], &[]);
+        assert_eq!(key.len(), 16);
+        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c); // from the FNV authors' test vectors
+    }
+
+    #[test]
+    fn names_with_parentheses_are_read() {
+        let stat = "7 (a) b (c)) S 5 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 12345 0 0";
+        assert_eq!(
+            parse_stat(stat),
+            Some(Process {
+                name: "a) b (c)".into(),
+                parent: 5,
+                start_ticks: 12345
+            })
+        );
+        assert_eq!(parse_stat("7 (a"), None);
+    }
+
+    #[test]
+    fn the_kernels_table_knows_this_process() {
+        let own = ProcessTable.find(std::process::id()).unwrap();
+        assert_eq!(own.parent, std::os::unix::process::parent_id());
+        assert!(own.start_ticks > 0);
+    }
+}

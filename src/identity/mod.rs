@@ -1,0 +1,169 @@
+//! Who this process is within its job: rank, size and their local and cross forms, and the keys by which ranks meet.
+//!
+//! Launchers tell their processes through environment variables. The first of these sources that is present decides:
+//! `HOROVOD_*` (which `ronde run` sets), Open MPI, PMI (MPICH, Intel MPI), Slurm inside a step, torchrun; with none of
+//! them the process is a single rank. Sources that disagree are an error naming both variables, because a guess would
+//! start the wrong job or hang; a source of size 1 disagrees with nothing, for a launcher is often itself the only task
+//! of another one (`srun -n 1 torchrun …`).
+//!
+//! Everything here is a function of what it is handed: an environment lookup, a process table, facts about the host.
+//!
+//! ```
+//! use ronde::identity::{Identity, Source};
+//!
+//! let environment = |name: &str| match name {
+//!     "RANK" => Some("1".to_owned()),
+//!     "WORLD_SIZE" => Some("2".to_owned()),
+//!     _ => None,
+//! };
+//! let identity = Identity::from_lookup(&environment)?;
+//! assert_eq!((identity.rank, identity.size, identity.source), (1, 2, Source::Torchrun));
+//! # Ok::<(), ronde::identity::IdentityError>(())
+//! ```
+
+mod error;
+mod host_key;
+mod job_key;
+mod slurm;
+mod sources;
+
+pub use error::{Found, IdentityError};
+pub use host_key::{HostFacts, host_key};
+pub use job_key::{Process, ProcessTable, Processes, job_key};
+pub use sources::{IDENTITY_VARIABLES, Source};
+
+use sources::Claim;
+
+/// Most ranks in a job: each pair of ranks on a host shares slots of the ring and a readiness word of 64 bits.
+pub const MAX_RANKS: usize = 64;
+
+/// Gives the value of an environment variable, `None` where it is unset.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Place of a process among the processes of its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Number of this process, from 0 to `size - 1`.
+    pub rank: usize,
+    /// Processes in the job.
+    pub size: usize,
+    /// Number of this process on its host, from 0 to `local_size - 1`.
+    pub local_rank: usize,
+    /// Processes of the job on this host.
+    pub local_size: usize,
+    /// Number of this host among the hosts that have this local rank.
+    pub cross_rank: usize,
+    /// Hosts that have this local rank.
+    pub cross_size: usize,
+    /// Who said so.
+    pub source: Source,
+}
+
+impl Identity {
+    /// Reads the process's environment.
+    ///
+    /// # Errors
+    /// As [`Identity::from_lookup`].
+    pub fn from_env() -> Result<Identity, IdentityError> {
+        Identity::from_lookup(&environment)
+    }
+
+    /// Reads variables through `lookup`.
+    ///
+    /// Where no source gives the local forms, all ranks are taken to be on this host. Where none gives the cross forms,
+    /// ranks are taken to fill equal hosts in order.
+    ///
+    /// # Errors
+    /// [`IdentityError`] when a variable is not a number or out of range, when one of a pair is missing, or when two
+    /// sources disagree.
+    pub fn from_lookup(lookup: Lookup) -> Result<Identity, IdentityError> {
+        let claims = sources::claims(lookup)?;
+        // An outer launcher that started this job as its single task knows nothing of the ranks inside.
+        let largest = claims.iter().map(|claim| claim.size.value).max().unwrap_or(1);
+        let claims: Vec<Claim> = claims
+            .into_iter()
+            .filter(|claim| claim.size.value != 1 || largest <= 1)
+            .collect();
+        let Some(first) = claims.first() else {
+            return Ok(Identity::single());
+        };
+        for other in &claims[1..] {
+            agree(first.size, other.size)?;
+            agree(first.rank, other.rank)?;
+        }
+        let (rank, size) = (first.rank.value, first.size.value);
+        if rank >= size {
+            return Err(IdentityError::RankOutOfRange {
+                rank: first.rank,
+                size: first.size,
+            });
+        }
+        if size > MAX_RANKS {
+            return Err(IdentityError::TooManyRanks {
+                size: first.size,
+                max: MAX_RANKS,
+            });
+        }
+        let (local_rank, local_size) = match claims.iter().find_map(|claim| claim.local) {
+            Some((local_rank, local_size)) => within(local_rank, local_size, first.size)?,
+            None => (rank, size),
+        };
+        let (cross_rank, cross_size) = match claims.iter().find_map(|claim| claim.cross) {
+            Some((cross_rank, cross_size)) => within(cross_rank, cross_size, first.size)?,
+            None if local_size == size => (0, 1),
+            None => (rank / local_size, size.div_ceil(local_size)),
+        };
+        Ok(Identity {
+            rank,
+            size,
+            local_rank,
+            local_size,
+            cross_rank,
+            cross_size,
+            source: first.source,
+        })
+    }
+
+    /// A job of one process.
+    pub fn single() -> Identity {
+        Identity {
+            rank: 0,
+            size: 1,
+            local_rank: 0,
+            local_size: 1,
+            cross_rank: 0,
+            cross_size: 1,
+            source: Source::Single,
+        }
+    }
+}
+
+/// Looks a variable up in the process's environment; text that is not UTF-8 cannot be one of ours and counts as unset.
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn agree(first: Found, second: Found) -> Result<(), IdentityError> {
+    if first.value == second.value {
+        Ok(())
+    } else {
+        Err(IdentityError::Contradiction { first, second })
+    }
+}
+
+/// Checks a local or cross pair: rank below its size, its size at most the job's.
+fn within(rank: Found, size: Found, job_size: Found) -> Result<(usize, usize), IdentityError> {
+    if rank.value >= size.value {
+        return Err(IdentityError::RankOutOfRange { rank, size });
+    }
+    if size.value > job_size.value {
+        return Err(IdentityError::Contradiction {
+            first: job_size,
+            second: size,
+        });
+    }
+    Ok((rank.value, size.value))
+}
+
+#[cfg(test)]
+mod tests;

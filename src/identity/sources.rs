@@ -1,0 +1,203 @@
+//! The launchers that tell a process who it is, and the variables they tell it by.
+
+use super::slurm::{self, Tasks};
+use super::{Found, IdentityError, Lookup};
+
+/// Who told a process its rank, in order of precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// `HOROVOD_*`, set by `ronde run`, by horovodrun or by hand.
+    Horovod,
+    /// `OMPI_COMM_WORLD_*`, set by Open MPI's mpirun.
+    OpenMpi,
+    /// `PMI_*`, set by the launchers of MPICH and Intel MPI.
+    Pmi,
+    /// `SLURM_*`, inside a step started by srun.
+    Slurm,
+    /// `RANK`, `WORLD_SIZE` and so on, set by torchrun.
+    Torchrun,
+    /// Nobody: the process is a job of its own.
+    Single,
+}
+
+/// What one source says.
+pub(super) struct Claim {
+    pub(super) source: Source,
+    pub(super) rank: Found,
+    pub(super) size: Found,
+    pub(super) local: Option<(Found, Found)>,
+    pub(super) cross: Option<(Found, Found)>,
+}
+
+/// A pair of variables, rank and size.
+type Pair = (&'static str, &'static str);
+
+/// The variables of one source.
+struct Names {
+    source: Source,
+    world: Pair,
+    local: Pair,
+    cross: Option<Pair>,
+    /// Whether one of the `world` pair alone is an error; elsewhere the names are too general to insist.
+    insist: bool,
+}
+
+const HOROVOD: Names = Names {
+    source: Source::Horovod,
+    world: ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    local: ("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    cross: Some(("HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE")),
+    insist: true,
+};
+const OPEN_MPI: Names = Names {
+    source: Source::OpenMpi,
+    world: ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    local: ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    cross: None,
+    insist: true,
+};
+const PMI: Names = Names {
+    source: Source::Pmi,
+    world: ("PMI_RANK", "PMI_SIZE"),
+    local: ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    cross: None,
+    insist: false,
+};
+const TORCHRUN: Names = Names {
+    source: Source::Torchrun,
+    world: ("RANK", "WORLD_SIZE"),
+    local: ("LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    cross: Some(("GROUP_RANK", "GROUP_WORLD_SIZE")),
+    insist: false,
+};
+
+/// Every variable by which a launcher tells a process its place. `ronde run` removes those that it does not set itself,
+/// so that an outer launcher's cannot contradict it.
+pub const IDENTITY_VARIABLES: &[&str] = &[
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+    "HOROVOD_LOCAL_RANK",
+    "HOROVOD_LOCAL_SIZE",
+    "HOROVOD_CROSS_RANK",
+    "HOROVOD_CROSS_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+];
+
+/// What each source present says, in order of precedence.
+pub(super) fn claims(lookup: Lookup) -> Result<Vec<Claim>, IdentityError> {
+    let claims = [
+        HOROVOD.claim(lookup)?,
+        OPEN_MPI.claim(lookup)?,
+        PMI.claim(lookup)?,
+        slurm(lookup)?,
+        TORCHRUN.claim(lookup)?,
+    ];
+    Ok(claims.into_iter().flatten().collect())
+}
+
+impl Names {
+    fn claim(&self, lookup: Lookup) -> Result<Option<Claim>, IdentityError> {
+        let (rank, size) = match (number(lookup, self.world.0)?, number(lookup, self.world.1)?) {
+            (Some(rank), Some(size)) => (rank, size),
+            (Some(present), None) if self.insist => {
+                return Err(IdentityError::Incomplete {
+                    present,
+                    missing: self.world.1,
+                });
+            }
+            (None, Some(present)) if self.insist => {
+                return Err(IdentityError::Incomplete {
+                    present,
+                    missing: self.world.0,
+                });
+            }
+            _ => return Ok(None),
+        };
+        let local = pair(lookup, self.local)?;
+        let cross = self.cross.map(|names| pair(lookup, names)).transpose()?.flatten();
+        Ok(Some(Claim {
+            source: self.source,
+            rank,
+            size,
+            local,
+            cross,
+        }))
+    }
+}
+
+/// Slurm's claim, inside a step only: in a batch script `SLURM_PROCID` is 0 and `SLURM_NTASKS` the size of steps to come.
+fn slurm(lookup: Lookup) -> Result<Option<Claim>, IdentityError> {
+    if !slurm::inside_step(lookup) {
+        return Ok(None);
+    }
+    let size = match number(lookup, "SLURM_STEP_NUM_TASKS")? {
+        Some(size) => Some(size),
+        None => number(lookup, "SLURM_NTASKS")?,
+    };
+    let (Some(rank), Some(size)) = (number(lookup, "SLURM_PROCID")?, size) else {
+        return Ok(None);
+    };
+    let (mut local, mut cross) = (None, None);
+    if let (Some(local_rank), Some(tasks)) = (number(lookup, "SLURM_LOCALID")?, Tasks::find(lookup)?) {
+        let node = number(lookup, "SLURM_NODEID")?.unwrap_or(Found {
+            variable: "SLURM_NODEID",
+            value: 0,
+        });
+        let local_size = Found {
+            variable: tasks.variable,
+            value: tasks.on_node(node.value)?,
+        };
+        let (cross_rank, cross_size) = tasks.cross(node.value, local_rank.value);
+        local = Some((local_rank, local_size));
+        // A local rank that its node does not have is reported by the check of the local pair.
+        cross = (local_rank.value < local_size.value).then_some((
+            Found {
+                variable: "SLURM_NODEID",
+                value: cross_rank,
+            },
+            Found {
+                variable: tasks.variable,
+                value: cross_size,
+            },
+        ));
+    }
+    Ok(Some(Claim {
+        source: Source::Slurm,
+        rank,
+        size,
+        local,
+        cross,
+    }))
+}
+
+fn pair(lookup: Lookup, names: Pair) -> Result<Option<(Found, Found)>, IdentityError> {
+    Ok(number(lookup, names.0)?.zip(number(lookup, names.1)?))
+}
+
+pub(super) fn number(lookup: Lookup, variable: &'static str) -> Result<Option<Found>, IdentityError> {
+    match lookup(variable).filter(|text| !text.is_empty()) {
+        None => Ok(None),
+        Some(text) => match text.trim().parse() {
+            Ok(value) => Ok(Some(Found { variable, value })),
+            Err(_) => Err(IdentityError::NotANumber {
+                variable,
+                value: text,
+            }),
+        },
+    }
+}

@@ -1,0 +1,206 @@
+//! Fake environments and the identities they give.
+
+use super::*;
+use std::collections::HashMap;
+
+fn identity(text: &str) -> Result<Identity, IdentityError> {
+    let variables: HashMap<&str, &str> = text
+        .split_whitespace()
+        .map(|pair| pair.split_once('=').unwrap())
+        .collect();
+    Identity::from_lookup(&|name| variables.get(name).map(|value| (*value).to_owned()))
+}
+
+#[test]
+fn each_launcher_is_understood() {
+    use Source::*;
+    // environment → rank, size, local rank, local size, cross rank, cross size
+    let table = [
+        ("", [0, 1, 0, 1, 0, 1], Single),
+        ("HOROVOD_RANK=1 HOROVOD_SIZE=2", [1, 2, 1, 2, 0, 1], Horovod),
+        (
+            "HOROVOD_RANK=3 HOROVOD_SIZE=4 HOROVOD_LOCAL_RANK=1 HOROVOD_LOCAL_SIZE=2 HOROVOD_CROSS_RANK=1 HOROVOD_CROSS_SIZE=2",
+            [3, 4, 1, 2, 1, 2],
+            Horovod,
+        ),
+        (
+            "OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=4",
+            [5, 8, 1, 4, 1, 2],
+            OpenMpi,
+        ),
+        (
+            "PMI_RANK=2 PMI_SIZE=3 MPI_LOCALRANKID=2 MPI_LOCALNRANKS=3",
+            [2, 3, 2, 3, 0, 1],
+            Pmi,
+        ),
+        ("PMI_RANK=1 PMI_SIZE=2 PMI_FD=7", [1, 2, 1, 2, 0, 1], Pmi),
+        (
+            "SLURM_STEP_ID=0 SLURM_PROCID=6 SLURM_STEP_NUM_TASKS=7 SLURM_NTASKS=16 SLURM_LOCALID=0 SLURM_NODEID=3 \
+             SLURM_STEP_TASKS_PER_NODE=2(x3),1",
+            [6, 7, 0, 1, 3, 4],
+            Slurm,
+        ),
+        (
+            "SLURM_STEP_ID=0 SLURM_PROCID=3 SLURM_NTASKS=7 SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_TASKS_PER_NODE=2(x3),1",
+            [3, 7, 1, 2, 1, 3],
+            Slurm,
+        ),
+        (
+            "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2",
+            [1, 4, 1, 2, 0, 2],
+            Torchrun,
+        ),
+        (
+            "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 GROUP_WORLD_SIZE=2",
+            [3, 4, 1, 2, 1, 2],
+            Torchrun,
+        ),
+    ];
+    for (environment, [rank, size, local_rank, local_size, cross_rank, cross_size], source) in table {
+        let expected = Identity {
+            rank,
+            size,
+            local_rank,
+            local_size,
+            cross_rank,
+            cross_size,
+            source,
+        };
+        assert_eq!(identity(environment), Ok(expected), "{environment}");
+    }
+}
+
+#[test]
+fn what_is_outside_a_step_or_half_said_is_not_believed() {
+    for environment in [
+        "SLURM_PROCID=0 SLURM_NTASKS=8", // an allocation's shell
+        "SLURM_STEP_ID=4294967291 SLURM_PROCID=0 SLURM_NTASKS=8", // a batch script
+        "RANK=4",
+        "WORLD_SIZE=4",
+        "PMI_SIZE=4",
+        "HOROVOD_RANK= HOROVOD_SIZE=",
+    ] {
+        assert_eq!(identity(environment), Ok(Identity::single()), "{environment}");
+    }
+}
+
+#[test]
+fn sources_that_agree_complete_each_other() {
+    let environment = "HOROVOD_RANK=1 HOROVOD_SIZE=4 RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2";
+    let identity = identity(environment).unwrap();
+    assert_eq!(
+        (identity.local_rank, identity.local_size, identity.source),
+        (1, 2, Source::Horovod)
+    );
+}
+
+#[test]
+fn a_launcher_may_be_the_single_task_of_another() {
+    let outer =
+        "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1";
+    let identity = identity(&format!("{outer} RANK=2 WORLD_SIZE=4")).unwrap();
+    assert_eq!(
+        (identity.rank, identity.size, identity.source),
+        (2, 4, Source::Torchrun)
+    );
+}
+
+#[test]
+fn contradictions_name_both_variables_and_values() {
+    let table = [
+        (
+            "HOROVOD_RANK=0 HOROVOD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2",
+            "HOROVOD_RANK=0",
+            "OMPI_COMM_WORLD_RANK=1",
+        ),
+        (
+            "HOROVOD_RANK=0 HOROVOD_SIZE=2 PMI_RANK=0 PMI_SIZE=3",
+            "HOROVOD_SIZE=2",
+            "PMI_SIZE=3",
+        ),
+        (
+            "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2 RANK=0 WORLD_SIZE=2",
+            "SLURM_PROCID=1",
+            "RANK=0",
+        ),
+        (
+            "HOROVOD_RANK=2 HOROVOD_SIZE=2",
+            "HOROVOD_RANK=2",
+            "HOROVOD_SIZE=2",
+        ),
+        (
+            "HOROVOD_RANK=0 HOROVOD_SIZE=0",
+            "HOROVOD_RANK=0",
+            "HOROVOD_SIZE=0",
+        ),
+        ("HOROVOD_RANK=1", "HOROVOD_RANK=1", "HOROVOD_SIZE"),
+        (
+            "HOROVOD_RANK=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2",
+            "HOROVOD_RANK=1",
+            "HOROVOD_SIZE",
+        ),
+        (
+            "OMPI_COMM_WORLD_SIZE=2",
+            "OMPI_COMM_WORLD_SIZE=2",
+            "OMPI_COMM_WORLD_RANK",
+        ),
+        (
+            "RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2",
+            "LOCAL_RANK=2",
+            "LOCAL_WORLD_SIZE=2",
+        ),
+        (
+            "RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=4",
+            "WORLD_SIZE=2",
+            "LOCAL_WORLD_SIZE=4",
+        ),
+        ("HOROVOD_RANK=x HOROVOD_SIZE=2", "HOROVOD_RANK=x", "HOROVOD_RANK"),
+        (
+            "HOROVOD_RANK=-1 HOROVOD_SIZE=2",
+            "HOROVOD_RANK=-1",
+            "HOROVOD_RANK",
+        ),
+        ("RANK=0 WORLD_SIZE=65", "WORLD_SIZE=65", "64"),
+        (
+            "SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_NODEID=2 SLURM_TASKS_PER_NODE=1(x2)",
+            "SLURM_TASKS_PER_NODE=1(x2)",
+            "node 2",
+        ),
+    ];
+    for (environment, first, second) in table {
+        let message = identity(environment).unwrap_err().to_string();
+        assert!(
+            message.contains(first) && message.contains(second),
+            "{environment}: {message}"
+        );
+    }
+}
+
+#[test]
+fn every_variable_read_for_rank_and_size_is_one_that_run_removes() {
+    let asked = std::cell::RefCell::new(Vec::new());
+    let lookup = |name: &str| {
+        asked.borrow_mut().push(name.to_owned());
+        // Within a step and with a task list, so that all sources ask for all they know.
+        Some(if name == "SLURM_STEP_TASKS_PER_NODE" {
+            "1".to_owned()
+        } else {
+            "0".to_owned()
+        })
+    };
+    let _ = sources::claims(&lookup);
+    // Without a task's number, what Slurm says of the step and its nodes makes no claim.
+    let kept = [
+        "SLURM_STEP_ID",
+        "SLURM_STEP_NUM_TASKS",
+        "SLURM_NODEID",
+        "SLURM_STEP_TASKS_PER_NODE",
+    ];
+    for name in asked
+        .borrow()
+        .iter()
+        .filter(|name| !kept.contains(&name.as_str()))
+    {
+        assert!(IDENTITY_VARIABLES.contains(&name.as_str()), "{name}");
+    }
+}

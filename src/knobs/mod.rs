@@ -1,0 +1,178 @@
+//! The settings of Ronde: one table, from which the environment, flags, `ronde knobs` and the documentation come.
+//!
+//! `HOROVOD_*` variables keep Horovod's meaning; Ronde's own are `RONDE_*`. Two departures, both stricter:
+//!
+//! - Horovod reads numbers with `strtol`, for which junk is 0 and `64MB` is 64. Here a value that is not a number, or is
+//!   out of range, is a [`KnobError`] that names the variable, the value and what is allowed.
+//! - A misspelt `RONDE_*` variable gives a [`KnobWarning`] with the nearest name.
+//!
+//! As an extra, sizes take binary suffixes (`64MB` = `64MiB` = 67108864). A variable set to the empty text counts as unset.
+//!
+//! ```
+//! use ronde::knobs::Knobs;
+//!
+//! let knobs = Knobs::from_lookup(|name| (name == "HOROVOD_FUSION_THRESHOLD").then_some("64MB"))?;
+//! assert_eq!(knobs.fusion_threshold_bytes, 64 << 20);
+//! assert_eq!(knobs.cycle_time_ms, 1.0); // the default
+//! assert!(knobs.fixed.fusion_threshold && !knobs.fixed.cycle_time);
+//! # Ok::<(), ronde::knobs::KnobError>(())
+//! ```
+
+mod error;
+mod knob;
+mod setting;
+mod table;
+mod values;
+
+pub use error::{KnobError, KnobWarning};
+pub use knob::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX, Flag, FlagForm, Kind, Knob, Scope};
+pub use table::{KNOBS, Knobs};
+pub use values::{AutotuneStart, Backend, Link, LogLevel, TimelineTarget};
+
+use setting::Setting;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Which tunable knobs are present in the environment: the tuner leaves them alone, as Horovod's does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FixedKnobs {
+    /// `HOROVOD_FUSION_THRESHOLD` is set.
+    pub fusion_threshold: bool,
+    /// `HOROVOD_CYCLE_TIME` is set.
+    pub cycle_time: bool,
+    /// `HOROVOD_CACHE_CAPACITY` is set.
+    pub cache: bool,
+}
+
+/// The knobs' values as environment variables, and which of them were set: what `ronde knobs --effective` shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effective {
+    /// Name of the knob.
+    pub name: &'static str,
+    /// Its environment variable.
+    pub env: &'static str,
+    /// The value in force, as text.
+    pub value: OsString,
+    /// Whether the environment set it; otherwise it is the default.
+    pub from_env: bool,
+}
+
+impl Knobs {
+    /// Reads the process's environment.
+    ///
+    /// # Errors
+    /// [`KnobError`] for the first variable, in the table's order, whose value its knob does not take.
+    pub fn from_env() -> Result<Knobs, KnobError> {
+        let mut knobs = Knobs::from_lookup(|name| std::env::var_os(name))?;
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        knobs.warnings.extend(unknown_variables(names));
+        Ok(knobs)
+    }
+
+    /// Reads variables through `lookup`, which gives a variable's value or `None` where it is unset.
+    ///
+    /// # Errors
+    /// [`KnobError`] for the first variable, in the table's order, whose value its knob does not take.
+    pub fn from_lookup<T: Into<OsString>>(lookup: impl Fn(&str) -> Option<T>) -> Result<Knobs, KnobError> {
+        let lookup = |name: &str| {
+            lookup(name)
+                .map(Into::into)
+                .filter(|value: &OsString| !value.is_empty())
+        };
+        let mut knobs = Knobs::read(&lookup)?;
+        knobs.fixed = FixedKnobs {
+            fusion_threshold: lookup("HOROVOD_FUSION_THRESHOLD").is_some(),
+            cycle_time: lookup("HOROVOD_CYCLE_TIME").is_some(),
+            cache: lookup("HOROVOD_CACHE_CAPACITY").is_some(),
+        };
+        let (warning_seconds, shutdown_seconds) = (knobs.stall_warning_seconds, knobs.stall_shutdown_seconds);
+        if shutdown_seconds > 0 && shutdown_seconds < warning_seconds {
+            knobs.warnings.push(KnobWarning::StallShutdownIgnored {
+                shutdown_seconds,
+                warning_seconds,
+            });
+            knobs.stall_shutdown_seconds = 0;
+        }
+        Ok(knobs)
+    }
+
+    /// Every knob that is read here, with the value in force and where it came from. `lookup` is the one that these
+    /// knobs were read through.
+    pub fn effective<T: Into<OsString>>(&self, lookup: impl Fn(&str) -> Option<T>) -> Vec<Effective> {
+        let row = |(knob, value): (&'static Knob, OsString)| Effective {
+            name: knob.name,
+            env: knob.env,
+            value,
+            from_env: lookup(knob.env).is_some_and(|found| !found.into().is_empty()),
+        };
+        self.print().into_iter().map(row).collect()
+    }
+
+    /// The file that rank 0's timeline goes to from initialization on, if one is named.
+    pub fn timeline_path(&self) -> Option<&Path> {
+        match &self.timeline {
+            Some(TimelineTarget::File(path)) => Some(path),
+            Some(TimelineTarget::Dynamic) | None => None,
+        }
+    }
+
+    /// What tuning may cost, in steps at the default settings: `RONDE_AUTOTUNE_BUDGET`, else 2 % of
+    /// `RONDE_AUTOTUNE_STEPS`, else 20.
+    pub fn autotune_budget_steps(&self) -> f64 {
+        let share = self.autotune_steps.map(|steps| 0.02 * steps as f64);
+        self.autotune_budget.or(share).unwrap_or(20.0)
+    }
+}
+
+impl Default for Knobs {
+    /// The values in force when no variable is set.
+    fn default() -> Knobs {
+        Knobs::read(&|_| None).expect("the table's defaults are values that its knobs take")
+    }
+}
+
+/// Finds the knob of that name.
+pub fn find(name: &str) -> Option<&'static Knob> {
+    KNOBS.iter().find(|knob| knob.name == name)
+}
+
+/// The `RONDE_*` names among `names` that are no knob's variable, each with the nearest name that is.
+pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> Vec<KnobWarning> {
+    let unknown = |name: &String| name.starts_with("RONDE_") && KNOBS.iter().all(|knob| knob.env != name);
+    let mut unknown: Vec<String> = names.into_iter().filter(unknown).collect();
+    unknown.sort();
+    let warning = |env: String| KnobWarning::Unknown {
+        nearest: nearest_variable(&env),
+        env,
+    };
+    unknown.into_iter().map(warning).collect()
+}
+
+/// The knob's variable most similar to `env`. `HOROVOD_` and `RONDE_` count as equal, for the prefix is easily mixed up.
+fn nearest_variable(env: &str) -> Option<&'static str> {
+    /// Below this Jaro-Winkler similarity a guess only misleads: transposed or missing letters stay above 0.9.
+    const SIMILARITY_MIN: f64 = 0.85;
+    let stem = |name: &str| name.split_once('_').map_or(name, |(_, stem)| stem).to_owned();
+    let found = stem(env);
+    let scored = KNOBS
+        .iter()
+        .map(|knob| (strsim::jaro_winkler(&stem(knob.env), &found), knob.env));
+    let (similarity, nearest) = scored.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    (similarity >= SIMILARITY_MIN).then_some(nearest)
+}
+
+/// Reads one knob; called by the table's macro.
+fn read<T: Setting>(name: &str, lookup: &dyn Fn(&str) -> Option<OsString>) -> Result<T, KnobError> {
+    let knob = find(name).expect("the macro makes a row for every field");
+    let text = lookup(knob.env).unwrap_or_else(|| knob.default.into());
+    T::read(&text, &knob.kind).ok_or_else(|| KnobError {
+        env: knob.env,
+        name: knob.name,
+        found: text.to_string_lossy().into_owned(),
+        expected: knob.kind.expected(),
+        default: knob.default,
+    })
+}
+
+#[cfg(test)]
+mod tests;

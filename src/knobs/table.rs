@@ -1,0 +1,397 @@
+//! The table of knobs. Each row makes a field of [`Knobs`] and an entry of [`KNOBS`], with the same words of documentation.
+
+use super::knob::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX, Flag, FlagForm, Kind, Knob, Scope};
+use super::setting::Setting;
+use super::values::{AutotuneStart, Backend, Link, LogLevel, TimelineTarget};
+use super::{FixedKnobs, KnobError, KnobWarning};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Turns the rows below into [`Knobs`], [`KNOBS`], and reading and printing of all fields.
+macro_rules! knob_table {
+    (
+        $( $(#[doc = $doc:literal])+ $name:ident: $type:ty { $($key:ident: $value:expr),+ $(,)? } )+
+        not here: $elsewhere:expr;
+    ) => {
+        /// The knobs' values, as one process read them.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Knobs {
+            $( $(#[doc = $doc])+ pub $name: $type, )+
+            /// Which tunable knobs the environment fixes.
+            pub fixed: FixedKnobs,
+            /// What looked wrong in the environment without being an error.
+            pub warnings: Vec<KnobWarning>,
+        }
+
+        /// Every knob: first those read here, then Horovod's names that nothing reads here, each with the reason.
+        pub static KNOBS: &[Knob] = {
+            const HERE: &[Knob] = &[
+                $( Knob { name: stringify!($name), doc: concat!($($doc),+).trim_ascii(), $($key: $value),+ } ),+
+            ];
+            const ALL: [Knob; HERE.len() + ELSEWHERE.len()] = joined(HERE, ELSEWHERE);
+            &ALL
+        };
+
+        const ELSEWHERE: &[Knob] = $elsewhere;
+
+        impl Knobs {
+            pub(super) fn read(lookup: &dyn Fn(&str) -> Option<OsString>) -> Result<Knobs, KnobError> {
+                Ok(Knobs {
+                    $( $name: super::read(stringify!($name), lookup)?, )+
+                    fixed: FixedKnobs::default(),
+                    warnings: Vec::new(),
+                })
+            }
+
+            /// The values as one would write them in the environment, in the table's order; empty means "none".
+            pub fn print(&self) -> Vec<(&'static Knob, OsString)> {
+                let values = [$( Setting::print(&self.$name) ),+];
+                KNOBS.iter().zip(values).collect()
+            }
+        }
+    };
+}
+
+/// Joins two slices at compile time, so that the table is one static slice.
+const fn joined<const N: usize>(first: &[Knob], second: &[Knob]) -> [Knob; N] {
+    assert!(first.len() + second.len() == N);
+    let mut all = [first[0]; N];
+    let mut i = 1;
+    while i < N {
+        all[i] = if i < first.len() {
+            first[i]
+        } else {
+            second[i - first.len()]
+        };
+        i += 1;
+    }
+    all
+}
+
+knob_table! {
+    /// Most bytes fused into one collective; 0 turns fusion off. A tensor larger than this goes alone.
+    fusion_threshold_bytes: u64 {
+        env: "HOROVOD_FUSION_THRESHOLD",
+        flag: Some(Flag { long: "fusion-threshold-mb", aliases: &["fusion-mb"], form: FlagForm::Megabytes }),
+        kind: Kind::Bytes { max: FUSION_THRESHOLD_BYTES_MAX },
+        default: "134217728",
+        tunable: true,
+        scope: Scope::Runtime,
+    }
+    /// Longest time from the start of one cycle to the start of the next while tensors are pending.
+    cycle_time_ms: f64 {
+        env: "HOROVOD_CYCLE_TIME",
+        flag: Some(Flag { long: "cycle-time-ms", aliases: &["cycle-ms"], form: FlagForm::Value }),
+        kind: Kind::Real { unit: "ms", min: 0.0, max: CYCLE_TIME_MS_MAX },
+        default: "1",
+        tunable: true,
+        scope: Scope::Runtime,
+    }
+    /// Tensors whose negotiation each process set remembers; 0 turns the response cache off.
+    cache_capacity: usize {
+        env: "HOROVOD_CACHE_CAPACITY",
+        flag: Flag::value("cache-capacity"),
+        kind: Kind::Count { unit: "tensors", min: 0, max: 1 << 20 },
+        default: "1024",
+        tunable: true,
+        scope: Scope::Runtime,
+    }
+    /// Fuse the tensors of a group only with each other.
+    disable_group_fusion: bool {
+        env: "HOROVOD_DISABLE_GROUP_FUSION",
+        flag: Flag::switch("disable-group-fusion", "no-disable-group-fusion"),
+        kind: Kind::Switch,
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Start a cycle as soon as all that the learnt step expects is submitted, or all members wait; the cycle time is
+    /// then only an upper bound.
+    early_cycle: bool {
+        env: "RONDE_EARLY_CYCLE",
+        flag: Flag::switch("early-cycle", "no-early-cycle"),
+        kind: Kind::Switch,
+        default: "1",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Tune the tunable knobs while training runs. A tunable knob that is set is fixed.
+    autotune: bool {
+        env: "HOROVOD_AUTOTUNE",
+        flag: Flag::switch("autotune", "no-autotune"),
+        kind: Kind::Switch,
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// CSV file that rank 0 writes the tuner's samples to.
+    autotune_log: Option<PathBuf> {
+        env: "HOROVOD_AUTOTUNE_LOG",
+        flag: Flag::value("autotune-log-file"),
+        kind: Kind::Path,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Samples of autotune_steps_per_sample steps discarded at the start. Unset: one step per change, plus the start-up
+    /// that the tuner detects.
+    autotune_warmup_samples: Option<u32> {
+        env: "HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
+        flag: Flag::value("autotune-warmup-samples"),
+        kind: Kind::Count { unit: "samples", min: 0, max: 1_000_000 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Steps in a sample. Unset: as many as the noise asks for, about 10.
+    autotune_steps_per_sample: Option<u32> {
+        env: "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
+        flag: Flag::value("autotune-steps-per-sample"),
+        kind: Kind::Count { unit: "steps", min: 1, max: 1_000_000 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Most samples that the tuner takes.
+    autotune_max_samples: u32 {
+        env: "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
+        flag: Flag::value("autotune-bayes-opt-max-samples"),
+        kind: Kind::Count { unit: "samples", min: 1, max: 10_000 },
+        default: "24",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Standard deviation of the noise in the tuner's Gaussian process. Unset: fitted.
+    autotune_noise: Option<f64> {
+        env: "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
+        flag: Flag::value("autotune-gaussian-process-noise"),
+        kind: Kind::Real { unit: "of the score's spread", min: 0.0, max: 1.0 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Settings that the tuner starts from, without fixing them. Unset: the knobs' values.
+    autotune_start: Option<AutotuneStart> {
+        env: "RONDE_AUTOTUNE_START",
+        flag: Flag::value("autotune-start"),
+        kind: Kind::Start,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// What tuning may cost, in steps at the default settings. Unset: 20, or 2 % of autotune_steps.
+    autotune_budget: Option<f64> {
+        env: "RONDE_AUTOTUNE_BUDGET",
+        flag: Flag::value("autotune-budget"),
+        kind: Kind::Real { unit: "steps", min: 0.0, max: 1e9 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Steps that the job will take, from which the tuner's budget follows.
+    autotune_steps: Option<u64> {
+        env: "RONDE_AUTOTUNE_STEPS",
+        flag: Flag::value("autotune-steps"),
+        kind: Kind::Count { unit: "steps", min: 1, max: 1_000_000_000_000 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Seed of the tuner's random choices.
+    autotune_seed: u64 {
+        env: "RONDE_AUTOTUNE_SEED",
+        flag: Flag::value("autotune-seed"),
+        kind: Kind::Count { unit: "seed", min: 0, max: u64::MAX },
+        default: "7",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// File that rank 0 writes the timeline to; DYNAMIC leaves the start to the program.
+    timeline: Option<TimelineTarget> {
+        env: "HOROVOD_TIMELINE",
+        flag: Flag::value("timeline-filename"),
+        kind: Kind::Timeline,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Mark the start of every cycle in the timeline.
+    timeline_mark_cycles: bool {
+        env: "HOROVOD_TIMELINE_MARK_CYCLES",
+        flag: Flag::switch("timeline-mark-cycles", "no-timeline-mark-cycles"),
+        kind: Kind::Switch,
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Do not look for stalled tensors.
+    stall_check_disable: bool {
+        env: "HOROVOD_STALL_CHECK_DISABLE",
+        flag: Flag::switch("no-stall-check", "stall-check"),
+        kind: Kind::Switch,
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Time after which a tensor that some ranks have not submitted is reported.
+    stall_warning_seconds: u64 {
+        env: "HOROVOD_STALL_CHECK_TIME_SECONDS",
+        flag: Flag::value("stall-check-warning-time-seconds"),
+        kind: Kind::Count { unit: "s", min: 1, max: 31_536_000 },
+        default: "60",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Time after which such a tensor ends the job; 0 means never.
+    stall_shutdown_seconds: u64 {
+        env: "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+        flag: Flag::value("stall-check-shutdown-time-seconds"),
+        kind: Kind::Count { unit: "s", min: 0, max: 31_536_000 },
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// How much is logged. TRACE, DEBUG and INFO go to standard output, the rest to standard error.
+    log_level: LogLevel {
+        env: "HOROVOD_LOG_LEVEL",
+        flag: Flag::value("log-level"),
+        kind: Kind::Choice(LogLevel::WORDS),
+        default: "warning",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Leave the time out of log lines.
+    log_hide_time: bool {
+        env: "HOROVOD_LOG_HIDE_TIME",
+        flag: Some(Flag {
+            long: "log-without-timestamp",
+            aliases: &["log-hide-timestamp"],
+            form: FlagForm::Switch { off: "log-with-timestamp", off_aliases: &["no-log-hide-timestamp"] },
+        }),
+        kind: Kind::Switch,
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Cores of the cycle threads: entry i is for local rank i.
+    thread_affinity: Vec<usize> {
+        env: "HOROVOD_THREAD_AFFINITY",
+        flag: Flag::value("thread-affinity"),
+        kind: Kind::Cores,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Time that the ranks have to find each other at start.
+    start_timeout_seconds: u64 {
+        env: "HOROVOD_START_TIMEOUT",
+        flag: Flag::value("start-timeout"),
+        kind: Kind::Count { unit: "s", min: 1, max: 86_400 },
+        default: "30",
+        tunable: false,
+        scope: Scope::Launcher,
+    }
+    /// Name of the job, the same on all its ranks and no other's. Unset: taken from the launcher.
+    job_id: Option<String> {
+        env: "RONDE_JOB_ID",
+        flag: None,
+        kind: Kind::Label { max: 128 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Name of the host, equal for ranks that share memory. Unset: host name, boot and network namespace.
+    host_id: Option<String> {
+        env: "RONDE_HOST_ID",
+        flag: None,
+        kind: Kind::Label { max: 128 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Shape the local collective to a network of this latency and bandwidth per message.
+    link: Option<Link> {
+        env: "RONDE_LINK",
+        flag: Flag::value("link"),
+        kind: Kind::Link,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// How the ranks reach each other.
+    backend: Backend {
+        env: "RONDE_BACKEND",
+        flag: Flag::value("backend"),
+        kind: Kind::Choice(Backend::WORDS),
+        default: "auto",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    not here: &[
+        foreign("hierarchical_allreduce", "HOROVOD_HIERARCHICAL_ALLREDUCE", ONE_HOST, "Reduce within hosts first.")
+            .switch("hierarchical-allreduce", "no-hierarchical-allreduce"),
+        foreign("hierarchical_allgather", "HOROVOD_HIERARCHICAL_ALLGATHER", ONE_HOST, "Gather within hosts first.")
+            .switch("hierarchical-allgather", "no-hierarchical-allgather"),
+        foreign("torus_allreduce", "HOROVOD_TORUS_ALLREDUCE", ONE_HOST, "Reduce over a torus of local and cross ranks.")
+            .switch("torus-allreduce", "no-torus-allreduce"),
+        foreign("batch_d2d_memcopies", "HOROVOD_BATCH_D2D_MEMCOPIES", NO_GPU, "Pack the fusion buffer in one kernel."),
+        foreign("num_nccl_streams", "HOROVOD_NUM_NCCL_STREAMS", NO_GPU, "NCCL streams used in turn.")
+            .value("num-nccl-streams"),
+        foreign("enable_async_completion", "HOROVOD_ENABLE_ASYNC_COMPLETION", NO_GPU, "Complete by GPU event."),
+        foreign("disable_nvtx_ranges", "HOROVOD_DISABLE_NVTX_RANGES", NO_GPU, "Emit no NVTX ranges."),
+        foreign("enable_xla_ops", "HOROVOD_ENABLE_XLA_OPS", "there is no TensorFlow front end", "XLA operations."),
+        foreign("controller", "HOROVOD_CONTROLLER", "RONDE_BACKEND chooses the transport", "Control plane, mpi or gloo."),
+        foreign("cpu_operations", "HOROVOD_CPU_OPERATIONS", "RONDE_BACKEND chooses the collectives", "CPU data plane."),
+        foreign("gloo_iface", "HOROVOD_GLOO_IFACE", NO_GLOO, "Network interface of Gloo."),
+        foreign("gloo_timeout_seconds", "HOROVOD_GLOO_TIMEOUT_SECONDS", "HOROVOD_START_TIMEOUT limits the start",
+            "Gloo's time-out.").value("gloo-timeout-seconds"),
+        foreign("gloo_rendezvous_addr", "HOROVOD_GLOO_RENDEZVOUS_ADDR", NO_GLOO, "Address of Gloo's key-value server."),
+        foreign("gloo_rendezvous_port", "HOROVOD_GLOO_RENDEZVOUS_PORT", NO_GLOO, "Port of Gloo's key-value server."),
+        foreign("hostname", "HOROVOD_HOSTNAME", "RONDE_HOST_ID names the host", "Key of Gloo's local communicator."),
+        foreign("ccl_cache", "HOROVOD_CCL_CACHE", "oneCCL is not used", "oneCCL's cache."),
+        foreign("mpi_threads_disable", "HOROVOD_MPI_THREADS_DISABLE", NO_MPI, "Ask MPI for a single thread.")
+            .switch("mpi-threads-disable", "no-mpi-threads-disable"),
+        foreign("adasum_mpi_chunk_size", "HOROVOD_ADASUM_MPI_CHUNK_SIZE", NO_MPI, "Bytes per message of Adasum."),
+        foreign("dynamic_process_sets", "HOROVOD_DYNAMIC_PROCESS_SETS", "all ranks form one process set",
+            "Allow process sets to change."),
+        foreign("elastic", "HOROVOD_ELASTIC", NO_ELASTIC, "Elastic mode."),
+        foreign("elastic_timeout", "HOROVOD_ELASTIC_TIMEOUT", NO_ELASTIC, "Time to wait for enough slots."),
+    ];
+}
+
+const ONE_HOST: &str = "all ranks are on one host";
+const NO_GPU: &str = "tensors are in host memory";
+const NO_GLOO: &str = "ranks meet on a local socket, not through Gloo";
+const NO_MPI: &str = "MPI is not used";
+const NO_ELASTIC: &str = "the number of ranks is fixed";
+
+/// A name of Horovod's that nothing reads here.
+const fn foreign(name: &'static str, env: &'static str, reason: &'static str, doc: &'static str) -> Knob {
+    let scope = Scope::NotHere(reason);
+    Knob {
+        name,
+        env,
+        flag: None,
+        kind: Kind::Foreign,
+        default: "",
+        tunable: false,
+        scope,
+        doc,
+    }
+}
+
+impl Knob {
+    const fn switch(self, long: &'static str, off: &'static str) -> Knob {
+        Knob {
+            flag: Flag::switch(long, off),
+            ..self
+        }
+    }
+
+    const fn value(self, long: &'static str) -> Knob {
+        Knob {
+            flag: Flag::value(long),
+            ..self
+        }
+    }
+}

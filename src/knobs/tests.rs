@@ -1,0 +1,257 @@
+//! Reading, printing and the table as a whole.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::{HashMap, HashSet};
+
+fn read(pairs: &[(&str, &str)]) -> Result<Knobs, KnobError> {
+    let pairs: HashMap<&str, &str> = pairs.iter().copied().collect();
+    Knobs::from_lookup(|name| pairs.get(name).copied())
+}
+
+#[test]
+fn defaults_are_horovods() {
+    let knobs = Knobs::default();
+    assert_eq!(knobs.fusion_threshold_bytes, 128 * 1024 * 1024);
+    assert_eq!(knobs.cycle_time_ms, 1.0);
+    assert_eq!(knobs.cache_capacity, 1024);
+    assert_eq!(
+        (knobs.stall_warning_seconds, knobs.stall_shutdown_seconds),
+        (60, 0)
+    );
+    assert_eq!(knobs.log_level, LogLevel::Warning);
+    assert!(!knobs.autotune && knobs.early_cycle);
+    assert_eq!(knobs.autotune_budget_steps(), 20.0);
+    assert_eq!(knobs, read(&[]).unwrap());
+}
+
+#[test]
+fn every_name_variable_and_flag_stands_once() {
+    let flags = |knob: &Knob| {
+        let Some(flag) = knob.flag else { return Vec::new() };
+        let mut names = vec![flag.long];
+        names.extend(flag.aliases);
+        if let FlagForm::Switch { off, off_aliases } = flag.form {
+            names.push(off);
+            names.extend(off_aliases);
+        }
+        names
+    };
+    let (mut seen, mut flag_names) = (HashSet::new(), HashSet::new());
+    for knob in KNOBS {
+        assert!(seen.insert(knob.name), "{} stands twice", knob.name);
+        assert!(seen.insert(knob.env), "{} stands twice", knob.env);
+        for flag in flags(knob) {
+            assert!(flag_names.insert(flag), "--{flag} stands twice");
+        }
+        assert!(
+            knob.env.starts_with("HOROVOD_") || knob.env.starts_with("RONDE_"),
+            "{}",
+            knob.env
+        );
+        assert!(
+            knob.doc.ends_with('.') && !knob.doc.contains("  "),
+            "{}: {:?}",
+            knob.name,
+            knob.doc
+        );
+    }
+}
+
+#[test]
+fn a_bad_value_names_variable_value_and_range() {
+    let error = read(&[("HOROVOD_CYCLE_TIME", "-3")]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "HOROVOD_CYCLE_TIME=-3 does not fit knob cycle_time_ms: expected a number from 0 to 60000 (ms); \
+         correct it or unset HOROVOD_CYCLE_TIME (default 1)"
+    );
+    let bad = [
+        ("HOROVOD_FUSION_THRESHOLD", "64X"),
+        ("HOROVOD_FUSION_THRESHOLD", "1099511627777"),
+        ("HOROVOD_CACHE_CAPACITY", "many"),
+        ("HOROVOD_AUTOTUNE", "yes"),
+        ("HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "1.5"),
+        ("HOROVOD_LOG_LEVEL", "loud"),
+        ("HOROVOD_THREAD_AFFINITY", "0,x"),
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "0"),
+        ("RONDE_LINK", "1000"),
+        ("RONDE_AUTOTUNE_START", "fusion=3"),
+        ("RONDE_JOB_ID", "two words"),
+        ("RONDE_BACKEND", "carrier-pigeon"),
+    ];
+    for (env, value) in bad {
+        let error = read(&[(env, value)]).unwrap_err();
+        assert_eq!((error.env, error.found.as_str()), (env, value));
+    }
+}
+
+#[test]
+fn a_set_variable_fixes_its_knob_and_an_empty_one_does_not() {
+    let knobs = read(&[
+        ("HOROVOD_FUSION_THRESHOLD", "134217728"),
+        ("HOROVOD_CYCLE_TIME", ""),
+    ])
+    .unwrap();
+    assert_eq!(
+        knobs.fixed,
+        FixedKnobs {
+            fusion_threshold: true,
+            cycle_time: false,
+            cache: false
+        }
+    );
+    assert_eq!(knobs.cycle_time_ms, 1.0);
+}
+
+#[test]
+fn names_that_do_not_apply_are_accepted() {
+    assert_eq!(
+        read(&[("HOROVOD_TORUS_ALLREDUCE", "1"), ("HOROVOD_CONTROLLER", "gloo")]).unwrap(),
+        Knobs::default()
+    );
+}
+
+#[test]
+fn the_timeline_is_a_file_or_dynamic() {
+    let knobs = read(&[("HOROVOD_TIMELINE", "t.json")]).unwrap();
+    assert_eq!(knobs.timeline_path(), Some(Path::new("t.json")));
+    let knobs = read(&[("HOROVOD_TIMELINE", "DYNAMIC")]).unwrap();
+    assert_eq!(
+        (knobs.timeline_path(), &knobs.timeline),
+        (None, &Some(TimelineTarget::Dynamic))
+    );
+}
+
+#[test]
+fn a_shutdown_time_below_the_warning_time_is_ignored_aloud() {
+    let knobs = read(&[("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "10")]).unwrap();
+    assert_eq!(knobs.stall_shutdown_seconds, 0);
+    assert_eq!(
+        knobs.warnings,
+        [KnobWarning::StallShutdownIgnored {
+            shutdown_seconds: 10,
+            warning_seconds: 60
+        }]
+    );
+}
+
+#[test]
+fn the_budget_follows_the_steps_of_the_job() {
+    assert_eq!(
+        read(&[("RONDE_AUTOTUNE_STEPS", "5000")])
+            .unwrap()
+            .autotune_budget_steps(),
+        100.0
+    );
+    let both = [("RONDE_AUTOTUNE_STEPS", "5000"), ("RONDE_AUTOTUNE_BUDGET", "30")];
+    assert_eq!(read(&both).unwrap().autotune_budget_steps(), 30.0);
+}
+
+#[test]
+fn misspelt_variables_are_named_with_the_nearest() {
+    let names = [
+        "RONDE_EARLY_CICLE",
+        "RONDE_FUSION_TRESHOLD",
+        "RONDE_XYZZY",
+        "RONDE_LINK",
+        "HOROVOD_WITH_MPI",
+        "PATH",
+    ];
+    let warnings = unknown_variables(names.map(String::from));
+    let expected = [
+        ("RONDE_EARLY_CICLE", Some("RONDE_EARLY_CYCLE")),
+        ("RONDE_FUSION_TRESHOLD", Some("HOROVOD_FUSION_THRESHOLD")),
+        ("RONDE_XYZZY", None),
+    ];
+    assert_eq!(
+        warnings,
+        expected.map(|(env, nearest)| KnobWarning::Unknown {
+            env: env.into(),
+            nearest
+        })
+    );
+    assert_eq!(
+        warnings[0].to_string(),
+        "RONDE_EARLY_CICLE is no setting of Ronde and has no effect; did you mean RONDE_EARLY_CYCLE?"
+    );
+}
+
+#[test]
+fn effective_values_say_where_they_come_from() {
+    let lookup = |name: &str| (name == "HOROVOD_CYCLE_TIME").then_some("2.5");
+    let rows = Knobs::from_lookup(lookup).unwrap().effective(lookup);
+    let row = |name| rows.iter().find(|row| row.name == name).unwrap();
+    assert_eq!(
+        (row("cycle_time_ms").value.to_str(), row("cycle_time_ms").from_env),
+        (Some("2.5"), true)
+    );
+    assert_eq!(
+        (
+            row("cache_capacity").value.to_str(),
+            row("cache_capacity").from_env
+        ),
+        (Some("1024"), false)
+    );
+}
+
+prop_compose! {
+    fn any_knobs()(
+        fusion_threshold_bytes in 0..=FUSION_THRESHOLD_BYTES_MAX,
+        cycle_time_ms in 0.0..=CYCLE_TIME_MS_MAX,
+        switches in any::<[bool; 6]>(),
+        counts in proptest::option::of((0..=1_000_000u32, 1..=1_000_000u32, 1..=1_000_000_000_000u64)),
+        noise in proptest::option::of(0.0..=1.0),
+        start in proptest::option::of((proptest::option::of(0.0..=1024.0), 0.0..=CYCLE_TIME_MS_MAX)),
+        seed in any::<u64>(),
+        timeline in proptest::option::of("[a-zé/ .]{1,20}"),
+        level in 0..6usize,
+        cores in proptest::collection::vec(0..8192usize, 0..9),
+        link in proptest::option::of((0.0..=1e7, 1e-6..=1e6)),
+        job_id in proptest::option::of("[!-~]{1,128}"),
+        cache_capacity in 0..=1usize << 20,
+    ) -> Knobs {
+        Knobs {
+            fusion_threshold_bytes,
+            cycle_time_ms,
+            cache_capacity,
+            disable_group_fusion: switches[0],
+            early_cycle: switches[1],
+            autotune: switches[2],
+            timeline_mark_cycles: switches[3],
+            stall_check_disable: switches[4],
+            log_hide_time: switches[5],
+            autotune_warmup_samples: counts.map(|counts| counts.0),
+            autotune_steps_per_sample: counts.map(|counts| counts.1),
+            autotune_steps: counts.map(|counts| counts.2),
+            autotune_noise: noise,
+            autotune_start: start.map(|(fusion_mb, cycle_ms)| AutotuneStart { fusion_mb, cycle_ms: Some(cycle_ms) }),
+            autotune_seed: seed,
+            timeline: timeline.map(|path| TimelineTarget::File(path.into())),
+            log_level: LogLevel::ALL[level],
+            thread_affinity: cores,
+            link: link.map(|(alpha_us, gb_per_s)| Link { alpha_us, gb_per_s }),
+            job_id,
+            ..Knobs::default()
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn reading_what_was_printed_gives_the_same_knobs(knobs in any_knobs()) {
+        let printed: HashMap<&str, OsString> = knobs.print().into_iter().map(|(knob, text)| (knob.env, text)).collect();
+        let again = Knobs::from_lookup(|name| printed.get(name).cloned()).unwrap();
+        // Printing sets every variable, so all are fixed now; the values are what must not change.
+        prop_assert_eq!(Knobs { fixed: knobs.fixed, ..again }, knobs);
+    }
+
+    #[test]
+    fn no_text_makes_reading_panic(env in 0..KNOBS.len(), text in ".{0,40}") {
+        let env = KNOBS[env].env;
+        let outcome = Knobs::from_lookup(|name| (name == env).then(|| text.clone()));
+        if let Err(error) = outcome {
+            prop_assert_eq!(error.env, env);
+        }
+    }
+}

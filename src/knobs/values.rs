@@ -1,0 +1,76 @@
+//! Values that knobs take beyond numbers, switches and paths.
+
+use std::path::PathBuf;
+
+/// How much is logged (`HOROVOD_LOG_LEVEL`), from everything to nearly nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Everything.
+    Trace,
+    /// What helps to follow the runtime.
+    Debug,
+    /// What happens once.
+    Info,
+    /// What may be wrong.
+    Warning,
+    /// What is wrong.
+    Error,
+    /// Only what ends the process; errors reach the caller as values anyway.
+    Fatal,
+}
+
+/// How ranks reach each other (`RONDE_BACKEND`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// The best backend that works for this job.
+    Auto,
+    /// Shared memory, all ranks on one host.
+    Local,
+}
+
+/// Where the timeline goes (`HOROVOD_TIMELINE`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TimelineTarget {
+    /// Rank 0 records into this file from initialization on.
+    File(PathBuf),
+    /// Nothing is recorded until the program starts the timeline itself.
+    Dynamic,
+}
+
+/// A link that the local collective is shaped to (`RONDE_LINK`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Latency per message, in µs.
+    pub alpha_us: f64,
+    /// Bandwidth, in 10⁹ bytes per second.
+    pub gb_per_s: f64,
+}
+
+/// Settings that the tuner starts from without fixing them (`RONDE_AUTOTUNE_START`).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AutotuneStart {
+    /// Fusion threshold, in MiB.
+    pub fusion_mb: Option<f64>,
+    /// Cycle time, in ms.
+    pub cycle_ms: Option<f64>,
+}
+
+impl LogLevel {
+    /// The words of `HOROVOD_LOG_LEVEL`, in the order of the variants.
+    pub(super) const WORDS: &'static [&'static str] =
+        &["trace", "debug", "info", "warning", "error", "fatal"];
+    pub(super) const ALL: [LogLevel; 6] = [
+        LogLevel::Trace,
+        LogLevel::Debug,
+        LogLevel::Info,
+        LogLevel::Warning,
+        LogLevel::Error,
+        LogLevel::Fatal,
+    ];
+}
+
+impl Backend {
+    /// The words of `RONDE_BACKEND`, in the order of the variants.
+    pub(super) const WORDS: &'static [&'static str] = &["auto", "local"];
+    pub(super) const ALL: [Backend; 2] = [Backend::Auto, Backend::Local];
+}

@@ -1,0 +1,170 @@
+//! Log lines in Horovod's form, through `tracing`.
+//!
+//! ```text
+//! [2026-11-20 12:31:25.123456: W stall.rs:88] [0]: tensor layer1 waits for ranks 1, 3
+//!  local time                  │ file:line     rank  text, then fields as name=value
+//!                              level: T D I W E
+//! ```
+//!
+//! As in Horovod, TRACE, DEBUG and INFO go to standard output and the rest to standard error; `HOROVOD_LOG_LEVEL` and
+//! `HOROVOD_LOG_HIDE_TIME` apply. Level `fatal` hides errors too, for they reach the caller as values.
+
+use crate::knobs::{Knobs, LogLevel};
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::fmt::FmtContext;
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::writer::MakeWriter;
+use tracing_subscriber::registry::LookupSpan;
+
+/// The rank shown in log lines: that of the last [`init`], for a process can be another rank after a re-initialization.
+static RANK: AtomicUsize = AtomicUsize::new(0);
+
+/// Sends this process's log to its standard output and error.
+///
+/// It may be called any number of times: the level and form of the first call stay, as Horovod's do; the rank is that of
+/// the last. If the program has set a `tracing` subscriber of its own, that one stays and gets the events. Returns
+/// whether this call set the subscriber.
+pub fn init(knobs: &Knobs, rank: usize) -> bool {
+    RANK.store(rank, Ordering::Relaxed);
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(filter(knobs.log_level))
+        .with_writer(Standard)
+        .log_internal_errors(false) // a closed standard output is no reason to write to standard error
+        .event_format(Line {
+            hide_time: knobs.log_hide_time,
+        })
+        .finish();
+    tracing::subscriber::set_global_default(subscriber).is_ok()
+}
+
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Trace => LevelFilter::TRACE,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Warning => LevelFilter::WARN,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Fatal => LevelFilter::OFF,
+    }
+}
+
+/// Standard output for what only informs, standard error for what is wrong.
+struct Standard;
+
+impl<'a> MakeWriter<'a> for Standard {
+    type Writer = Box<dyn std::io::Write + 'a>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Box::new(std::io::stderr())
+    }
+
+    fn make_writer_for(&'a self, metadata: &Metadata) -> Self::Writer {
+        if *metadata.level() >= Level::INFO {
+            Box::new(std::io::stdout())
+        } else {
+            Box::new(std::io::stderr())
+        }
+    }
+}
+
+/// Horovod's form of a log line.
+struct Line {
+    hide_time: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<S, N>, mut writer: Writer, event: &Event) -> fmt::Result {
+        let time = if self.hide_time {
+            String::new()
+        } else {
+            local_time()
+        };
+        let metadata = event.metadata();
+        let place = Place {
+            file: metadata.file().unwrap_or("unknown"),
+            line: metadata.line().unwrap_or(0),
+        };
+        write!(
+            writer,
+            "{}",
+            head(&time, *metadata.level(), place, RANK.load(Ordering::Relaxed))
+        )?;
+        context.field_format().format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}
+
+/// Where an event comes from.
+struct Place<'a> {
+    file: &'a str,
+    line: u32,
+}
+
+/// The part of a line before its text; `time` is empty where it is hidden.
+fn head(time: &str, level: Level, place: Place, rank: usize) -> String {
+    let letter = match level {
+        Level::TRACE => 'T',
+        Level::DEBUG => 'D',
+        Level::INFO => 'I',
+        Level::WARN => 'W',
+        Level::ERROR => 'E',
+    };
+    let separator = if time.is_empty() { "" } else { ": " };
+    let file = Path::new(place.file)
+        .file_name()
+        .map_or(place.file.into(), |name| name.to_string_lossy());
+    format!("[{time}{separator}{letter} {file}:{}] [{rank}]: ", place.line)
+}
+
+fn local_time() -> String {
+    jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S.%6f").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_begin_as_horovods_do() {
+        let place = || Place {
+            file: "src/negotiation/stall.rs",
+            line: 88,
+        };
+        assert_eq!(
+            head("2026-11-20 12:31:25.123456", Level::WARN, place(), 0),
+            "[2026-11-20 12:31:25.123456: W stall.rs:88] [0]: "
+        );
+        assert_eq!(head("", Level::TRACE, place(), 3), "[T stall.rs:88] [3]: ");
+    }
+
+    #[test]
+    fn times_have_microseconds() {
+        let time = local_time();
+        let shape: String = time
+            .chars()
+            .map(|c| if c.is_ascii_digit() { '0' } else { c })
+            .collect();
+        assert_eq!(shape, "0000-00-00 00:00:00.000000");
+    }
+
+    #[test]
+    fn levels_hide_what_is_below_them() {
+        assert!(filter(LogLevel::Info) >= Level::INFO && filter(LogLevel::Info) < Level::DEBUG);
+        assert!(filter(LogLevel::Fatal) < Level::ERROR);
+    }
+
+    #[test]
+    fn init_may_be_called_again() {
+        init(&Knobs::default(), 0);
+        assert!(!init(&Knobs::default(), 1));
+        assert_eq!(RANK.load(Ordering::Relaxed), 1);
+    }
+}
