@@ -265,10 +265,11 @@ impl Cycle {
 
     /// Switches to settings that every rank holds: all ranks do so in this same cycle.
     fn adopt_settings(&mut self) {
-        if self.agreed.newest.version > self.newest.version {
+        // Equal versions count too: in the first cycle all ranks take over what rank 0's environment says.
+        if self.agreed.newest.version >= self.newest.version {
             self.newest = self.agreed.newest;
         }
-        if self.agreed.settings.version > self.settings.version {
+        if self.agreed.settings.version >= self.settings.version {
             self.settings = self.agreed.settings;
         }
     }

@@ -4,9 +4,13 @@
 //! and the next begins never shows in the result. Every rank calls with spans of the same lengths in the same
 //! order; the cycle guarantees it.
 
+mod kernels;
+pub mod local;
+
 use crate::error::Error;
 use crate::tensor::{Dtype, ReduceOp, Span};
 
+pub mod shaped;
 #[cfg(test)]
 pub(crate) mod sim;
 

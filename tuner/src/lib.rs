@@ -1,1 +1,69 @@
-//! A placeholder replaced by the tuner.
+//! Ronde's tuner: noise-aware Bayesian optimization for a handful of samples, with a guard that never ends worse than the default.
+//!
+//! The crate knows no ranks, tensors, clocks or threads: it sees a [`Space`] of parameters, step times, and answers with
+//! settings. It promises that the setting in force at the start is measured first and stays a candidate for ever; that what wins is
+//! chosen by a noise-aware model and then confirmed against the default in interleaved windows, or the default stays; and that
+//! equal seeds and equal step times give equal decisions.
+//!
+//! | part | what it does |
+//! | --- | --- |
+//! | [`Session`] | drives everything, one call per training step: samples, proposals, A/B windows, [`Verdict`] |
+//! | [`Tuner`] | ask and tell over the lattice of a [`Space`]: a Gaussian process, expected improvement, a stop rule |
+//! | [`Guard`] | interleaved A/B windows of the winner against the default, and the rule that keeps or drops it |
+//! | [`Log`] | a CSV file that ends with a valid best-so-far row at any moment |
+//!
+//! A session against a training loop; here the step time is a formula:
+//!
+//! ```
+//! use ronde_tuner::{Action, Parameter, Session, SessionConfig, Space};
+//!
+//! let space = Space::new(vec![
+//!     Parameter::log("fusion_threshold_bytes", 65536.0, 268435456.0, 16).with_zero(),
+//!     Parameter::log("cycle_time_ms", 0.1, 100.0, 13),
+//! ])?;
+//! let start = space.point(&[0.0, 25.0])?;
+//! let mut session = Session::new(space, SessionConfig::default(), start)?;
+//!
+//! let mut setting = start;
+//! let verdict = loop {
+//!     let (fusion, cycle_ms) = (setting.value(0), setting.value(1));
+//!     let latency_ms = 30.0 * (2f64.powi(20) / (fusion + 65536.0)).min(4.0);
+//!     let mut action = session.on_step(100.0 + latency_ms + cycle_ms);
+//!     if action == Action::Ask {
+//!         let job = session.proposal_job(); // runs on any thread; training goes on meanwhile
+//!         action = session.propose(job.run());
+//!     }
+//!     match action {
+//!         Action::Switch(point) => setting = point,
+//!         Action::Finished(verdict) => break verdict,
+//!         Action::Keep | Action::Ask => {}
+//!     }
+//! };
+//! assert!(!verdict.kept_default && verdict.gain_pct[0] > 30.0);
+//! println!("{}: {:?} -> {:.1} ms", verdict.reason, verdict.chosen.values(), verdict.chosen_step_ms);
+//! # Ok::<(), ronde_tuner::Error>(())
+//! ```
+
+mod acquisition;
+mod center;
+mod error;
+mod gp;
+mod guard;
+mod kernel;
+mod log;
+mod session;
+mod space;
+mod surrogate;
+mod tuner;
+mod verdict;
+mod window;
+
+pub use acquisition::expected_improvement;
+pub use center::{center_variance, huber_center, median, step_noise};
+pub use error::{Error, Warning};
+pub use guard::{Arm, Decision, Difference, Guard, ROUNDS_MAX, WINDOW_STEPS};
+pub use log::Log;
+pub use session::{Action, Session, SessionConfig};
+pub use space::{LATTICE_MAX, LEVELS_MAX, PARAMETERS_MAX, Parameter, Point, Scale, Space};
+pub use tuner::{Next, Proposal, ProposalJob, Sample, Tuner, TunerConfig};
+pub use verdict::{Best, Measurement, Phase, Progress, Verdict};

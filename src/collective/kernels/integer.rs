@@ -1,0 +1,113 @@
+//! Integers: wrapping sums and products, exact averages, scale factors by way of f64.
+
+use std::marker::PhantomData;
+
+use super::block::{LANES, Scaling, Scheme};
+use super::isa::Isa;
+use super::op::Op;
+
+/// An integer element.
+pub(super) trait Integer: Copy + Default {
+    /// Wide enough for the sum over any number of ranks.
+    type Wide: Copy + std::ops::Add<Output = Self::Wide>;
+    /// The same value, wide.
+    fn widen(self) -> Self::Wide;
+    /// The same value, which fits.
+    fn narrow(wide: Self::Wide) -> Self;
+    /// `wide / size`, halves away from zero.
+    fn quotient(wide: Self::Wide, size: u32) -> Self::Wide;
+    /// `factor · self / size`, halves away from zero, saturated to this type.
+    fn scaled(wide: Self::Wide, factor: f64, size: u32) -> Self::Wide;
+}
+
+macro_rules! integer {
+    ($($element:ty => $wide:ty),*) => {$(
+        impl Integer for $element {
+            type Wide = $wide;
+            #[inline(always)]
+            fn widen(self) -> $wide { <$wide>::from(self) }
+            #[inline(always)]
+            fn narrow(wide: $wide) -> Self { wide as Self }
+            #[inline(always)]
+            fn quotient(wide: $wide, size: u32) -> $wide {
+                let size = <$wide>::from(size);
+                let (quotient, rest) = (wide / size, wide % size);
+                if 2 * rest.abs() >= size { quotient + wide.signum() } else { quotient }
+            }
+            #[inline(always)]
+            fn scaled(wide: $wide, factor: f64, size: u32) -> $wide {
+                // `as` from a float saturates and takes NaN for 0.
+                <$wide>::from((wide as f64 * factor / f64::from(size)).round() as Self)
+            }
+        }
+    )*};
+}
+integer!(i32 => i64, i64 => i128);
+
+/// An integer under the operation `O`, in its own width.
+pub(super) struct Whole<E, O>(PhantomData<(E, O)>);
+
+impl<E: Integer, O: Op<E>> Scheme for Whole<E, O> {
+    type Element = E;
+    type Accumulator = E;
+
+    #[inline(always)]
+    unsafe fn widen<I: Isa>(block: &[E; LANES]) -> [E; LANES] {
+        *block
+    }
+    #[inline(always)]
+    fn prescale(x: E, factor: f64) -> E {
+        E::narrow(E::scaled(x.widen(), factor, 1))
+    }
+    #[inline(always)]
+    fn combine(so_far: E, next: E) -> E {
+        O::apply(so_far, next)
+    }
+    #[inline(always)]
+    fn finish(block: &mut [E; LANES], scaling: &Scaling) {
+        if let Some(factor) = scaling.postscale {
+            for x in block {
+                *x = Self::prescale(*x, factor);
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn narrow<I: Isa>(block: &[E; LANES]) -> [E; LANES] {
+        *block
+    }
+}
+
+/// The average of integers: summed wide, rounded once.
+pub(super) struct Averaged<E>(PhantomData<E>);
+
+impl<E: Integer> Scheme for Averaged<E> {
+    type Element = E;
+    type Accumulator = E::Wide;
+
+    #[inline(always)]
+    unsafe fn widen<I: Isa>(block: &[E; LANES]) -> [E::Wide; LANES] {
+        block.map(E::widen)
+    }
+    #[inline(always)]
+    fn prescale(x: E::Wide, factor: f64) -> E::Wide {
+        E::scaled(x, factor, 1)
+    }
+    #[inline(always)]
+    fn combine(so_far: E::Wide, next: E::Wide) -> E::Wide {
+        so_far + next
+    }
+    #[inline(always)]
+    fn finish(block: &mut [E::Wide; LANES], scaling: &Scaling) {
+        let size = scaling.divisor.unwrap_or(1);
+        for x in block {
+            *x = match scaling.postscale {
+                Some(factor) => E::scaled(*x, factor, size),
+                None => E::quotient(*x, size),
+            };
+        }
+    }
+    #[inline(always)]
+    unsafe fn narrow<I: Isa>(block: &[E::Wide; LANES]) -> [E; LANES] {
+        block.map(E::narrow)
+    }
+}

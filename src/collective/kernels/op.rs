@@ -1,0 +1,65 @@
+//! Operations on two accumulators.
+
+/// Combines the result so far with the next rank's contribution.
+pub(super) trait Op<A> {
+    /// `so_far ∘ next`.
+    fn apply(so_far: A, next: A) -> A;
+}
+
+/// Addition; integers wrap.
+pub(super) struct Sum;
+/// Multiplication; integers wrap.
+pub(super) struct Product;
+/// The smaller; NaN wins.
+pub(super) struct Min;
+/// The larger; NaN wins.
+pub(super) struct Max;
+
+macro_rules! float_ops {
+    ($($float:ty),*) => {$(
+        impl Op<$float> for Sum {
+            #[inline(always)]
+            fn apply(so_far: $float, next: $float) -> $float { so_far + next }
+        }
+        impl Op<$float> for Product {
+            #[inline(always)]
+            fn apply(so_far: $float, next: $float) -> $float { so_far * next }
+        }
+        // One comparison each way that is false for NaN: a NaN so far stays, a NaN next is taken.
+        impl Op<$float> for Min {
+            #[inline(always)]
+            fn apply(so_far: $float, next: $float) -> $float {
+                if so_far <= next || so_far.is_nan() { so_far } else { next }
+            }
+        }
+        impl Op<$float> for Max {
+            #[inline(always)]
+            fn apply(so_far: $float, next: $float) -> $float {
+                if so_far >= next || so_far.is_nan() { so_far } else { next }
+            }
+        }
+    )*};
+}
+float_ops!(f32, f64);
+
+macro_rules! integer_ops {
+    ($($integer:ty),*) => {$(
+        impl Op<$integer> for Sum {
+            #[inline(always)]
+            fn apply(so_far: $integer, next: $integer) -> $integer { so_far.wrapping_add(next) }
+        }
+        impl Op<$integer> for Product {
+            #[inline(always)]
+            fn apply(so_far: $integer, next: $integer) -> $integer { so_far.wrapping_mul(next) }
+        }
+        impl Op<$integer> for Min {
+            #[inline(always)]
+            fn apply(so_far: $integer, next: $integer) -> $integer { so_far.min(next) }
+        }
+        impl Op<$integer> for Max {
+            #[inline(always)]
+            fn apply(so_far: $integer, next: $integer) -> $integer { so_far.max(next) }
+        }
+    )*};
+}
+integer_ops!(i32, i64);

@@ -1,0 +1,172 @@
+//! What a reduction has to give, computed one element at a time, and inputs to try it on.
+
+use half::{bf16, f16};
+
+use crate::collective::Reduction;
+use crate::tensor::{Dtype, ReduceOp};
+
+/// The result for `inputs`, one byte string per rank.
+pub(in crate::collective) fn reduce(inputs: &[Vec<u8>], reduction: &Reduction) -> Vec<u8> {
+    let width = reduction.dtype.size_bytes();
+    (0..inputs[0].len() / width)
+        .flat_map(|index| {
+            let element = |input: &Vec<u8>| input[index * width..][..width].to_vec();
+            let column: Vec<Vec<u8>> = inputs.iter().map(element).collect();
+            one(&column, reduction)
+        })
+        .collect()
+}
+
+/// Element bytes as an array.
+fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().expect("one element")
+}
+
+macro_rules! float_column {
+    ($float:ty, $column:expr, $reduction:expr) => {{
+        let reduction: &Reduction = $reduction;
+        let size = $column.len();
+        let scaled = $column.into_iter().map(|x: $float| match reduction.prescale {
+            1.0 => x,
+            factor => x * factor as $float,
+        });
+        let result = scaled
+            .reduce(|a, b| match reduction.op {
+                ReduceOp::Sum | ReduceOp::Average => a + b,
+                ReduceOp::Product => a * b,
+                _ if a.is_nan() => a,
+                _ if b.is_nan() => b,
+                ReduceOp::Min => {
+                    if b < a {
+                        b
+                    } else {
+                        a
+                    }
+                }
+                ReduceOp::Max => {
+                    if b > a {
+                        b
+                    } else {
+                        a
+                    }
+                }
+            })
+            .expect("at least one rank");
+        let result = if reduction.op == ReduceOp::Average {
+            result / size as $float
+        } else {
+            result
+        };
+        if reduction.postscale == 1.0 {
+            result
+        } else {
+            result * reduction.postscale as $float
+        }
+    }};
+}
+
+macro_rules! integer_column {
+    ($integer:ty, $column:expr, $reduction:expr) => {{
+        let reduction: &Reduction = $reduction;
+        let size = $column.len() as i128;
+        let scaled = $column.into_iter().map(|x: $integer| match reduction.prescale {
+            1.0 => x,
+            factor => (x as f64 * factor).round() as $integer,
+        });
+        if reduction.op == ReduceOp::Average {
+            let sum: i128 = scaled.map(i128::from).sum();
+            if reduction.postscale == 1.0 {
+                // Half away from zero, by doubling.
+                ((2 * sum.abs() + size) / (2 * size) * sum.signum()) as $integer
+            } else {
+                (sum as f64 * reduction.postscale / size as f64).round() as $integer
+            }
+        } else {
+            let result = scaled
+                .reduce(|a, b| match reduction.op {
+                    ReduceOp::Product => a.wrapping_mul(b),
+                    ReduceOp::Min => a.min(b),
+                    ReduceOp::Max => a.max(b),
+                    _ => a.wrapping_add(b),
+                })
+                .expect("at least one rank");
+            match reduction.postscale {
+                1.0 => result,
+                factor => (result as f64 * factor).round() as $integer,
+            }
+        }
+    }};
+}
+
+fn one(column: &[Vec<u8>], reduction: &Reduction) -> Vec<u8> {
+    let column = column.iter();
+    match reduction.dtype {
+        Dtype::F32 => {
+            let column: Vec<f32> = column.map(|x| f32::from_ne_bytes(fixed(x))).collect();
+            float_column!(f32, column, reduction).to_ne_bytes().to_vec()
+        }
+        Dtype::F64 => {
+            let column: Vec<f64> = column.map(|x| f64::from_ne_bytes(fixed(x))).collect();
+            float_column!(f64, column, reduction).to_ne_bytes().to_vec()
+        }
+        Dtype::F16 => {
+            let column: Vec<f32> = column.map(|x| f16::from_ne_bytes(fixed(x)).to_f32()).collect();
+            f16::from_f32(float_column!(f32, column, reduction))
+                .to_ne_bytes()
+                .to_vec()
+        }
+        Dtype::Bf16 => {
+            let column: Vec<f32> = column.map(|x| bf16::from_ne_bytes(fixed(x)).to_f32()).collect();
+            bf16::from_f32(float_column!(f32, column, reduction))
+                .to_ne_bytes()
+                .to_vec()
+        }
+        Dtype::I32 => {
+            let column: Vec<i32> = column.map(|x| i32::from_ne_bytes(fixed(x))).collect();
+            integer_column!(i32, column, reduction).to_ne_bytes().to_vec()
+        }
+        Dtype::I64 => {
+            let column: Vec<i64> = column.map(|x| i64::from_ne_bytes(fixed(x))).collect();
+            integer_column!(i64, column, reduction).to_ne_bytes().to_vec()
+        }
+    }
+}
+
+/// `bytes` with every NaN replaced by one of them: which NaN a sum of several gives is not promised.
+pub(in crate::collective) fn canonical(bytes: &[u8], dtype: Dtype) -> Vec<u8> {
+    bytes
+        .chunks_exact(dtype.size_bytes())
+        .flat_map(|x| match dtype {
+            Dtype::F32 if f32::from_ne_bytes(fixed(x)).is_nan() => f32::NAN.to_ne_bytes().to_vec(),
+            Dtype::F64 if f64::from_ne_bytes(fixed(x)).is_nan() => f64::NAN.to_ne_bytes().to_vec(),
+            Dtype::F16 if f16::from_ne_bytes(fixed(x)).is_nan() => f16::NAN.to_ne_bytes().to_vec(),
+            Dtype::Bf16 if bf16::from_ne_bytes(fixed(x)).is_nan() => bf16::NAN.to_ne_bytes().to_vec(),
+            _ => x.to_vec(),
+        })
+        .collect()
+}
+
+/// `elements` elements drawn from `seed`: every other one of arbitrary bits (NaN, infinities, denormals, extremes),
+/// the others of moderate size, so that sums round.
+pub(in crate::collective) fn input(dtype: Dtype, elements: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    (0..elements)
+        .flat_map(|index| {
+            // SplitMix64 (Steele, Lea, Flood 2014).
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut bits = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            bits ^= bits >> 31;
+            let moderate = (bits >> 40) as f64 / 4096.0 - 2048.0;
+            match dtype {
+                _ if index % 2 == 0 => bits.to_ne_bytes()[..dtype.size_bytes()].to_vec(),
+                Dtype::F32 => (moderate as f32).to_ne_bytes().to_vec(),
+                Dtype::F64 => (moderate / 3.0).to_ne_bytes().to_vec(),
+                Dtype::F16 => f16::from_f64(moderate).to_ne_bytes().to_vec(),
+                Dtype::Bf16 => bf16::from_f64(moderate).to_ne_bytes().to_vec(),
+                Dtype::I32 => (moderate as i32).to_ne_bytes().to_vec(),
+                Dtype::I64 => (moderate as i64).to_ne_bytes().to_vec(),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,178 @@
+//! Allreduce: the three stages, their pipeline, and the short cuts for tiny batches and for one rank.
+
+use std::ptr;
+
+use smallvec::SmallVec;
+
+use super::batch::{Batch, Piece};
+use super::layout::Cut;
+use super::{Lap, LocalCollective};
+use crate::collective::Reduction;
+use crate::collective::kernels::Reducer;
+use crate::error::Error;
+
+/// What the stages of one batch share.
+struct Job<'a> {
+    batch: Batch<'a>,
+    cut: Cut,
+    reducer: Reducer,
+}
+
+impl LocalCollective {
+    /// Combines a batch; returns the number of the chunk after its last.
+    pub(super) fn allreduce_batch(
+        &self,
+        batch: Batch<'_>,
+        total_bytes: usize,
+        reduction: &Reduction,
+        lap: &mut Lap,
+    ) -> Result<u32, Error> {
+        let job = Job {
+            batch,
+            cut: self.layout.cut(total_bytes),
+            reducer: Reducer::new(self.level, reduction, self.size),
+        };
+        let chunks = job.cut.chunks();
+        if self.size == 1 {
+            self.alone(&job, total_bytes);
+            lap.file(|phases| &mut phases.reduce_ns);
+            return Ok(self.next);
+        }
+        if chunks == 0 {
+            return Ok(self.next);
+        }
+        if job.cut.is_tiny() {
+            self.tiny(&job, lap)?;
+            return Ok(self.next.wrapping_add(1));
+        }
+        for iteration in 0..chunks + 2 {
+            if iteration < chunks {
+                self.copy_in(&job, iteration, lap)?;
+            }
+            if (1..=chunks).contains(&iteration) {
+                self.reduce(&job, iteration - 1, lap)?;
+            }
+            if iteration >= 2 {
+                self.copy_out(&job, iteration - 2, lap)?;
+            }
+        }
+        Ok(self.next.wrapping_add(chunks as u32))
+    }
+
+    /// Stage 1 of chunk `index`.
+    fn copy_in(&self, job: &Job<'_>, index: usize, lap: &mut Lap) -> Result<(), Error> {
+        let chunk = self.next.wrapping_add(index as u32);
+        self.wait_slot(chunk, lap)?;
+        let (whole, own) = (job.cut.chunk(index), job.cut.part(index, self.rank));
+        let area = self.layout.slot(chunk, self.rank);
+        for range in [whole.start..own.start, own.end..whole.end] {
+            for piece in job.batch.pieces(range) {
+                // SAFETY: the piece is readable (`Span::new`); its place is in this rank's area, which nobody reads
+                // any more (`wait_slot`) nor yet (not published).
+                unsafe {
+                    ptr::copy_nonoverlapping(piece.input, area.add(piece.at - whole.start), piece.bytes)
+                };
+            }
+        }
+        self.layout
+            .counters
+            .copied_in(self.rank)
+            .publish(chunk.wrapping_add(1));
+        lap.file(|phases| &mut phases.copy_in_ns);
+        Ok(())
+    }
+
+    /// Stage 2 of chunk `index`.
+    fn reduce(&self, job: &Job<'_>, index: usize, lap: &mut Lap) -> Result<(), Error> {
+        let chunk = self.next.wrapping_add(index as u32);
+        let counters = &self.layout.counters;
+        for peer in self.peers() {
+            self.wait(counters.copied_in(peer), chunk.wrapping_add(1), peer, lap)?;
+        }
+        let start = job.cut.chunk(index).start;
+        let own = self.layout.slot(chunk, self.rank);
+        for piece in job.batch.pieces(job.cut.part(index, self.rank)) {
+            // SAFETY: inside of this rank's area.
+            let shared = unsafe { own.add(piece.at - start) };
+            // SAFETY: stage 1 left this rank's part of its area alone, and peers read it only when it is published.
+            unsafe { self.combine(job, chunk, start, piece, shared) };
+        }
+        counters.reduced(self.rank).publish(chunk.wrapping_add(1));
+        lap.file(|phases| &mut phases.reduce_ns);
+        Ok(())
+    }
+
+    /// Stage 3 of chunk `index`.
+    fn copy_out(&self, job: &Job<'_>, index: usize, lap: &mut Lap) -> Result<(), Error> {
+        let chunk = self.next.wrapping_add(index as u32);
+        let counters = &self.layout.counters;
+        let start = job.cut.chunk(index).start;
+        for peer in self.peers() {
+            self.wait(counters.reduced(peer), chunk.wrapping_add(1), peer, lap)?;
+            let area = self.layout.slot(chunk, peer);
+            for piece in job.batch.pieces(job.cut.part(index, peer)) {
+                // SAFETY: the owner has published this part and writes it no more before `copied_out` below; the
+                // output is writable and nobody else's (`Span::new`).
+                unsafe { ptr::copy_nonoverlapping(area.add(piece.at - start), piece.output, piece.bytes) };
+            }
+        }
+        counters.copied_out(self.rank).publish(chunk.wrapping_add(1));
+        lap.file(|phases| &mut phases.copy_out_ns);
+        Ok(())
+    }
+
+    /// A batch of one small chunk: everyone copies all of it in and reduces all of it.
+    fn tiny(&self, job: &Job<'_>, lap: &mut Lap) -> Result<(), Error> {
+        let chunk = self.next;
+        let counters = &self.layout.counters;
+        self.wait_slot(chunk, lap)?;
+        let area = self.layout.slot(chunk, self.rank);
+        for piece in job.batch.pieces(job.cut.chunk(0)) {
+            // SAFETY: as in `copy_in`.
+            unsafe { ptr::copy_nonoverlapping(piece.input, area.add(piece.at), piece.bytes) };
+        }
+        counters.copied_in(self.rank).publish(chunk.wrapping_add(1));
+        lap.file(|phases| &mut phases.copy_in_ns);
+        for peer in self.peers() {
+            self.wait(counters.copied_in(peer), chunk.wrapping_add(1), peer, lap)?;
+        }
+        for piece in job.batch.pieces(job.cut.chunk(0)) {
+            // SAFETY: nothing is shared here: the areas are only read until `finish` publishes `copied_out`.
+            unsafe { self.combine(job, chunk, 0, piece, ptr::null_mut()) };
+        }
+        lap.file(|phases| &mut phases.reduce_ns);
+        Ok(())
+    }
+
+    /// The only rank: scale factors, or a copy.
+    fn alone(&self, job: &Job<'_>, total_bytes: usize) {
+        for piece in job.batch.pieces(0..total_bytes) {
+            // SAFETY: equal or disjoint ranges of the piece's length (`Span::new`).
+            unsafe {
+                job.reducer
+                    .combine(&[piece.input], piece.output, ptr::null_mut(), piece.bytes)
+            };
+        }
+    }
+
+    /// Combines a piece of chunk `chunk`, which starts at `start` in the batch, from the private input and the
+    /// peers' areas into the private output and `shared`.
+    ///
+    /// # Safety
+    /// All peers must have copied the piece in; `shared` must be null or writable and read by nobody.
+    unsafe fn combine(&self, job: &Job<'_>, chunk: u32, start: usize, piece: Piece, shared: *mut u8) {
+        let sources: SmallVec<[*const u8; 16]> = (0..self.size)
+            .map(|rank| {
+                if rank == self.rank {
+                    piece.input
+                } else {
+                    // SAFETY: inside of that rank's area of the slot.
+                    unsafe { self.layout.slot(chunk, rank).add(piece.at - start).cast_const() }
+                }
+            })
+            .collect();
+        // SAFETY: readable: the piece (`Span::new`) and the areas (the caller); writable likewise; the output is the
+        // input or overlaps nothing.
+        unsafe { job.reducer.combine(&sources, piece.output, shared, piece.bytes) };
+    }
+}

@@ -1,0 +1,256 @@
+//! Collectives among the ranks of one host, through shared memory.
+//!
+//! A batch is streamed: cut into chunks that fit in cache and pushed through a small ring of slots, each with an
+//! area per rank. There is no fusion buffer of the size of a batch; a tensor's bytes come from DRAM once and go
+//! back once, everything between them stays in cache.
+//!
+//! # Allreduce
+//!
+//! A chunk is cut into one part per rank, which *owns* it. Three stages, each published in a counter that the
+//! others wait for:
+//!
+//! 1. **copy in**: a rank copies its contribution to all parts but its own to its area of the slot;
+//! 2. **reduce**: it combines its own part from its private input and the peers' areas, in rank order, into both its
+//!    private output and the same part of its own area, which stage 1 left free;
+//! 3. **copy out**: it copies every other part from its owner's area to the private output.
+//!
+//! For *n* ranks and a batch of *B* bytes a rank writes *B* bytes to shared memory and reads 2·*B*·(*n* − 1)/*n* from
+//! its peers' areas. Iteration *i* copies chunk *i* in, reduces chunk *i* − 1, and copies chunk *i* − 2 out, so
+//! that what a stage waits for has mostly happened while this rank did other things. A slot is reused once all ranks
+//! have copied its former chunk out.
+//!
+//! A *tiny* batch is one chunk that everyone copies in whole, then everyone reduces all of it: one meeting less.
+//! Since the order is the ranks' order everywhere, the bits are the same.
+//!
+//! # Broadcast
+//!
+//! The root copies chunks to its area, the others copy them out.
+//!
+//! # Counters
+//!
+//! Chunks are numbered through all batches, modulo 2³². At the end of a batch each of a rank's three counters has
+//! come to the same number, whatever stages the batch had: a counter left behind for 2³¹ chunks would seem ahead.
+
+mod allreduce;
+mod batch;
+mod broadcast;
+mod layout;
+mod patience;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+
+use crate::collective::kernels::Level;
+use crate::collective::{Collective, Phases, Reduction};
+use crate::error::Error;
+use crate::shm::{Area, Counter, Region, Watch};
+use crate::tensor::Span;
+
+use batch::Batch;
+use layout::Layout;
+use patience::Patience;
+
+/// The shared-memory collective of one rank.
+pub struct LocalCollective {
+    layout: Layout,
+    rank: usize,
+    size: usize,
+    spin: Duration,
+    watch: Arc<dyn Watch>,
+    level: Level,
+    /// The number of the next chunk.
+    next: u32,
+    /// Memory for [`Batch::new`].
+    starts: Vec<usize>,
+}
+
+impl std::fmt::Debug for LocalCollective {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalCollective")
+            .field("rank", &self.rank)
+            .field("size", &self.size)
+            .field("level", &self.level)
+            .field("next", &self.next)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LocalCollective {
+    /// Bytes of shared memory that `size` ranks need.
+    pub fn required_bytes(size: usize) -> usize {
+        layout::required_bytes(size)
+    }
+
+    /// The collective of rank `rank` of `size` over `area`, which is zero before the first of them uses it and best
+    /// starts on a page boundary. A wait spins for `spin`, then sleeps and asks `watch` now and then.
+    ///
+    /// # Panics
+    /// If `area` is smaller than [`required_bytes`](Self::required_bytes), or `rank` not below `size`.
+    pub(crate) fn new(area: Area, rank: usize, size: usize, spin: Duration, watch: Arc<dyn Watch>) -> Self {
+        assert!(rank < size, "rank {rank} of {size}");
+        Self {
+            layout: Layout::new(&area, size),
+            rank,
+            size,
+            spin,
+            watch,
+            level: Level::detect(),
+            next: 0,
+            starts: Vec::new(),
+        }
+    }
+
+    /// The collective of rank `rank` of `size` over a file of at least [`required_bytes`](Self::required_bytes) zero
+    /// bytes that all of them have open, without a context: for benchmarks. A wait spins for `spin`, then sleeps;
+    /// one of more than `patience` is an [`Error::PeerStalled`].
+    ///
+    /// # Errors
+    /// Of mapping the file.
+    ///
+    /// # Panics
+    /// If `rank` is not below `size`.
+    pub fn over_file(
+        file: impl AsFd,
+        rank: usize,
+        size: usize,
+        spin: Duration,
+        patience: Duration,
+    ) -> Result<Self, Errno> {
+        let region = Region::map(file, Self::required_bytes(size))?;
+        let watch = Arc::new(Patience { limit: patience });
+        Ok(Self::new(Area::whole(Arc::new(region)), rank, size, spin, watch))
+    }
+
+    /// Starts the numbering at `next` instead of 0; all ranks must do so before any of them goes on.
+    #[cfg(test)]
+    fn starting_at(mut self, next: u32) -> Self {
+        self.finish(next);
+        self
+    }
+
+    /// Uses instructions of `level`.
+    #[cfg(test)]
+    fn at_level(mut self, level: Level) -> Self {
+        self.level = level;
+        self
+    }
+
+    /// The other ranks, from the next one on, so that not all of them read the same rank at once.
+    fn peers(&self) -> impl Iterator<Item = usize> + use<> {
+        let (rank, size) = (self.rank, self.size);
+        (1..size).map(move |distance| (rank + distance) % size)
+    }
+
+    /// Waits until `counter`, rank `on`'s, has come to `value`.
+    fn wait(&self, counter: &Counter, value: u32, on: usize, lap: &mut Lap) -> Result<(), Error> {
+        if counter.reached(value) {
+            return Ok(());
+        }
+        lap.waiting(|| counter.wait(value, self.spin, on, &*self.watch))
+    }
+
+    /// Waits until the slot of chunk `chunk` is free.
+    fn wait_slot(&self, chunk: u32, lap: &mut Lap) -> Result<(), Error> {
+        let free_at = chunk.wrapping_add(1).wrapping_sub(layout::SLOTS as u32);
+        for peer in self.peers() {
+            self.wait(self.layout.counters.copied_out(peer), free_at, peer, lap)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a batch: brings every counter of this rank to `next`.
+    fn finish(&mut self, next: u32) {
+        let counters = &self.layout.counters;
+        for counter in [
+            counters.copied_in(self.rank),
+            counters.reduced(self.rank),
+            counters.copied_out(self.rank),
+        ] {
+            if counter.value() != next {
+                counter.publish(next);
+            }
+        }
+        self.next = next;
+    }
+}
+
+impl Collective for LocalCollective {
+    fn allreduce_activity(&self) -> &'static str {
+        "SHM_ALLREDUCE"
+    }
+
+    fn broadcast_activity(&self) -> &'static str {
+        "SHM_BCAST"
+    }
+
+    fn allreduce(&mut self, spans: &[Span], reduction: &Reduction) -> Result<Phases, Error> {
+        self.with_batch(spans, |this, batch, total_bytes, lap| {
+            this.allreduce_batch(batch, total_bytes, reduction, lap)
+        })
+    }
+
+    fn broadcast(&mut self, spans: &[Span], root: usize) -> Result<Phases, Error> {
+        self.with_batch(spans, |this, batch, total_bytes, lap| {
+            this.broadcast_batch(batch, total_bytes, root, lap)
+        })
+    }
+}
+
+impl LocalCollective {
+    /// Runs one batch, which returns the number of the chunk after its last.
+    fn with_batch(
+        &mut self,
+        spans: &[Span],
+        body: impl FnOnce(&Self, Batch<'_>, usize, &mut Lap) -> Result<u32, Error>,
+    ) -> Result<Phases, Error> {
+        let mut starts = std::mem::take(&mut self.starts);
+        let mut lap = Lap::new();
+        let (batch, total_bytes) = Batch::new(spans, &mut starts);
+        let outcome = body(self, batch, total_bytes, &mut lap);
+        self.starts = starts;
+        self.finish(outcome?);
+        Ok(lap.phases)
+    }
+}
+
+/// A stopwatch that files the time since it was last read under a phase.
+struct Lap {
+    phases: Phases,
+    last: Instant,
+}
+
+impl Lap {
+    fn new() -> Self {
+        Self {
+            phases: Phases::default(),
+            last: Instant::now(),
+        }
+    }
+
+    /// Files the time since the last reading, less what was spent waiting, under the phase that `phase` picks.
+    fn file(&mut self, phase: impl FnOnce(&mut Phases) -> &mut u64) {
+        let now = Instant::now();
+        *phase(&mut self.phases) += nanos(now - self.last);
+        self.last = now;
+    }
+
+    /// Files the time of `body` as waiting; the running phase goes on after it.
+    fn waiting<T>(&mut self, body: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let value = body();
+        let waited = began.elapsed();
+        self.phases.wait_ns += nanos(waited);
+        self.last += waited;
+        value
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+#[cfg(test)]
+mod tests;

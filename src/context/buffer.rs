@@ -1,0 +1,64 @@
+//! Buffers that callers lend or give to the runtime, and what comes back when something fails.
+
+use crate::error::Error;
+use crate::tensor::{Dtype, Element};
+
+/// Memory that the runtime may own while a tensor is in flight: `Vec<T>` or `Box<[T]>` of an [`Element`] type.
+///
+/// # Safety
+/// `address` must stay valid for `elements` elements of type `DTYPE`, wherever the buffer itself is moved, for as
+/// long as it is neither dropped nor otherwise used.
+pub unsafe trait Buffer: Send + 'static {
+    /// Element type.
+    const DTYPE: Dtype;
+    /// Number of elements.
+    fn elements(&self) -> usize;
+    /// The first element.
+    fn address(&mut self) -> *mut u8;
+}
+
+// SAFETY: a vector's elements lie on the heap and stay there while the vector is only moved.
+unsafe impl<T: Element> Buffer for Vec<T> {
+    const DTYPE: Dtype = T::DTYPE;
+    fn elements(&self) -> usize {
+        self.len()
+    }
+    fn address(&mut self) -> *mut u8 {
+        self.as_mut_ptr().cast()
+    }
+}
+
+// SAFETY: as for vectors.
+unsafe impl<T: Element> Buffer for Box<[T]> {
+    const DTYPE: Dtype = T::DTYPE;
+    fn elements(&self) -> usize {
+        self.len()
+    }
+    fn address(&mut self) -> *mut u8 {
+        self.as_mut_ptr().cast()
+    }
+}
+
+/// An error, and the buffer that was given for the operation. After an error in flight its contents are
+/// unspecified; `?` in a function that returns [`Error`] drops it.
+#[derive(thiserror::Error)]
+#[error("{error}")]
+pub struct Failed<B> {
+    /// What went wrong.
+    #[source]
+    pub error: Error,
+    /// The buffer, given back.
+    pub buffer: B,
+}
+
+impl<B> std::fmt::Debug for Failed<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Failed").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<B> From<Failed<B>> for Error {
+    fn from(failed: Failed<B>) -> Self {
+        failed.error
+    }
+}

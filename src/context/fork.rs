@@ -1,0 +1,35 @@
+//! Knows whether this process was forked after the runtime was first used, without a system call.
+//!
+//! A page of memory that the kernel empties in a forked child: one byte of it tells the two apart. In a child the
+//! shared mappings are gone and the cycle thread does not exist, so every call must refuse and every drop must
+//! leave things alone.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+static MARK: OnceLock<Option<&'static AtomicU8>> = OnceLock::new();
+
+/// Sets the mark; called when a context is made. Kept for the life of the process.
+pub(crate) fn arm() {
+    MARK.get_or_init(|| make_mark().ok());
+}
+
+/// Whether this process is a forked child of the one that called [`arm`].
+pub(crate) fn forked() -> bool {
+    matches!(MARK.get(), Some(Some(mark)) if mark.load(Ordering::Relaxed) == 0)
+}
+
+fn make_mark() -> Result<&'static AtomicU8, Errno> {
+    let (bytes, protection) = (rustix::param::page_size(), ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a fresh anonymous mapping aliases nothing, and it is never unmapped.
+    let page = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)? };
+    // SAFETY: the range is the mapping just made.
+    unsafe { rustix::mm::madvise(page, bytes, Advice::LinuxWipeOnFork)? };
+    // SAFETY: the page is mapped for ever, zeroed (a valid `AtomicU8`), and only reached through this reference.
+    let mark: &'static AtomicU8 = unsafe { &*page.cast::<AtomicU8>() };
+    mark.store(1, Ordering::Relaxed);
+    Ok(mark)
+}

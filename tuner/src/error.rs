@@ -1,0 +1,127 @@
+//! The crate's errors and warnings: an error is something the caller asked for that cannot be done, a warning something that
+//! went wrong inside and was survived.
+
+use thiserror::Error;
+
+/// A space, point or configuration that cannot be used.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The space has no parameter at all.
+    #[error(
+        "the search space has no parameters; add at least one (a fixed one is enough to measure the default)"
+    )]
+    EmptySpace,
+    /// More parameters than a [`Point`](crate::Point) holds.
+    #[error("the search space has {found} parameters, at most {limit} are supported; fix or drop some")]
+    TooManyParameters {
+        /// Number of parameters given.
+        found: usize,
+        /// The most a point can hold.
+        limit: usize,
+    },
+    /// Two parameters share one name.
+    #[error("two parameters are named {parameter:?}; names must differ")]
+    DuplicateParameter {
+        /// The name.
+        parameter: String,
+    },
+    /// Bounds that are reversed, equal, not finite, or not positive on a logarithmic scale.
+    #[error("parameter {parameter:?}: bounds {low}..{high} are not usable, expected {expected}")]
+    Bounds {
+        /// Name of the parameter.
+        parameter: String,
+        /// Lower bound as given.
+        low: f64,
+        /// Upper bound as given.
+        high: f64,
+        /// What the bounds of this kind of parameter must be.
+        expected: &'static str,
+    },
+    /// Fewer than two levels on a scale that is to be searched.
+    #[error(
+        "parameter {parameter:?}: {levels} levels, expected 2 to {limit}; to keep one value, fix the parameter"
+    )]
+    Levels {
+        /// Name of the parameter.
+        parameter: String,
+        /// Levels as given.
+        levels: usize,
+        /// The most levels a parameter may have.
+        limit: usize,
+    },
+    /// The lattice would be too large to be searched exhaustively.
+    #[error(
+        "the lattice has {points} points, at most {limit} are searched; use fewer levels or fix a parameter"
+    )]
+    LatticeTooLarge {
+        /// Number of lattice points.
+        points: usize,
+        /// The most that are searched.
+        limit: usize,
+    },
+    /// A point with the wrong number of values.
+    #[error("a point of {found} values for a space of {expected} parameters")]
+    PointLength {
+        /// Number of parameters of the space.
+        expected: usize,
+        /// Number of values given.
+        found: usize,
+    },
+    /// A value that its parameter cannot take.
+    #[error("parameter {parameter:?} cannot be {value}, expected {expected}")]
+    Value {
+        /// Name of the parameter.
+        parameter: String,
+        /// The value given.
+        value: f64,
+        /// What this kind of parameter takes.
+        expected: &'static str,
+    },
+    /// A start point that contradicts a fixed parameter.
+    #[error(
+        "parameter {parameter:?} is fixed at {fixed} but the start point has {value}; start there or do not fix it"
+    )]
+    FixedValue {
+        /// Name of the parameter.
+        parameter: String,
+        /// The value it is fixed at.
+        fixed: f64,
+        /// The start point's value.
+        value: f64,
+    },
+    /// A configuration field out of its range.
+    #[error("{field} = {value} is out of range, expected {expected}")]
+    Config {
+        /// Name of the field.
+        field: &'static str,
+        /// The value given.
+        value: f64,
+        /// The range.
+        expected: &'static str,
+    },
+}
+
+/// A failure inside the optimizer that was survived; the search goes on by the fallback that the text names.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// The local refinement of the hyper-parameters failed.
+    #[error(
+        "refinement of the hyper-parameters failed at {observations} settings ({message}); the best draws are used"
+    )]
+    RefinementFailed {
+        /// Number of settings observed so far.
+        observations: usize,
+        /// What the optimizer said.
+        message: String,
+    },
+    /// No hyper-parameter draw gave a usable surrogate.
+    #[error(
+        "no usable surrogate at {observations} settings (singular or not finite); a random setting is tried instead"
+    )]
+    SurrogateFailed {
+        /// Number of settings observed so far.
+        observations: usize,
+    },
+}

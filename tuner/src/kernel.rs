@@ -1,0 +1,125 @@
+//! The covariance of the log step time at two settings: Matérn-5/2 in the continuous coordinates times a factor for each
+//! boolean that differs, plus a constant.
+//!
+//! k(x, x') = c₀² + s² (1 + √5 r + 5r²/3) exp(−√5 r) · exp(−Σ w_j [b_j ≠ b_j']), with r² = Σ ((x_i − x'_i) / l_i)².
+//! Matérn-5/2 is twice differentiable, which step times over a log lattice are not always; rougher kernels need more samples
+//! (Rasmussen and Williams, Gaussian Processes for Machine Learning, eq. 4.17).
+
+use crate::space::{Coordinates, PARAMETERS_MAX, Scale, Space};
+
+/// √5, of the Matérn-5/2 form.
+const SQRT_5: f64 = 2.236_067_977_499_79;
+
+/// What a coordinate means to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// A distance, divided by its length scale.
+    Continuous,
+    /// Equal or not; if not, the correlation falls by exp(−weight).
+    Boolean,
+}
+
+/// One draw of the hyper-parameters. All are > 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Hyperparameters {
+    /// Standard deviation s of the surface, in log step time.
+    pub(crate) signal: f64,
+    /// Length scale l (continuous) or weight w (boolean), by parameter; unused where the parameter is fixed.
+    pub(crate) scales: [f64; PARAMETERS_MAX],
+    /// Standard deviation τ of what no smooth surface explains, in log step time.
+    pub(crate) nugget: f64,
+}
+
+/// The kernel of a space: which coordinates count, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Kernel {
+    /// The free parameters: index and role.
+    pub(crate) roles: Vec<(usize, Role)>,
+    /// c₀²: variance of the level of the whole surface about the reference.
+    constant: f64,
+}
+
+impl Kernel {
+    /// The kernel of the free parameters of `space`.
+    pub(crate) fn new(space: &Space, constant: f64) -> Self {
+        let roles = space
+            .parameters()
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| p.fixed_value().is_none());
+        let role = |scale| {
+            if scale == Scale::Boolean {
+                Role::Boolean
+            } else {
+                Role::Continuous
+            }
+        };
+        Self {
+            roles: roles.map(|(index, p)| (index, role(p.scale()))).collect(),
+            constant,
+        }
+    }
+
+    /// The covariance of the surface at two settings, without the nugget.
+    pub(crate) fn covariance(&self, h: &Hyperparameters, a: &Coordinates, b: &Coordinates) -> f64 {
+        let mut square = 0.0;
+        let mut weight = 0.0;
+        for &(index, role) in &self.roles {
+            match role {
+                Role::Continuous => {
+                    let distance = (a[index] - b[index]) / h.scales[index];
+                    square += distance * distance;
+                }
+                Role::Boolean if a[index] != b[index] => weight += h.scales[index],
+                Role::Boolean => {}
+            }
+        }
+        let r = SQRT_5 * square.sqrt();
+        self.constant + h.signal * h.signal * (1.0 + r + r * r / 3.0) * (-r - weight).exp()
+    }
+
+    /// The variance of the surface at any one setting.
+    pub(crate) fn variance(&self, h: &Hyperparameters) -> f64 {
+        self.constant + h.signal * h.signal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Parameter;
+
+    #[test]
+    fn covariance_by_hand() {
+        let space = Space::new(vec![
+            Parameter::linear("x", 0.0, 1.0, 11),
+            Parameter::boolean("b"),
+            Parameter::linear("fixed", 0.0, 1.0, 11).fixed(0.5),
+        ])
+        .unwrap();
+        let kernel = Kernel::new(&space, 0.04);
+        assert_eq!(kernel.roles, [(0, Role::Continuous), (1, Role::Boolean)]);
+        let mut h = Hyperparameters {
+            signal: 0.5,
+            scales: [1.0; PARAMETERS_MAX],
+            nugget: 0.01,
+        };
+        h.scales[0] = 0.5;
+        h.scales[1] = 0.4;
+        let at = |x: f64, b: f64| {
+            let mut c = Coordinates::default();
+            (c[0], c[1]) = (x, b);
+            c
+        };
+        assert!((kernel.covariance(&h, &at(0.3, 1.0), &at(0.3, 1.0)) - 0.29).abs() < 1e-15);
+        assert!((kernel.variance(&h) - 0.29).abs() < 1e-15);
+        // r = 1: (1 + √5 + 5/3) exp(−√5) = 0.523994.
+        assert!(
+            (kernel.covariance(&h, &at(0.0, 0.0), &at(0.5, 0.0)) - (0.04 + 0.25 * 0.523_994)).abs() < 1e-6
+        );
+        // The boolean alone: exp(−0.4) = 0.670320.
+        assert!(
+            (kernel.covariance(&h, &at(0.2, 0.0), &at(0.2, 1.0)) - (0.04 + 0.25 * 0.670_320)).abs() < 1e-6
+        );
+    }
+}

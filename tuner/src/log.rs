@@ -1,0 +1,150 @@
+//! A CSV log that is complete at any moment: every row is written through at once, and the last row is always the best so far.
+//!
+//! The trailing best row is overwritten in place by the next append, in one write of the new row and the new best row together, and
+//! what is left of a longer old one is cut off. A job killed between two steps leaves a file that ends with a valid best row.
+//!
+//! ```
+//! let dir = std::env::temp_dir().join(format!("ronde-log-{}", std::process::id()));
+//! std::fs::create_dir_all(&dir)?;
+//! let mut log = ronde_tuner::Log::create(&dir.join("a.csv"), &["phase", "step_ms"])?;
+//! log.append(&["default", "12.5"], &["best", "12.5"])?;
+//! log.append(&["sample", "11.0"], &["best", "11.0"])?;
+//! let text = std::fs::read_to_string(dir.join("a.csv"))?;
+//! assert_eq!(text, "phase,step_ms\ndefault,12.5\nsample,11.0\nbest,11.0\n");
+//! # std::fs::remove_dir_all(&dir)?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// A log open for writing.
+#[derive(Debug)]
+pub struct Log {
+    file: File,
+    columns: usize,
+    /// Offset of the trailing best row, or the end of the file while there is none.
+    best_start: u64,
+}
+
+impl Log {
+    /// Creates or empties the file at `path` and writes the header.
+    ///
+    /// # Errors
+    /// No columns, or what the operating system says.
+    pub fn create<S: AsRef<str>>(path: &Path, columns: &[S]) -> io::Result<Self> {
+        if columns.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a log needs at least one column",
+            ));
+        }
+        let mut log = Self {
+            file: File::create(path)?,
+            columns: columns.len(),
+            best_start: 0,
+        };
+        let header = log.line(columns)?;
+        log.file.write_all_at(header.as_bytes(), 0)?;
+        log.best_start = header.len() as u64;
+        Ok(log)
+    }
+
+    /// Appends `row` and puts `best` after it as the new last row; fields are quoted where CSV needs it.
+    ///
+    /// # Errors
+    /// A wrong number of fields, or what the operating system says. A failed append can be repeated: the next one starts at the same
+    /// place.
+    pub fn append<S: AsRef<str>, T: AsRef<str>>(&mut self, row: &[S], best: &[T]) -> io::Result<()> {
+        let row = self.line(row)?;
+        let best = self.line(best)?;
+        let text = format!("{row}{best}");
+        self.file.write_all_at(text.as_bytes(), self.best_start)?;
+        self.file.set_len(self.best_start + text.len() as u64)?;
+        self.best_start += row.len() as u64;
+        Ok(())
+    }
+
+    fn line<S: AsRef<str>>(&self, fields: &[S]) -> io::Result<String> {
+        if fields.len() != self.columns {
+            let text = format!(
+                "a row of {} fields in a log of {} columns",
+                fields.len(),
+                self.columns
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let fields: Vec<String> = fields.iter().map(|field| quote(field.as_ref())).collect();
+        Ok(fields.join(",") + "\n")
+    }
+}
+
+/// A field as RFC 4180 wants it: as it is, or in quotes with inner quotes doubled.
+fn quote(field: &str) -> String {
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn valid_after_every_append() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.csv");
+        let mut log = Log::create(&path, &["phase", "n", "ms"]).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "phase,n,ms\n");
+        for n in 0..20usize {
+            // The best row shrinks and grows, so that overwriting in place shows.
+            let best = "9".repeat(40 - 2 * n);
+            log.append(
+                &["sample".to_string(), n.to_string(), "1.5".into()],
+                &["best", &n.to_string(), &best],
+            )
+            .unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(text.ends_with('\n'));
+            let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+            assert_eq!(rows.len(), n + 3);
+            assert!(rows.iter().all(|row| row.len() == 3));
+            assert!(
+                rows[1..n + 2]
+                    .iter()
+                    .enumerate()
+                    .all(|(i, row)| row[0] == "sample" && row[1] == i.to_string())
+            );
+            assert_eq!(rows[n + 2], ["best", &n.to_string(), &best]);
+        }
+    }
+
+    #[test]
+    fn quotes_where_needed_and_refuses_misfits() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.csv");
+        let mut log = Log::create(&path, &["a", "b"]).unwrap();
+        log.append(&["x,y", "say \"z\""], &["best", " 0"]).unwrap();
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap(),
+            "a,b\n\"x,y\",\"say \"\"z\"\"\"\nbest, 0\n"
+        );
+        assert_eq!(
+            log.append(&["x"], &["best", "1"]).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
+        assert!(std::fs::read_to_string(&path).unwrap().ends_with("best, 0\n"));
+        assert!(Log::create(dir.path(), &["a"]).is_err());
+        assert!(Log::create::<&str>(&path, &[]).is_err());
+    }
+
+    #[test]
+    fn a_write_error_is_returned() {
+        // Every write to this device fails with ENOSPC.
+        assert!(Log::create(Path::new("/dev/full"), &["a"]).is_err());
+    }
+}

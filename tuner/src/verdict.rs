@@ -1,0 +1,115 @@
+//! What a session reports: the measurements as they close, its progress, and the verdict.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::guard::Difference;
+use crate::space::Point;
+
+/// Where a session stands; the names are those of the log's `phase` column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// The setting in force at the start is being measured (or warmed up).
+    Default,
+    /// A proposed setting is being measured, or the next is being computed.
+    Sample,
+    /// The winner and the default run in alternating windows.
+    Ab,
+    /// The verdict is there.
+    Final,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => "default",
+            Self::Sample => "sample",
+            Self::Ab => "ab",
+            Self::Final => "final",
+        })
+    }
+}
+
+/// One closed sample or window: a row of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Measurement {
+    /// Where it belongs.
+    pub phase: Phase,
+    /// Index of the sample (0 is the default's), or of the round in the A/B phase.
+    pub sample: u32,
+    /// The setting.
+    pub setting: Point,
+    /// Steps that counted.
+    pub steps: usize,
+    /// Median step time, ms.
+    pub step_ms_p50: f64,
+    /// Huber centre of the step time, ms.
+    pub step_ms: f64,
+    /// Half width of the 95 % interval of `step_ms`, ms.
+    pub step_ms_ci95: f64,
+    /// What the surrogate predicted for this setting before it was measured, ms.
+    pub predicted_step_ms: Option<f64>,
+    /// Whether the sample was cut short because it was clearly worse.
+    pub aborted: bool,
+}
+
+/// The best setting so far. Unconfirmed until the verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Best {
+    /// The setting.
+    pub setting: Point,
+    /// Huber centre of its step time, ms.
+    pub step_ms: f64,
+    /// Half width of the 95 % interval of `step_ms`, ms.
+    pub step_ms_ci95: f64,
+}
+
+/// For a live progress line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Where the session stands.
+    pub phase: Phase,
+    /// Index of the sample (0 is the default's), or of the round in the A/B phase.
+    pub sample: u32,
+    /// The setting in force.
+    pub setting: Point,
+    /// Centre of the steps of the sample or window under way, ms.
+    pub step_ms: Option<f64>,
+    /// The best setting so far.
+    pub best: Option<Best>,
+    /// Steps until the verdict, a rough guess.
+    pub steps_left: u32,
+}
+
+/// How a session ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// Whether the default stays.
+    pub kept_default: bool,
+    /// The setting to go on with.
+    pub chosen: Point,
+    /// Step time under the default, ms (Huber centre of the A/B windows if there were any, else of its sample).
+    pub default_step_ms: f64,
+    /// Step time under the chosen setting, ms, measured likewise.
+    pub chosen_step_ms: f64,
+    /// Gain of the chosen setting in percent of the default's step time, as a 95 % interval; [0, 0] if the default stays.
+    pub gain_pct: [f64; 2],
+    /// Steps from the first to the verdict.
+    pub steps_active: u64,
+    /// What the search cost, in steps of the default; not below 0.
+    pub steps_lost: f64,
+    /// The step, counted from the first, at which the gain has paid for the search; none if the default stays.
+    pub payback_step: Option<u64>,
+    /// Why, in one sentence.
+    pub reason: String,
+}
+
+impl Verdict {
+    /// The step at which a gain of `difference` (in log step time) per step has paid for `steps_lost`.
+    pub(crate) fn payback(steps_active: u64, steps_lost: f64, difference: Difference) -> Option<u64> {
+        let gain_per_step = 1.0 - difference.mean.exp();
+        (gain_per_step > 0.0).then(|| steps_active + (steps_lost / gain_per_step).ceil() as u64)
+    }
+}
