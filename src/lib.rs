@@ -1,4 +1,5 @@
 //! Ronde.
+pub mod bench;
 pub mod clock;
 pub mod collective;
 mod cycle;

@@ -1,0 +1,389 @@
+//! What a benchmark found: one JSON object for programs, a few lines for people.
+//!
+//! The object's keys are an interface (`docs/`, scripts and plots read them): see [`BenchReport`]. Times are those of the
+//! slowest rank in each step. Bandwidth is bytes per step over the median step, in GB/s of 10⁹ bytes; it is left out when
+//! a backward pass is pretended, for then the step's length says little about the collective.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// The result of one benchmark run; serialised, it is what `ronde bench --json` writes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BenchReport {
+    /// The model's name, or the profile's file name.
+    pub model: String,
+    /// Number of ranks.
+    pub np: usize,
+    /// The backend that ran the collectives: `local`, `mpi`, `nccl`.
+    pub backend: String,
+    /// The network that the local backend was shaped to; `null` when it ran at full speed.
+    pub link: Option<LinkReport>,
+    /// Length of the pretended backward pass, in ms; 0 without one.
+    pub compute_ms: f64,
+    /// What that pass did: `sleep` or `spin`.
+    pub compute_kind: &'static str,
+    /// Measured steps.
+    pub steps: usize,
+    /// Tensors per step.
+    pub tensors: usize,
+    /// Bytes reduced per step and rank.
+    pub bytes_per_step: usize,
+    /// The settings in force at the end.
+    pub settings: SettingsReport,
+    /// Step times.
+    pub step_ms: StepSummary,
+    /// Bytes per step over the median step; `null` when `compute_ms` is above 0.
+    pub gb_per_s: Option<f64>,
+    /// The same for a plain copy of the same tensors on all ranks at once, in the same run.
+    pub memcpy_gb_per_s: f64,
+    /// What the tuner did; `null` when it was off.
+    pub autotune: Option<AutotuneSummary>,
+}
+
+/// The network a run was shaped to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LinkReport {
+    /// Always true: these are not the machine's own speeds.
+    pub shaped: bool,
+    /// Latency of a message, in µs.
+    pub alpha_us: f64,
+    /// Bandwidth, in GB/s.
+    pub gb_per_s: f64,
+}
+
+/// The runtime's settings.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SettingsReport {
+    /// Most bytes fused into one collective; 0 is no fusion.
+    pub fusion_threshold_bytes: u64,
+    /// Shortest time between the starts of two cycles, in ms.
+    pub cycle_time_ms: f64,
+}
+
+/// Step times in ms: percentiles and mean.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StepSummary {
+    /// A tenth of the steps were faster.
+    pub p10: f64,
+    /// The median.
+    pub p50: f64,
+    /// A tenth of the steps were slower.
+    pub p90: f64,
+    /// The arithmetic mean.
+    pub mean: f64,
+}
+
+/// What the tuner did and found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AutotuneSummary {
+    /// Where the tuner stood at the end, e.g. `done`.
+    pub state: String,
+    /// Median step with the default settings, in ms.
+    pub default_step_ms: Option<f64>,
+    /// Median step with the chosen settings, in ms.
+    pub chosen_step_ms: Option<f64>,
+    /// Interval of the gain over the default, in percent of the default step.
+    pub gain_pct: Option<[f64; 2]>,
+    /// Whether the default stays in force.
+    pub kept_default: bool,
+    /// Steps until the verdict.
+    pub steps_active: u64,
+    /// What tuning cost, in steps at the default's speed.
+    pub steps_lost: f64,
+    /// The step by which the gain has paid for the search; `null` where there is no gain.
+    pub payback_step: Option<u64>,
+    /// The chosen settings.
+    pub settings: SettingsReport,
+}
+
+impl StepSummary {
+    /// Summarises step times in ms; `None` without steps.
+    pub fn new(step_ms: &[f64]) -> Option<Self> {
+        let mut sorted = step_ms.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Some(Self {
+            p10: percentile(&sorted, 0.1)?,
+            p50: percentile(&sorted, 0.5)?,
+            p90: percentile(&sorted, 0.9)?,
+            mean: sorted.iter().sum::<f64>() / sorted.len() as f64,
+        })
+    }
+}
+
+/// The `fraction` percentile (0 to 1) of values in ascending order, linear between neighbours; `None` without values.
+///
+/// This is definition 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages" (1996), the default of NumPy.
+pub fn percentile(sorted: &[f64], fraction: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let position = fraction.clamp(0.0, 1.0) * last as f64;
+    let below = position.floor() as usize;
+    let above = (below + 1).min(last);
+    Some(sorted[below] + (position - below as f64) * (sorted[above] - sorted[below]))
+}
+
+/// GB/s of `bytes` in `ms`.
+pub fn gb_per_s(bytes: usize, ms: f64) -> f64 {
+    bytes as f64 / (ms * 1e6)
+}
+
+impl fmt::Display for LinkReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "shaped: {} µs and {} GB/s per message, not this machine's own",
+            self.alpha_us, self.gb_per_s
+        )
+    }
+}
+
+impl fmt::Display for SettingsReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.fusion_threshold_bytes {
+            0 => write!(f, "no fusion")?,
+            bytes => write!(f, "fusion {} MiB", rounded(bytes as f64 / f64::from(1 << 20)))?,
+        }
+        write!(f, ", cycle {} ms", rounded(self.cycle_time_ms))
+    }
+}
+
+/// `value` with at most three decimals and no trailing zeros.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+/// The summary for people, several lines, without a line end after the last.
+impl fmt::Display for BenchReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            model,
+            np,
+            backend,
+            steps,
+            tensors,
+            step_ms,
+            ..
+        } = self;
+        let megabytes = self.bytes_per_step as f64 / 1e6;
+        let ranks = if *np == 1 { "rank" } else { "ranks" };
+        writeln!(
+            f,
+            "{model}: {tensors} tensors, {megabytes:.1} MB per step, {np} {ranks}, {backend} backend"
+        )?;
+        if let Some(link) = &self.link {
+            writeln!(f, "  link       {link}")?;
+        }
+        if self.compute_ms > 0.0 {
+            writeln!(
+                f,
+                "  compute    {} ms per step ({})",
+                self.compute_ms, self.compute_kind
+            )?;
+        }
+        writeln!(f, "  settings   {}", self.settings)?;
+        let StepSummary { p10, p50, p90, mean } = step_ms;
+        write!(
+            f,
+            "  step       p50 {p50:.3} ms (p10 {p10:.3}, p90 {p90:.3}, mean {mean:.3}; {steps} steps, slowest rank)"
+        )?;
+        if let Some(rate) = self.gb_per_s {
+            let memcpy = self.memcpy_gb_per_s;
+            let shaped = if self.link.is_some() { " (shaped)" } else { "" };
+            write!(
+                f,
+                "\n  bandwidth  {rate:.2} GB/s{shaped}, {:.2} of memcpy ({memcpy:.2} GB/s)",
+                rate / memcpy
+            )?;
+        }
+        if let Some(autotune) = &self.autotune {
+            write!(f, "\n  autotune   {autotune}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for AutotuneSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            state,
+            steps_active,
+            steps_lost,
+            settings,
+            ..
+        } = self;
+        match (self.kept_default, self.default_step_ms, self.chosen_step_ms) {
+            (true, Some(default), _) => write!(f, "default kept, nothing to gain ({default:.3} ms)")?,
+            (false, Some(default), Some(chosen)) => {
+                write!(f, "chose {settings}: {default:.3} → {chosen:.3} ms")?;
+                if let Some([low, high]) = self.gain_pct {
+                    write!(f, ", {low:.1} to {high:.1} % faster than the default")?;
+                }
+            }
+            _ => write!(f, "no verdict yet ({state})")?,
+        }
+        write!(
+            f,
+            "\n             {steps_active} steps of tuning cost {steps_lost:.1} steps"
+        )?;
+        if let Some(step) = self.payback_step {
+            write!(f, ", paid back by step {step}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEFAULT: SettingsReport = SettingsReport {
+        fusion_threshold_bytes: 128 << 20,
+        cycle_time_ms: 1.0,
+    };
+
+    fn report() -> BenchReport {
+        BenchReport {
+            model: "resnet50".to_owned(),
+            np: 2,
+            backend: "local".to_owned(),
+            link: None,
+            compute_ms: 0.0,
+            compute_kind: "sleep",
+            steps: 50,
+            tensors: 161,
+            bytes_per_step: 102_228_128,
+            settings: DEFAULT,
+            step_ms: StepSummary {
+                p10: 19.5,
+                p50: 20.0,
+                p90: 22.25,
+                mean: 20.5,
+            },
+            gb_per_s: Some(gb_per_s(102_228_128, 20.0)),
+            memcpy_gb_per_s: 5.5,
+            autotune: None,
+        }
+    }
+
+    #[test]
+    fn percentiles_interpolate_as_numpy_does() {
+        let values = [1.0, 2.0, 4.0, 8.0, 16.0];
+        assert_eq!(percentile(&values, 0.5), Some(4.0));
+        assert_eq!(percentile(&values, 0.1), Some(1.4)); // position 0.4: 1 + 0.4·(2 − 1)
+        assert_eq!(percentile(&values, 0.9), Some(12.8)); // position 3.6: 8 + 0.6·8
+        assert_eq!(percentile(&[7.0], 0.9), Some(7.0));
+        assert_eq!(percentile(&[], 0.5), None);
+    }
+
+    #[test]
+    fn summary_sorts_first() {
+        let summary = StepSummary::new(&[16.0, 1.0, 8.0, 2.0, 4.0]).unwrap();
+        assert_eq!(
+            summary,
+            StepSummary {
+                p10: 1.4,
+                p50: 4.0,
+                p90: 12.8,
+                mean: 6.2
+            }
+        );
+        assert_eq!(StepSummary::new(&[]), None);
+    }
+
+    #[test]
+    fn a_gigabyte_is_ten_to_the_nine() {
+        assert_eq!(gb_per_s(2_000_000_000, 500.0), 4.0);
+    }
+
+    #[test]
+    fn json_has_the_promised_keys_in_order() {
+        let json = serde_json::to_string(&report()).unwrap();
+        assert_eq!(
+            json,
+            concat!(
+                r#"{"model":"resnet50","np":2,"backend":"local","link":null,"compute_ms":0.0,"compute_kind":"sleep","#,
+                r#""steps":50,"tensors":161,"bytes_per_step":102228128,"#,
+                r#""settings":{"fusion_threshold_bytes":134217728,"cycle_time_ms":1.0},"#,
+                r#""step_ms":{"p10":19.5,"p50":20.0,"p90":22.25,"mean":20.5},"#,
+                r#""gb_per_s":5.1114064,"memcpy_gb_per_s":5.5,"autotune":null}"#
+            )
+        );
+    }
+
+    #[test]
+    fn summary_for_people() {
+        assert_eq!(
+            report().to_string(),
+            "resnet50: 161 tensors, 102.2 MB per step, 2 ranks, local backend\n  \
+               settings   fusion 128 MiB, cycle 1 ms\n  \
+               step       p50 20.000 ms (p10 19.500, p90 22.250, mean 20.500; 50 steps, slowest rank)\n  \
+               bandwidth  5.11 GB/s, 0.93 of memcpy (5.50 GB/s)"
+        );
+    }
+
+    #[test]
+    fn every_output_of_a_shaped_run_says_so() {
+        let mut shaped = report();
+        shaped.link = Some(LinkReport {
+            shaped: true,
+            alpha_us: 1000.0,
+            gb_per_s: 2.5,
+        });
+        let text = shaped.to_string();
+        assert!(
+            text.contains("link       shaped: 1000 µs and 2.5 GB/s") && text.contains("GB/s (shaped)"),
+            "{text}"
+        );
+        let json = serde_json::to_value(&shaped).unwrap();
+        assert_eq!(json["link"]["shaped"], true);
+        assert_eq!(json["link"]["alpha_us"], 1000.0);
+    }
+
+    #[test]
+    fn verdicts_of_the_tuner() {
+        let gained = AutotuneSummary {
+            state: "done".to_owned(),
+            default_step_ms: Some(60.0),
+            chosen_step_ms: Some(48.0),
+            gain_pct: Some([18.0, 21.5]),
+            kept_default: false,
+            steps_active: 240,
+            steps_lost: 6.5,
+            payback_step: Some(280),
+            settings: SettingsReport {
+                fusion_threshold_bytes: 8 << 20,
+                cycle_time_ms: 2.5,
+            },
+        };
+        assert_eq!(
+            gained.to_string(),
+            "chose fusion 8 MiB, cycle 2.5 ms: 60.000 → 48.000 ms, 18.0 to 21.5 % faster than the default\n             \
+             240 steps of tuning cost 6.5 steps, paid back by step 280"
+        );
+        let kept = AutotuneSummary {
+            kept_default: true,
+            payback_step: None,
+            settings: DEFAULT,
+            ..gained.clone()
+        };
+        assert!(
+            kept.to_string()
+                .starts_with("default kept, nothing to gain (60.000 ms)\n")
+        );
+        let cut = AutotuneSummary {
+            chosen_step_ms: None,
+            state: "sampling".to_owned(),
+            ..gained
+        };
+        assert!(cut.to_string().starts_with("no verdict yet (sampling)"));
+    }
+
+    #[test]
+    fn no_fusion_is_said_in_words() {
+        let settings = SettingsReport {
+            fusion_threshold_bytes: 0,
+            cycle_time_ms: 0.5,
+        };
+        assert_eq!(settings.to_string(), "no fusion, cycle 0.5 ms");
+    }
+}

@@ -1,0 +1,292 @@
+//! The loop on a stand-in runtime: ranks as threads that meet at a barrier and average through a shared table.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+
+use half::{bf16, f16};
+
+use super::*;
+use crate::bench::schedule::ComputeKind;
+use crate::bench::verify::PatternElement;
+use crate::bench::{TensorSpec, models};
+use crate::tensor::{Dtype, Element};
+
+/// What all ranks share: their contributions by tensor name.
+struct Table {
+    barrier: Barrier,
+    contributions: Mutex<HashMap<String, Vec<Vec<f64>>>>,
+}
+
+/// One rank of the stand-in; works as soon as it is waited on.
+struct ThreadRank {
+    rank: usize,
+    size: usize,
+    table: Arc<Table>,
+    /// Averages computed so far, and the one to spoil, if any.
+    averages: Cell<usize>,
+    spoil: Option<usize>,
+    marks: Cell<usize>,
+}
+
+struct Submitted<T> {
+    name: String,
+    data: Vec<T>,
+    op: ReduceOp,
+}
+
+/// An element's number and back, by way of the one trait that all bench elements have.
+fn to_number<T: Element>(value: T) -> f64 {
+    let any: &dyn Any = &value;
+    fn of<P: PatternElement>(any: &dyn Any) -> Option<f64> {
+        any.downcast_ref::<P>().map(|value| value.to_number())
+    }
+    of::<f32>(any)
+        .or_else(|| of::<f64>(any))
+        .or_else(|| of::<f16>(any))
+        .or_else(|| of::<bf16>(any))
+        .or_else(|| of::<i32>(any))
+        .or_else(|| of::<i64>(any))
+        .unwrap()
+}
+
+fn from_number<T: Element>(number: f64) -> T {
+    let boxed: Box<dyn Any> = match T::DTYPE {
+        Dtype::F32 => Box::new(number as f32),
+        Dtype::F64 => Box::new(number),
+        Dtype::F16 => Box::new(f16::from_f64(number)),
+        Dtype::Bf16 => Box::new(bf16::from_f64(number)),
+        Dtype::I32 => Box::new(number as i32),
+        Dtype::I64 => Box::new(number as i64),
+    };
+    *boxed.downcast().unwrap()
+}
+
+impl Runtime for ThreadRank {
+    type Pending<T: Element> = Submitted<T>;
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn allreduce<T: Element>(&self, name: &str, data: Vec<T>, op: ReduceOp) -> Result<Submitted<T>, Error> {
+        Ok(Submitted {
+            name: name.to_owned(),
+            data,
+            op,
+        })
+    }
+
+    fn wait<T: Element>(&self, pending: Submitted<T>) -> Result<Vec<T>, Error> {
+        let Submitted { name, data, op } = pending;
+        let own = data.iter().map(|&value| to_number(value)).collect();
+        self.table
+            .contributions
+            .lock()
+            .unwrap()
+            .entry(name.clone())
+            .or_default()
+            .push(own);
+        self.table.barrier.wait();
+        let all = self.table.contributions.lock().unwrap()[&name].clone();
+        self.table.barrier.wait();
+        self.table.contributions.lock().unwrap().remove(&name);
+        self.table.barrier.wait();
+        assert!(
+            all.len() == self.size && all.iter().all(|other| other.len() == data.len()),
+            "{name}"
+        );
+        let mut result: Vec<f64> = match op {
+            ReduceOp::Max => (0..data.len())
+                .map(|i| all.iter().map(|r| r[i]).fold(f64::MIN, f64::max))
+                .collect(),
+            _ => (0..data.len())
+                .map(|i| all.iter().map(|r| r[i]).sum::<f64>() / self.size as f64)
+                .collect(),
+        };
+        if op == ReduceOp::Average {
+            if self.spoil == Some(self.averages.get()) {
+                *result.last_mut().unwrap() += 1.0;
+            }
+            self.averages.set(self.averages.get() + 1);
+        }
+        Ok(result.into_iter().map(from_number).collect())
+    }
+
+    fn mark_step(&self) {
+        self.marks.set(self.marks.get() + 1);
+    }
+}
+
+/// Counts progress; knows a verdict on rank 0 alone, after `verdict_after` tuning steps.
+#[derive(Default)]
+struct Watcher {
+    seen: Vec<Progress>,
+    verdict_after: Option<usize>,
+}
+
+impl Observer for Watcher {
+    fn progress(&mut self, progress: Progress) {
+        self.seen.push(progress);
+    }
+
+    fn verdict_reached(&mut self) -> bool {
+        let tuning = self
+            .seen
+            .iter()
+            .filter(|progress| matches!(progress, Progress::Tuning { .. }))
+            .count();
+        self.verdict_after.is_some_and(|after| tuning >= after)
+    }
+}
+
+fn plan(steps: usize, tuning_steps_max: usize) -> Plan {
+    let tensor = |name: &str, dtype, elements| TensorSpec {
+        name: name.to_owned(),
+        dtype,
+        shape: vec![elements],
+        ready_fraction: 1.0,
+    };
+    let workload = Workload {
+        name: "mixed".to_owned(),
+        tensors: vec![
+            tensor("a", Dtype::F32, 100),
+            tensor("b", Dtype::Bf16, 1),
+            tensor("c", Dtype::F16, 33),
+            tensor("d", Dtype::I64, 70),
+            tensor("e", Dtype::F64, 16),
+            tensor("f", Dtype::I32, 17),
+        ],
+        recorded_backward_ms: None,
+    };
+    let schedule = Schedule::new(&workload, Duration::ZERO, ComputeKind::Sleep);
+    Plan {
+        workload,
+        schedule,
+        warmup_steps: 3,
+        tuning_steps_max,
+        steps,
+        chunk_bytes: 64,
+    }
+}
+
+/// Runs `plan` on `size` ranks; rank 0 spoils average number `spoil` and knows the verdict after `verdict_after`.
+fn run_ranks(
+    size: usize,
+    plan: &Plan,
+    spoil: Option<usize>,
+    verdict_after: Option<usize>,
+) -> Vec<(Result<Measurement, RunError>, Vec<Progress>, usize)> {
+    let table = Arc::new(Table {
+        barrier: Barrier::new(size),
+        contributions: Mutex::default(),
+    });
+    thread::scope(|scope| {
+        let ranks: Vec<_> = (0..size)
+            .map(|rank| {
+                let table = Arc::clone(&table);
+                scope.spawn(move || {
+                    let own = rank == 0;
+                    let runtime = ThreadRank {
+                        rank,
+                        size,
+                        table,
+                        averages: Cell::new(0),
+                        spoil: spoil.filter(|_| own),
+                        marks: Cell::new(0),
+                    };
+                    let mut watcher = Watcher {
+                        seen: Vec::new(),
+                        verdict_after: verdict_after.filter(|_| own),
+                    };
+                    let result = run(&runtime, plan, &mut watcher);
+                    (result, watcher.seen, runtime.marks.get())
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn every_rank_measures_the_same() {
+    for size in [1, 2, 3] {
+        let outcomes = run_ranks(size, &plan(12, 0), None, None);
+        let first = outcomes[0].0.as_ref().unwrap();
+        assert_eq!(first.step_ms.len(), 12);
+        assert!(first.step_ms.iter().all(|&ms| ms > 0.0) && first.memcpy_gb_per_s > 0.0);
+        for (result, progress, marks) in &outcomes {
+            assert_eq!(result.as_ref().unwrap(), first);
+            assert_eq!(*marks, 3 + 12 + 1); // warm-up, timed, closing
+            assert_eq!(progress.len(), 3 + 12);
+            assert_eq!(progress.last(), Some(&Progress::Timed { done: 12, total: 12 }));
+        }
+    }
+}
+
+/// 6 tensors per step: average 6 is the first tensor of step 1, number 90 the first of the closing step 15.
+#[test]
+fn a_wrong_result_ends_the_run_wherever_it_happens() {
+    for (spoil, step) in [(0, 0), (6, 1), (29, 4), (90, 15)] {
+        let outcomes = run_ranks(1, &plan(12, 0), Some(spoil), None);
+        match &outcomes[0].0 {
+            Err(RunError::Wrong(error)) => assert_eq!(error.step, step),
+            other => panic!("average {spoil} was spoilt, but: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn tuning_ends_at_the_verdict_that_only_one_rank_knows() {
+    for (result, progress, _) in run_ranks(2, &plan(2, 100), None, Some(13)) {
+        assert_eq!(result.unwrap().tuning_steps, 20); // asked every 10 steps
+        assert_eq!(progress.len(), 3 + 20 + 2);
+    }
+}
+
+#[test]
+fn tuning_ends_at_its_limit_without_a_verdict() {
+    let outcomes = run_ranks(2, &plan(1, 15), None, None);
+    assert_eq!(outcomes[1].0.as_ref().unwrap().tuning_steps, 15);
+}
+
+#[test]
+fn a_pretended_pass_lengthens_every_step() {
+    let mut plan = plan(3, 0);
+    plan.schedule = Schedule::new(&plan.workload, Duration::from_millis(5), ComputeKind::Sleep);
+    let outcomes = run_ranks(1, &plan, None, None);
+    assert!(
+        outcomes[0]
+            .0
+            .as_ref()
+            .unwrap()
+            .step_ms
+            .iter()
+            .all(|&ms| ms >= 5.0)
+    );
+}
+
+#[test]
+fn a_real_model_runs() {
+    let workload = models::workload("many-small").unwrap();
+    let schedule = Schedule::new(&workload, Duration::ZERO, ComputeKind::Sleep);
+    let plan = Plan {
+        workload,
+        schedule,
+        warmup_steps: 1,
+        tuning_steps_max: 0,
+        steps: 1,
+        chunk_bytes: 1 << 20,
+    };
+    assert!(
+        run_ranks(2, &plan, None, None)
+            .into_iter()
+            .all(|(result, ..)| result.is_ok())
+    );
+}

@@ -1,0 +1,124 @@
+//! When each tensor of a step is submitted: at once, or spread over a pretended backward pass.
+//!
+//! Times are absolute from the start of the step. A submission that is late does not delay the next one, as a GPU would
+//! not wait for its host, so the pass always takes the time that was asked for.
+
+use std::hint::black_box;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Workload;
+
+/// What the pretended backward pass does while it lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ComputeKind {
+    /// Sleeps: an accelerator computes and leaves the CPU free.
+    #[default]
+    Sleep,
+    /// Computes: the backward pass runs on the CPU and competes for it.
+    Spin,
+}
+
+impl ComputeKind {
+    /// The word that `--compute-kind` takes and `--json` writes.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sleep => "sleep",
+            Self::Spin => "spin",
+        }
+    }
+}
+
+/// Submission times of a workload's tensors.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    due: Vec<Duration>,
+    kind: ComputeKind,
+}
+
+impl Schedule {
+    /// Spreads the submissions of `workload` over a backward pass of length `compute`, in proportion to layer cost.
+    pub fn new(workload: &Workload, compute: Duration, kind: ComputeKind) -> Self {
+        let due = workload
+            .tensors
+            .iter()
+            .map(|tensor| compute.mul_f64(tensor.ready_fraction))
+            .collect();
+        Self { due, kind }
+    }
+
+    /// Time from the start of the step at which tensor `index` is ready.
+    ///
+    /// # Panics
+    /// If the workload has no tensor `index`.
+    pub fn due(&self, index: usize) -> Duration {
+        self.due[index]
+    }
+
+    /// Waits until tensor `index` of the step that began at `step_start` is ready; returns at once when that is past.
+    ///
+    /// # Panics
+    /// If the workload has no tensor `index`.
+    pub fn wait(&self, index: usize, step_start: Instant) {
+        let ready = step_start + self.due(index);
+        match self.kind {
+            ComputeKind::Sleep => {
+                // One call suffices: `sleep` never returns early.
+                let left = ready.saturating_duration_since(Instant::now());
+                if !left.is_zero() {
+                    thread::sleep(left);
+                }
+            }
+            ComputeKind::Spin => {
+                let mut work = 1.0_f32;
+                while Instant::now() < ready {
+                    // Real arithmetic and not a pause hint, which would leave the core to a sibling thread.
+                    for _ in 0..64 {
+                        work = black_box(work) * 1.000_1 + 0.000_1;
+                    }
+                }
+                black_box(work);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::models;
+
+    #[test]
+    fn times_are_fractions_of_the_pass() {
+        let workload = models::workload("many-small").unwrap();
+        let schedule = Schedule::new(&workload, Duration::from_millis(40), ComputeKind::Sleep);
+        assert_eq!(schedule.due(0), Duration::from_micros(40)); // 1,000 equal shares
+        assert_eq!(schedule.due(999), Duration::from_millis(40));
+    }
+
+    #[test]
+    fn never_before_its_time_of_either_kind() {
+        let workload = models::workload("vgg16").unwrap();
+        for kind in [ComputeKind::Sleep, ComputeKind::Spin] {
+            let schedule = Schedule::new(&workload, Duration::from_millis(3), kind);
+            let start = Instant::now();
+            for index in 0..workload.tensors.len() {
+                schedule.wait(index, start);
+                assert!(start.elapsed() >= schedule.due(index), "{}", kind.as_str());
+            }
+        }
+    }
+
+    /// A start in the past makes every tensor due: were the schedule relative, this would take the hour again.
+    #[test]
+    fn lateness_is_not_passed_on() {
+        let workload = models::workload("vgg16").unwrap();
+        let hour = Duration::from_secs(3600);
+        let schedule = Schedule::new(&workload, hour, ComputeKind::Sleep);
+        let Some(start) = Instant::now().checked_sub(hour) else {
+            return;
+        };
+        (0..workload.tensors.len()).for_each(|index| schedule.wait(index, start));
+        assert!(start.elapsed() < 2 * hour);
+    }
+}
