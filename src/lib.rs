@@ -1,4 +1,6 @@
 //! Ronde.
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod identity;
 pub mod knobs;
 pub mod logging;
