@@ -5,7 +5,8 @@
 //! Matérn-5/2 is twice differentiable, which step times over a log lattice are not always; rougher kernels need more samples
 //! (Rasmussen and Williams, Gaussian Processes for Machine Learning, eq. 4.17).
 
-use crate::space::{Coordinates, PARAMETERS_MAX, Scale, Space};
+use crate::parameter::Scale;
+use crate::space::{Coordinates, PARAMETERS_MAX, Space};
 
 /// √5, of the Matérn-5/2 form.
 const SQRT_5: f64 = 2.236_067_977_499_79;

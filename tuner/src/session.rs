@@ -12,16 +12,21 @@
 //! [`Session::propose`]. The session has no clock and no thread, so equal step times give equal decisions.
 //!
 //! Steps that are no measurement (not finite, not positive, or a stall) change nothing and are counted. A sample that is clearly
-//! worse than the best so far is cut short after 2 or 5 steps and kept with the variance that so few steps have.
+//! worse than the best so far is cut short after 1, 2 or 5 steps and kept with the variance that so few steps have.
 
 use std::collections::VecDeque;
 
-use crate::center::{center_variance, huber_center, median};
-use crate::guard::{Arm, Decision, Difference, Guard, ROUNDS_MAX, WINDOW_STEPS};
+use crate::center::huber_center;
+use crate::guard::{Arm, Decision, Guard, WINDOW_STEPS};
 use crate::tuner::{IMPROVEMENT_MIN, Next, Proposal, ProposalJob, Tuner, TunerConfig};
-use crate::verdict::{Best, Measurement, Phase, Progress, Verdict};
-use crate::window::{Fate, STALL_FACTOR, Window};
+use crate::verdict::{Measurement, Phase, Verdict};
+use crate::window::{Fate, Window};
 use crate::{Error, Point, Space, Warning};
+
+mod config;
+mod report;
+
+pub use config::{Action, SessionConfig};
 
 /// Most steps at the start that are taken for start-up.
 const STARTUP_MAX: usize = 30;
@@ -31,58 +36,9 @@ const STEPS_PER_SAMPLE_MAX: u32 = 100_000;
 const EXTRA_SAMPLES_MAX: u32 = 4;
 /// Measurements and warnings that wait to be fetched; older ones are dropped.
 const UNREAD_MAX: usize = 256;
-/// Samples of a typical search and rounds of a typical A/B phase, for the guess of the steps left.
-const SAMPLES_TYPICAL: u32 = 16;
-const ROUNDS_TYPICAL: u32 = 4;
-/// Standard errors to either side in a 95 % interval.
-const INTERVAL_95: f64 = 1.96;
-
-/// What a session is told once.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SessionConfig {
-    /// Seed of every draw. Default 7.
-    pub seed: u64,
-    /// Steps discarded after each change of setting. Default 1.
-    pub warmup_steps_per_change: u32,
-    /// Samples' worth of steps discarded at the start; `None` (the default) detects the start-up in the first sample.
-    pub warmup_samples: Option<u32>,
-    /// Steps per sample, 1 to 100,000. Default 10.
-    pub steps_per_sample: u32,
-    /// Whether a sample that is clearly worse is cut short. Default true; a user who fixes the steps per sample wants false.
-    pub early_abort: bool,
-    /// Most settings that are sampled, the default among them; ≥ 1. Default 24.
-    pub max_samples: u32,
-    /// Standard deviation of a sample's value, as a fraction of it; `None` (the default) estimates it.
-    pub fixed_noise: Option<f64>,
-}
-
-impl Default for SessionConfig {
-    fn default() -> Self {
-        let tuner = TunerConfig::default();
-        Self {
-            seed: tuner.seed,
-            warmup_steps_per_change: 1,
-            warmup_samples: None,
-            steps_per_sample: 10,
-            early_abort: true,
-            max_samples: tuner.max_samples,
-            fixed_noise: tuner.fixed_noise,
-        }
-    }
-}
-
-/// What the caller has to do after a step.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Nothing.
-    Keep,
-    /// Put this setting in force before the next step.
-    Switch(Point),
-    /// Fetch [`Session::proposal_job`], run it anywhere, hand the result to [`Session::propose`]; keep reporting steps meanwhile.
-    Ask,
-    /// The session is over: put `chosen` of the verdict in force.
-    Finished(Box<Verdict>),
-}
+/// A discarded step and the one after it that are both slower than the best by this, in log step time, are a cliff: a factor of 2,
+/// well above what a change of setting costs.
+const CLIFF: f64 = std::f64::consts::LN_2;
 
 /// What the session waits for.
 #[derive(Debug)]
@@ -246,7 +202,8 @@ impl Session {
         (startup <= spare || spare >= STARTUP_MAX).then_some(startup.min(spare))
     }
 
-    /// Whether the steps so far exclude that this setting is the best: a 10 % gap after 2 steps, 3 % after 5, and noise excluded.
+    /// Whether the steps so far exclude that this setting is the best: a gap of 100 % after 1 step if the discarded one had it too,
+    /// of 10 % after 2 steps, of 3 % after 5, and noise excluded.
     fn clearly_worse(&self) -> bool {
         let log_times = &self.window.log_times;
         let noise = self.tuner.noise();
@@ -259,12 +216,19 @@ impl Session {
             return false;
         };
         // The minimum of two and the centre of five: neither is fooled by one spike.
-        match log_times.len() {
-            2 => {
-                let low = log_times[0].min(log_times[1]);
-                low - center > (4.0 * (0.75 * noise * noise + variance).sqrt()).max(0.10)
+        match *log_times.as_slice() {
+            [first] => match self.discarded.last() {
+                Some(&(point, discarded)) if point == self.setting => {
+                    first.min(discarded) - center > (4.0 * (noise * noise + variance).sqrt()).max(CLIFF)
+                }
+                _ => false,
+            },
+            [first, second] => {
+                first.min(second) - center > (4.0 * (0.75 * noise * noise + variance).sqrt()).max(0.10)
             }
-            5 => huber_center(log_times) - center > (3.0 * (0.3 * noise * noise + variance).sqrt()).max(0.03),
+            [_, _, _, _, _] => {
+                huber_center(log_times) - center > (3.0 * (0.3 * noise * noise + variance).sqrt()).max(0.03)
+            }
             _ => false,
         }
     }
@@ -379,26 +343,6 @@ impl Session {
             .map(|sample| huber_center(&sample.log_times))
     }
 
-    fn record(&mut self, phase: Phase, sample: u32, aborted: bool) {
-        let log_times = &self.window.log_times;
-        let variance = center_variance(self.tuner.noise(), log_times.len());
-        let step_ms = huber_center(log_times).exp();
-        self.measurements.push_back(Measurement {
-            phase,
-            sample,
-            setting: self.setting,
-            steps: log_times.len(),
-            step_ms_p50: median(log_times).exp(),
-            step_ms,
-            step_ms_ci95: INTERVAL_95 * variance.sqrt() * step_ms,
-            predicted_step_ms: self.predicted.map(f64::exp),
-            aborted,
-        });
-        if self.measurements.len() > UNREAD_MAX {
-            self.measurements.pop_front();
-        }
-    }
-
     fn finish(&mut self, winner: Option<Point>, reason: String) -> Action {
         let Some(verdict) = self.verdict(winner, reason) else {
             return Action::Keep;
@@ -409,167 +353,5 @@ impl Session {
             verdict: verdict.clone(),
         };
         Action::Finished(Box::new(verdict))
-    }
-
-    /// The verdict for a confirmed winner or, without one, the default; none before the first measured step.
-    fn verdict(&self, winner: Option<Point>, reason: String) -> Option<Verdict> {
-        let start = self.tuner.start();
-        let sampled = self.known(&start).or_else(|| self.window.center())?;
-        let difference = self.difference().filter(|_| winner.is_some());
-        let default_log = match &self.stage {
-            Stage::Ab { guard, .. } if guard.rounds() > 0 => guard.center(Arm::Default),
-            _ => sampled,
-        };
-        let steps_lost = self.steps_lost(sampled);
-        Some(Verdict {
-            kept_default: winner.is_none(),
-            chosen: winner.unwrap_or(start),
-            default_step_ms: default_log.exp(),
-            chosen_step_ms: (default_log + difference.map_or(0.0, |d| d.mean)).exp(),
-            gain_pct: difference.map_or([0.0; 2], |d| d.gain_pct()),
-            steps_active: self.steps,
-            steps_lost,
-            payback_step: difference.and_then(|d| Verdict::payback(self.steps, steps_lost, d)),
-            reason,
-        })
-    }
-
-    fn difference(&self) -> Option<Difference> {
-        if let Stage::Ab { guard, .. } = &self.stage {
-            guard.difference()
-        } else {
-            None
-        }
-    }
-
-    /// The excess over the default's centre of every step since the default was measured, in steps of the default. Measured
-    /// steps count by their setting's centre, so that spikes, which the default has too, are not charged to the search.
-    fn steps_lost(&self, default_log: f64) -> f64 {
-        let excess = |log_time: f64| (log_time - default_log).exp() - 1.0;
-        let measured = self.tuner.samples().iter();
-        let measured: f64 = measured
-            .map(|s| s.log_times.len() as f64 * excess(huber_center(&s.log_times)))
-            .sum();
-        // A stall in a discarded step is no more the search's fault than any other.
-        let capped = |(point, log_time): &(Point, f64)| {
-            log_time.min(
-                self.known(point)
-                    .map_or(f64::INFINITY, |known| known + STALL_FACTOR.ln()),
-            )
-        };
-        let discarded: f64 = self.discarded.iter().map(|step| excess(capped(step))).sum();
-        (measured + discarded).max(0.0)
-    }
-
-    /// The verdict if training stopped now: the final one, or that the default stays because nothing better was confirmed. None
-    /// before the first measured step.
-    pub fn verdict_if_stopped(&self) -> Option<Verdict> {
-        if let Stage::Finished { verdict } = &self.stage {
-            return Some(verdict.clone());
-        }
-        let reason = match self.best_so_far() {
-            Some(best) if best.setting != self.tuner.start() => {
-                let step_ms = best.step_ms;
-                format!(
-                    "default kept: training ended before a faster setting ({step_ms:.2} ms) was confirmed"
-                )
-            }
-            _ => "default kept: training ended before a faster setting was found".into(),
-        };
-        self.verdict(None, reason)
-    }
-
-    /// The best setting so far; it is confirmed only by the verdict. None before the default is measured.
-    pub fn best_so_far(&self) -> Option<Best> {
-        let sample = self.tuner.sample(&self.incumbent)?;
-        let (center, variance) = self.tuner.estimate(sample);
-        let step_ms = center.exp();
-        Some(Best {
-            setting: self.incumbent,
-            step_ms,
-            step_ms_ci95: INTERVAL_95 * variance.sqrt() * step_ms,
-        })
-    }
-
-    /// For a live progress line.
-    pub fn progress(&self) -> Progress {
-        let sample = match &self.stage {
-            Stage::Ab { guard, .. } => guard.rounds(),
-            _ => self.sample,
-        };
-        Progress {
-            phase: self.phase(),
-            sample,
-            setting: self.setting,
-            step_ms: self.window.center().map(f64::exp),
-            best: self.best_so_far(),
-            steps_left: self.steps_left(),
-        }
-    }
-
-    fn phase(&self) -> Phase {
-        match self.stage {
-            Stage::Warmup { .. } | Stage::Default => Phase::Default,
-            // The default's sample is closed, the first proposal is being computed.
-            Stage::Deciding { .. } if self.sample == 0 => Phase::Default,
-            Stage::Sample { .. } | Stage::Deciding { .. } => Phase::Sample,
-            Stage::Ab { .. } => Phase::Ab,
-            Stage::Finished { .. } => Phase::Final,
-        }
-    }
-
-    fn steps_left(&self) -> u32 {
-        let round = 2 * WINDOW_STEPS + self.config.warmup_steps_per_change;
-        let (warmup, done) = match &self.stage {
-            Stage::Finished { .. } => return 0,
-            Stage::Ab { guard, .. } => {
-                let rounds = if guard.rounds() < ROUNDS_TYPICAL {
-                    ROUNDS_TYPICAL
-                } else {
-                    ROUNDS_MAX
-                };
-                return (rounds - guard.rounds()) * round;
-            }
-            Stage::Warmup { left } => (u32::try_from(*left).unwrap_or(u32::MAX), 0),
-            Stage::Default | Stage::Sample { .. } => (0, self.window.steps() as u32),
-            Stage::Deciding { .. } => (0, self.config.steps_per_sample),
-        };
-        let samples = if self.sample < SAMPLES_TYPICAL {
-            SAMPLES_TYPICAL
-        } else {
-            self.sample + 1
-        };
-        let samples = samples.min(self.config.max_samples).saturating_sub(self.sample);
-        let sampling =
-            samples.saturating_mul(self.config.steps_per_sample + self.config.warmup_steps_per_change);
-        warmup
-            .saturating_add(sampling)
-            .saturating_sub(done)
-            .saturating_add(ROUNDS_TYPICAL * round)
-    }
-
-    /// The measurements that closed since the last call, oldest first: rows for a log.
-    pub fn take_measurements(&mut self) -> Vec<Measurement> {
-        self.measurements.drain(..).collect()
-    }
-
-    /// What went wrong inside and was survived since the last call.
-    pub fn take_warnings(&mut self) -> Vec<Warning> {
-        self.warnings.drain(..).collect()
-    }
-
-    /// The setting in force.
-    pub fn setting(&self) -> Point {
-        self.setting
-    }
-
-    /// The space that is tuned.
-    pub fn space(&self) -> &Space {
-        self.tuner.space()
-    }
-
-    /// Steps reported with an unusable time (not finite or not positive), and steps taken for stalls.
-    pub fn steps_left_out(&self) -> (u64, u64) {
-        (self.dropped, self.stalled)
     }
 }

@@ -33,7 +33,8 @@ use rand::{RngExt, SeedableRng};
 use crate::center::{center_variance, huber_center, step_noise};
 use crate::gp::Observations;
 use crate::kernel::Kernel;
-use crate::space::{Coordinates, Point, Scale, Space};
+use crate::parameter::Scale;
+use crate::space::{Coordinates, Point, Space};
 use crate::surrogate::Surrogate;
 use crate::{Error, Warning};
 

@@ -1,0 +1,319 @@
+//! A parameter: its name, its scale, the levels that are searched, and the coordinate in which distance is measured.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// The most levels of one parameter.
+pub const LEVELS_MAX: usize = 256;
+/// The coordinate of the smallest non-zero level of a scale that also has a zero: far enough from 0 to be another regime.
+const ZERO_GAP: f64 = 0.1;
+
+/// The scale of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scale {
+    /// Levels in geometric progression from `low` to `high`, with an extra level 0 if `zero`.
+    Log {
+        /// Lowest non-zero level, > 0.
+        low: f64,
+        /// Highest level.
+        high: f64,
+        /// Number of non-zero levels.
+        levels: usize,
+        /// Whether 0 is a level too (for instance "no fusion").
+        zero: bool,
+    },
+    /// Evenly spaced levels from `low` to `high`.
+    Linear {
+        /// Lowest level.
+        low: f64,
+        /// Highest level.
+        high: f64,
+        /// Number of levels.
+        levels: usize,
+    },
+    /// Whole numbers from `low` to `high`, all of them or 17 evenly spaced.
+    Integer {
+        /// Lowest level.
+        low: i64,
+        /// Highest level.
+        high: i64,
+    },
+    /// Off (0) and on (1).
+    Boolean,
+}
+
+/// The most levels that an integer parameter is given.
+pub(crate) const INTEGER_LEVELS: usize = 17;
+
+/// One knob: a name, a scale, and the value it is fixed at, if it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Parameter {
+    name: String,
+    scale: Scale,
+    fixed: Option<f64>,
+}
+
+impl Parameter {
+    /// A parameter of `levels` levels in geometric progression from `low` to `high`.
+    pub fn log(name: impl Into<String>, low: f64, high: f64, levels: usize) -> Self {
+        Self::new(
+            name,
+            Scale::Log {
+                low,
+                high,
+                levels,
+                zero: false,
+            },
+        )
+    }
+
+    /// A parameter of `levels` evenly spaced levels from `low` to `high`.
+    pub fn linear(name: impl Into<String>, low: f64, high: f64, levels: usize) -> Self {
+        Self::new(name, Scale::Linear { low, high, levels })
+    }
+
+    /// A parameter of whole numbers from `low` to `high`.
+    pub fn integer(name: impl Into<String>, low: i64, high: i64) -> Self {
+        Self::new(name, Scale::Integer { low, high })
+    }
+
+    /// A parameter that is off (0) or on (1).
+    pub fn boolean(name: impl Into<String>) -> Self {
+        Self::new(name, Scale::Boolean)
+    }
+
+    fn new(name: impl Into<String>, scale: Scale) -> Self {
+        Self {
+            name: name.into(),
+            scale,
+            fixed: None,
+        }
+    }
+
+    /// Adds the level 0 to a log scale; other scales are left as they are.
+    #[must_use]
+    pub fn with_zero(mut self) -> Self {
+        if let Scale::Log { zero, .. } = &mut self.scale {
+            *zero = true;
+        }
+        self
+    }
+
+    /// Fixes the parameter at `value`, on its levels or not; it is then not searched.
+    #[must_use]
+    pub fn fixed(mut self, value: f64) -> Self {
+        self.fixed = Some(value);
+        self
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The scale.
+    pub fn scale(&self) -> Scale {
+        self.scale
+    }
+
+    /// The value that the parameter is fixed at.
+    pub fn fixed_value(&self) -> Option<f64> {
+        self.fixed
+    }
+
+    /// Every level in ascending order; the fixed value alone if there is one. Meaningful once a [`Space`] has accepted the bounds.
+    pub fn levels(&self) -> Vec<f64> {
+        if let Some(value) = self.fixed {
+            return vec![value];
+        }
+        match self.scale {
+            Scale::Log {
+                low,
+                high,
+                levels,
+                zero,
+            } => {
+                let ratio = (high / low).ln();
+                let top = levels.saturating_sub(1).max(1) as f64;
+                // The ends are exact; between them rounding differs by an ulp or two and nobody minds.
+                let inner = (0..levels).map(|i| match i {
+                    0 => low,
+                    i if i + 1 == levels => high,
+                    i => low * (ratio * i as f64 / top).exp(),
+                });
+                zero.then_some(0.0).into_iter().chain(inner).collect()
+            }
+            Scale::Linear { low, high, levels } => {
+                let top = levels.saturating_sub(1).max(1) as f64;
+                (0..levels).map(|i| low + (high - low) * i as f64 / top).collect()
+            }
+            Scale::Integer { low, high } => {
+                let count = high.saturating_sub(low).max(0) as usize + 1;
+                if count <= INTEGER_LEVELS {
+                    return (low..=high).map(|v| v as f64).collect();
+                }
+                let span = (high - low) as f64 / (INTEGER_LEVELS - 1) as f64;
+                (0..INTEGER_LEVELS)
+                    .map(|i| (low as f64 + span * i as f64).round())
+                    .collect()
+            }
+            Scale::Boolean => vec![0.0, 1.0],
+        }
+    }
+
+    /// The coordinate of `value`: 0 to 1 over the levels. With a zero level, 0 is at 0 and the rest at 0.1 to 1. A value
+    /// outside the levels gets a coordinate outside, but never below 0 where there is a zero level.
+    pub fn coordinate(&self, value: f64) -> f64 {
+        match self.scale {
+            Scale::Log { zero: true, .. } if value <= 0.0 => 0.0,
+            Scale::Log { low, high, zero, .. } => {
+                let u = (value / low).ln() / (high / low).ln();
+                if zero {
+                    (ZERO_GAP + (1.0 - ZERO_GAP) * u).max(0.0)
+                } else {
+                    u
+                }
+            }
+            Scale::Linear { low, high, .. } => (value - low) / (high - low),
+            Scale::Integer { low, high } => (value - low as f64) / (high - low) as f64,
+            Scale::Boolean => value,
+        }
+    }
+
+    /// The value at a coordinate: the inverse of [`coordinate`](Self::coordinate), without rounding to a level.
+    pub fn value_at(&self, coordinate: f64) -> f64 {
+        match self.scale {
+            Scale::Log { zero: true, .. } if coordinate <= 0.0 => 0.0,
+            Scale::Log { low, high, zero, .. } => {
+                let u = if zero {
+                    (coordinate - ZERO_GAP) / (1.0 - ZERO_GAP)
+                } else {
+                    coordinate
+                };
+                low * ((high / low).ln() * u).exp()
+            }
+            Scale::Linear { low, high, .. } => low + (high - low) * coordinate,
+            Scale::Integer { low, high } => low as f64 + (high - low) as f64 * coordinate,
+            Scale::Boolean => coordinate,
+        }
+    }
+
+    /// Whether `value` is one that the parameter can take, inside its bounds or (for a start setting) outside.
+    pub(crate) fn check_value(&self, value: f64) -> Result<(), Error> {
+        let (ok, expected) = match self.scale {
+            Scale::Log { zero: true, .. } => (value >= 0.0, "a finite number >= 0"),
+            Scale::Log { zero: false, .. } => (value > 0.0, "a finite number > 0"),
+            Scale::Linear { .. } => (true, "a finite number"),
+            Scale::Integer { .. } => (value.fract() == 0.0, "a whole number"),
+            Scale::Boolean => (value == 0.0 || value == 1.0, "0 or 1"),
+        };
+        if ok && value.is_finite() {
+            return Ok(());
+        }
+        Err(Error::Value {
+            parameter: self.name.clone(),
+            value,
+            expected,
+        })
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let bounds = |low, high, expected| {
+            Err(Error::Bounds {
+                parameter: self.name.clone(),
+                low,
+                high,
+                expected,
+            })
+        };
+        let levels = match self.scale {
+            Scale::Log {
+                low, high, levels, ..
+            } => {
+                if !(low > 0.0 && high > low && high.is_finite()) {
+                    return bounds(low, high, "0 < low < high, both finite");
+                }
+                levels
+            }
+            Scale::Linear { low, high, levels } => {
+                if !(high > low && low.is_finite() && high.is_finite()) {
+                    return bounds(low, high, "low < high, both finite");
+                }
+                levels
+            }
+            Scale::Integer { low, high } => {
+                // Above 2^53 neighbouring whole numbers share one f64.
+                if high <= low || low < -(1 << 53) || high > 1 << 53 {
+                    return bounds(low as f64, high as f64, "low < high, both within +-2^53");
+                }
+                2
+            }
+            Scale::Boolean => 2,
+        };
+        if !(2..=LEVELS_MAX).contains(&levels) {
+            return Err(Error::Levels {
+                parameter: self.name.clone(),
+                levels,
+                limit: LEVELS_MAX,
+            });
+        }
+        self.fixed.map_or(Ok(()), |value| self.check_value(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fusion() -> Parameter {
+        Parameter::log("fusion", 65536.0, 268435456.0, 16).with_zero()
+    }
+
+    #[test]
+    fn levels_and_coordinates_by_hand() {
+        let levels = fusion().levels();
+        assert_eq!(
+            (levels.len(), levels[0], levels[1], levels[16]),
+            (17, 0.0, 65536.0, 268435456.0)
+        );
+        // Half way between 64 KiB and 256 MiB, geometrically: 4 MiB; 0.1 + 0.9/2.
+        assert!((fusion().coordinate(4194304.0) - 0.55).abs() < 1e-12);
+        assert_eq!(fusion().coordinate(0.0), 0.0);
+        assert_eq!(
+            fusion().coordinate(1.0),
+            0.0,
+            "a threshold below every tensor is as good as none"
+        );
+        let cycle = Parameter::log("cycle", 0.1, 100.0, 13);
+        assert!((cycle.coordinate(1.0) - 1.0 / 3.0).abs() < 1e-12);
+        assert!((cycle.levels()[4] - 1.0).abs() < 1e-12);
+        assert_eq!(Parameter::integer("n", 1, 4).levels(), [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(Parameter::integer("n", 0, 1000).levels().len(), INTEGER_LEVELS);
+        assert_eq!(Parameter::linear("x", -1.0, 1.0, 3).levels(), [-1.0, 0.0, 1.0]);
+        assert_eq!(Parameter::boolean("b").fixed(1.0).levels(), [1.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn value_to_coordinate_and_back(
+            low in 1e-3..1e3f64, factor in 1.01..1e6f64, levels in 2usize..40, zero: bool, pick in 0.0..1.0f64,
+        ) {
+            let mut log = Parameter::log("p", low, low * factor, levels);
+            if zero { log = log.with_zero(); }
+            let linear = Parameter::linear("p", -low, low * factor, levels);
+            let integer = Parameter::integer("p", -5, 5 + (factor as i64));
+            for parameter in [log, linear, integer, Parameter::boolean("p")] {
+                let values = parameter.levels();
+                let value = values[(pick * values.len() as f64) as usize];
+                let coordinate = parameter.coordinate(value);
+                prop_assert!((-1e-9..=1.0 + 1e-9).contains(&coordinate));
+                let back = parameter.value_at(coordinate);
+                prop_assert!((back - value).abs() <= 1e-9 * (1.0 + value.abs()), "{back} {value}");
+                prop_assert!(values.windows(2).all(|w| w[0] < w[1]));
+            }
+        }
+    }
+}

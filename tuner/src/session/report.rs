@@ -1,0 +1,199 @@
+//! The session's reports: rows for the log, progress, best so far, cost and verdict. Nothing here changes a decision.
+
+use super::{Session, Stage, UNREAD_MAX};
+use crate::center::{center_variance, huber_center, median};
+use crate::guard::{Arm, Difference, ROUNDS_MAX, WINDOW_STEPS};
+use crate::verdict::{Best, Measurement, Phase, Progress, Verdict};
+use crate::window::STALL_FACTOR;
+use crate::{Point, Space, Warning};
+
+/// Samples of a typical search and rounds of a typical A/B phase, for the guess of the steps left.
+const SAMPLES_TYPICAL: u32 = 16;
+const ROUNDS_TYPICAL: u32 = 4;
+/// Standard errors to either side in a 95 % interval.
+const INTERVAL_95: f64 = 1.96;
+
+impl Session {
+    /// Notes the window that closes as a row for the log.
+    pub(super) fn record(&mut self, phase: Phase, sample: u32, aborted: bool) {
+        let log_times = &self.window.log_times;
+        let variance = center_variance(self.tuner.noise(), log_times.len());
+        let step_ms = huber_center(log_times).exp();
+        self.measurements.push_back(Measurement {
+            phase,
+            sample,
+            setting: self.setting,
+            steps: log_times.len(),
+            step_ms_p50: median(log_times).exp(),
+            step_ms,
+            step_ms_ci95: INTERVAL_95 * variance.sqrt() * step_ms,
+            predicted_step_ms: self.predicted.map(f64::exp),
+            aborted,
+        });
+        if self.measurements.len() > UNREAD_MAX {
+            self.measurements.pop_front();
+        }
+    }
+
+    /// The verdict for a confirmed winner or, without one, the default; none before the first measured step.
+    pub(super) fn verdict(&self, winner: Option<Point>, reason: String) -> Option<Verdict> {
+        let start = self.tuner.start();
+        let sampled = self.known(&start).or_else(|| self.window.center())?;
+        let difference = self.difference().filter(|_| winner.is_some());
+        let default_log = match &self.stage {
+            Stage::Ab { guard, .. } if guard.rounds() > 0 => guard.center(Arm::Default),
+            _ => sampled,
+        };
+        let steps_lost = self.steps_lost(sampled);
+        Some(Verdict {
+            kept_default: winner.is_none(),
+            chosen: winner.unwrap_or(start),
+            default_step_ms: default_log.exp(),
+            chosen_step_ms: (default_log + difference.map_or(0.0, |d| d.mean)).exp(),
+            gain_pct: difference.map_or([0.0; 2], |d| d.gain_pct()),
+            steps_active: self.steps,
+            steps_lost,
+            payback_step: difference.and_then(|d| Verdict::payback(self.steps, steps_lost, d)),
+            reason,
+        })
+    }
+
+    pub(super) fn difference(&self) -> Option<Difference> {
+        if let Stage::Ab { guard, .. } = &self.stage {
+            guard.difference()
+        } else {
+            None
+        }
+    }
+
+    /// The excess over the default's centre of every step since the default was measured, in steps of the default. Measured
+    /// steps count by their setting's centre, so that spikes, which the default has too, are not charged to the search.
+    fn steps_lost(&self, default_log: f64) -> f64 {
+        let excess = |log_time: f64| (log_time - default_log).exp() - 1.0;
+        let measured = self.tuner.samples().iter();
+        let measured: f64 = measured
+            .map(|s| s.log_times.len() as f64 * excess(huber_center(&s.log_times)))
+            .sum();
+        // A stall in a discarded step is no more the search's fault than any other.
+        let capped = |(point, log_time): &(Point, f64)| {
+            log_time.min(
+                self.known(point)
+                    .map_or(f64::INFINITY, |known| known + STALL_FACTOR.ln()),
+            )
+        };
+        let discarded: f64 = self.discarded.iter().map(|step| excess(capped(step))).sum();
+        (measured + discarded).max(0.0)
+    }
+
+    /// The verdict if training stopped now: the final one, or that the default stays because nothing better was confirmed. None
+    /// before the first measured step.
+    pub fn verdict_if_stopped(&self) -> Option<Verdict> {
+        if let Stage::Finished { verdict } = &self.stage {
+            return Some(verdict.clone());
+        }
+        let reason = match self.best_so_far() {
+            Some(best) if best.setting != self.tuner.start() => {
+                let step_ms = best.step_ms;
+                format!(
+                    "default kept: training ended before a faster setting ({step_ms:.2} ms) was confirmed"
+                )
+            }
+            _ => "default kept: training ended before a faster setting was found".into(),
+        };
+        self.verdict(None, reason)
+    }
+
+    /// The best setting so far; it is confirmed only by the verdict. None before the default is measured.
+    pub fn best_so_far(&self) -> Option<Best> {
+        let sample = self.tuner.sample(&self.incumbent)?;
+        let (center, variance) = self.tuner.estimate(sample);
+        let step_ms = center.exp();
+        Some(Best {
+            setting: self.incumbent,
+            step_ms,
+            step_ms_ci95: INTERVAL_95 * variance.sqrt() * step_ms,
+        })
+    }
+
+    /// For a live progress line.
+    pub fn progress(&self) -> Progress {
+        let sample = match &self.stage {
+            Stage::Ab { guard, .. } => guard.rounds(),
+            _ => self.sample,
+        };
+        Progress {
+            phase: self.phase(),
+            sample,
+            setting: self.setting,
+            step_ms: self.window.center().map(f64::exp),
+            best: self.best_so_far(),
+            steps_left: self.steps_left(),
+        }
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        match self.stage {
+            Stage::Warmup { .. } | Stage::Default => Phase::Default,
+            // The default's sample is closed, the first proposal is being computed.
+            Stage::Deciding { .. } if self.sample == 0 => Phase::Default,
+            Stage::Sample { .. } | Stage::Deciding { .. } => Phase::Sample,
+            Stage::Ab { .. } => Phase::Ab,
+            Stage::Finished { .. } => Phase::Final,
+        }
+    }
+
+    fn steps_left(&self) -> u32 {
+        let round = 2 * WINDOW_STEPS + self.config.warmup_steps_per_change;
+        let (warmup, done) = match &self.stage {
+            Stage::Finished { .. } => return 0,
+            Stage::Ab { guard, .. } => {
+                let rounds = if guard.rounds() < ROUNDS_TYPICAL {
+                    ROUNDS_TYPICAL
+                } else {
+                    ROUNDS_MAX
+                };
+                return (rounds - guard.rounds()) * round;
+            }
+            Stage::Warmup { left } => (u32::try_from(*left).unwrap_or(u32::MAX), 0),
+            Stage::Default | Stage::Sample { .. } => (0, self.window.steps() as u32),
+            Stage::Deciding { .. } => (0, self.config.steps_per_sample),
+        };
+        let samples = if self.sample < SAMPLES_TYPICAL {
+            SAMPLES_TYPICAL
+        } else {
+            self.sample + 1
+        };
+        let samples = samples.min(self.config.max_samples).saturating_sub(self.sample);
+        let sampling =
+            samples.saturating_mul(self.config.steps_per_sample + self.config.warmup_steps_per_change);
+        warmup
+            .saturating_add(sampling)
+            .saturating_sub(done)
+            .saturating_add(ROUNDS_TYPICAL * round)
+    }
+
+    /// The measurements that closed since the last call, oldest first: rows for a log.
+    pub fn take_measurements(&mut self) -> Vec<Measurement> {
+        self.measurements.drain(..).collect()
+    }
+
+    /// What went wrong inside and was survived since the last call.
+    pub fn take_warnings(&mut self) -> Vec<Warning> {
+        self.warnings.drain(..).collect()
+    }
+
+    /// The setting in force.
+    pub fn setting(&self) -> Point {
+        self.setting
+    }
+
+    /// The space that is tuned.
+    pub fn space(&self) -> &Space {
+        self.tuner.space()
+    }
+
+    /// Steps reported with an unusable time (not finite or not positive), and steps taken for stalls.
+    pub fn steps_left_out(&self) -> (u64, u64) {
+        (self.dropped, self.stalled)
+    }
+}
