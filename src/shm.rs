@@ -21,6 +21,9 @@ use crate::error::Error;
 /// How long a sleep may last before the sleeper looks whether its peers still live.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How long a spin keeps its core to itself: several times what a published word takes to arrive.
+const EAGER_SPIN: Duration = Duration::from_micros(5);
+
 /// A mapping shared by all ranks of a host. Unmapped on drop; absent in forked children.
 #[derive(Debug)]
 pub(crate) struct Region {
@@ -260,6 +263,9 @@ impl Counter {
         outcome
     }
 
+    /// Spins for `limit`; whether the number has come to `value`. After [`EAGER_SPIN`] it offers its core to others
+    /// between looks: the one waited for may be queued on this very core, as the scheduler likes to put a woken
+    /// thread beside its waker.
     fn spin(&self, value: u32, limit: Duration) -> bool {
         if limit.is_zero() {
             return false;
@@ -272,8 +278,12 @@ impl Counter {
                 }
                 std::hint::spin_loop();
             }
-            if began.elapsed() >= limit {
+            let spun = began.elapsed();
+            if spun >= limit {
                 return false;
+            }
+            if spun >= EAGER_SPIN {
+                std::thread::yield_now();
             }
         }
     }
