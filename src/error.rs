@@ -150,6 +150,17 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
+    /// The ranks are on several hosts, which this build cannot reach.
+    #[error(
+        "the job has {size} ranks, only {local_size} of them on this host: ranks on several hosts need the MPI backend, \
+         which this build does not have; start all ranks on one host"
+    )]
+    SeveralHosts {
+        /// Number of ranks.
+        size: usize,
+        /// Number of ranks on this host.
+        local_size: usize,
+    },
     /// Meeting the other ranks failed.
     #[error(transparent)]
     Rendezvous(Arc<dyn std::error::Error + Send + Sync>),

@@ -18,9 +18,8 @@ use crate::drive::Engine;
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::negotiation::{OpKind, Params};
-use crate::queue::lock;
 use crate::settings::Settings;
-use crate::telemetry::{AutotuneReport, Progress};
+use crate::autotune::{AutotuneReport, Progress};
 use crate::tensor::{Dtype, ReduceOp, Shape, Span};
 
 /// How an allreduce combines tensors. Most calls pass just a [`ReduceOp`].
@@ -289,7 +288,6 @@ impl Context {
         self.engine.shut_down();
         // It has caught its own panics: joining can only succeed.
         let _ = thread.join();
-        lock(&self.engine.cycle).dismantle();
     }
 }
 
