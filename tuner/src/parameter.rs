@@ -123,7 +123,7 @@ impl Parameter {
         self.fixed
     }
 
-    /// Every level in ascending order; the fixed value alone if there is one. Meaningful once a [`Space`] has accepted the bounds.
+    /// Every level in ascending order; the fixed value alone if there is one. Meaningful once a [`Space`](crate::Space) has accepted the bounds.
     pub fn levels(&self) -> Vec<f64> {
         if let Some(value) = self.fixed {
             return vec![value];

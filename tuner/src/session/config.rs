@@ -43,7 +43,9 @@ pub enum Action {
     Keep,
     /// Put this setting in force before the next step.
     Switch(Point),
-    /// Fetch [`Session::proposal_job`], run it anywhere, hand the result to [`Session::propose`]; keep reporting steps meanwhile.
+    /// Fetch [`Session::proposal_job`](crate::Session::proposal_job), run it anywhere, hand the result to
+    /// [`Session::propose`](crate::Session::propose); keep reporting steps meanwhile. After an aborted sample the setting in force
+    /// is a bad one: a caller that can wait some milliseconds for the proposal saves a bad step.
     Ask,
     /// The session is over: put `chosen` of the verdict in force.
     Finished(Box<Verdict>),
