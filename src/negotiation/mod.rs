@@ -9,6 +9,7 @@ pub mod cache;
 pub mod coordinator;
 pub mod request;
 pub mod response;
+pub mod stall;
 
 pub use cache::ResponseCache;
 pub use coordinator::Coordinator;

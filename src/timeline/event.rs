@@ -1,0 +1,51 @@
+//! What a recorder is told: the vocabulary shared by the cycle, the ring and the writers of file formats.
+
+use crate::clock::Nanos;
+use crate::negotiation::OpKind;
+use crate::tensor::Dtype;
+
+/// A tensor registered with a [`Recorder`](super::Recorder); its number is the `pid` of its bar in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TensorId(pub(super) u32);
+
+impl TensorId {
+    /// Stands for every tensor beyond [`TENSORS_MAX`]: its events are left out.
+    pub(super) const UNRECORDED: Self = Self(0);
+}
+
+/// Tensors that one file can hold. Names with counters in them never end; a viewer gives up long before this.
+pub const TENSORS_MAX: u32 = 1 << 20;
+
+/// Something that happened inside an operation, such as `SHM_ALLREDUCE`. The activities of one operation come in
+/// order and do not overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// Its name in the file (`facts/horovod.md` §3.3).
+    pub name: &'static str,
+    /// When it began.
+    pub began: Nanos,
+    /// When it ended.
+    pub ended: Nanos,
+}
+
+/// What the members of one executed batch have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchRecord<'a> {
+    /// The operation.
+    pub op: OpKind,
+    /// When its execution began.
+    pub began: Nanos,
+    /// When its results were in place.
+    pub ended: Nanos,
+    /// What happened in between.
+    pub activities: &'a [Activity],
+}
+
+/// One tensor of an executed batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Member<'a> {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// Element type and shape of the output; `None` where there is none (a barrier, the root of a broadcast).
+    pub output: Option<(Dtype, &'a [usize])>,
+}
