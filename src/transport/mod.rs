@@ -12,6 +12,7 @@ use crate::clock::Nanos;
 use crate::error::Error;
 
 mod block;
+pub mod local;
 
 pub use block::{Agreement, Block, BlockView, Status};
 
