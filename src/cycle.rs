@@ -38,6 +38,8 @@ pub(crate) trait Observer: Send {
         _ready_us: &mut dyn Iterator<Item = Option<u64>>,
     ) {
     }
+    /// The ranks have agreed on this cycle; negotiation took from when it began until `now`.
+    fn agreed(&mut self, _began: Nanos, _now: Nanos) {}
     /// A batch has been moved.
     fn executed(&mut self, _batch: &Executed<'_>) {}
     /// The ranks disagreed about a tensor.
@@ -66,10 +68,6 @@ pub(crate) struct Executed<'a> {
 
 /// What an observer learns when a cycle ends.
 pub(crate) struct CycleEnd {
-    pub(crate) began: Nanos,
-    /// When negotiation was over.
-    pub(crate) agreed: Nanos,
-    pub(crate) ended: Nanos,
     pub(crate) settings: Settings,
     /// When the caller marked the end of a step, if it did since the last cycle.
     pub(crate) step_mark: Option<Nanos>,
@@ -174,9 +172,10 @@ impl Cycle {
         self.collect(now);
         self.negotiate()?;
         let agreed = self.front.clock.now();
+        self.observer.agreed(now, agreed);
         self.plan();
         self.execute(agreed)?;
-        self.complete(agreed);
+        self.complete();
         Ok(())
     }
 
@@ -461,16 +460,13 @@ impl Cycle {
     // ---- complete ------------------------------------------------------------------------------------------
 
     /// Closes the books of the cycle and says what makes the next one urgent.
-    fn complete(&mut self, agreed: Nanos) {
+    fn complete(&mut self) {
         self.ready.clear();
         let words = self.cache.words();
         self.block.ready.resize(words, 0);
         self.block.ready_us.resize(words * 64, 0);
         self.hits.resize_with(words * 64, || None);
         let end = CycleEnd {
-            began: self.began,
-            agreed,
-            ended: self.front.clock.now(),
             settings: self.settings,
             step_mark: self.front.take_step_mark(),
         };

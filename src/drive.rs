@@ -62,6 +62,7 @@ impl Engine {
         while !over() {
             let free = || self.cycle.try_lock().ok();
             let driven = free().or_else(|| {
+                self.front.hurry(false);
                 let slice = deadline.map_or(WAIT_SLICE, |end| (end - self.front.clock.now()).min(WAIT_SLICE));
                 self.front
                     .completions()
@@ -69,6 +70,7 @@ impl Engine {
             });
             if let Some(mut cycle) = driven {
                 self.front.doorbell.present(true);
+                self.front.hurry(true);
                 self.drive_until(&mut cycle, &over, deadline);
                 let work_left = cycle.pending() > 0 && cycle.ended().is_none();
                 drop(cycle);

@@ -142,6 +142,19 @@ pub enum Error {
         /// What was asked.
         what: String,
     },
+    /// The requests or responses of one cycle do not fit a control frame.
+    #[error(
+        "rank {rank} has {bytes} bytes of requests for one cycle, the limit is {limit_bytes}; \
+         submit fewer tensors at a time, or give them shorter names"
+    )]
+    ControlFrameTooLong {
+        /// This rank.
+        rank: usize,
+        /// Length of the frame.
+        bytes: usize,
+        /// The limit.
+        limit_bytes: usize,
+    },
     /// The cycle thread panicked: a bug in Ronde.
     #[error("internal error on rank {rank}: {message}; please report it")]
     Internal {

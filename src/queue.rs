@@ -184,10 +184,12 @@ impl Front {
         });
         let ring = !std::mem::replace(&mut intake.rung, true);
         let eager = self.early_cycle && intake.step_complete;
+        // Where one tensor is a whole step, the caller will wait for it at once and drive the cycle itself.
+        let own = !intake.period.period().is_some_and(|period| period.items == 1);
         let cycle = self.next_cycle.load(Ordering::Relaxed);
         drop(intake);
         if eager {
-            self.doorbell.eager(cycle);
+            self.doorbell.eager(cycle, own);
         }
         if ring {
             self.doorbell.ring(cycle);
@@ -215,17 +217,23 @@ impl Front {
         let cycle = self.next_cycle.load(Ordering::Relaxed);
         drop(intake);
         if eager {
-            self.doorbell.eager(cycle);
+            // Whoever ran the cycle that ends here looks itself whether the next is due.
+            self.doorbell.eager(cycle, false);
         }
     }
 
     /// Counts the caller among those blocked until the guard is dropped.
     pub(crate) fn begin_waiting(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        if self.early_cycle {
-            self.doorbell.eager(self.next_cycle.load(Ordering::Relaxed));
-        }
         Waiting(self)
+    }
+
+    /// Says that a caller is blocked: a reason not to wait for the cycle time. `driving`: the caller has the cycle.
+    pub(crate) fn hurry(&self, driving: bool) {
+        if self.early_cycle {
+            self.doorbell
+                .eager(self.next_cycle.load(Ordering::Relaxed), !driving);
+        }
     }
 
     /// Whether something was submitted that no cycle has picked up.

@@ -13,6 +13,13 @@ pub struct Settings {
     pub cycle_time_ns: u64,
 }
 
+impl Settings {
+    /// Whether they mean the same, whatever their versions.
+    pub(crate) fn equals(&self, other: &Self) -> bool {
+        Self { version: 0, ..*self } == Self { version: 0, ..*other }
+    }
+}
+
 impl Default for Settings {
     /// Horovod's defaults: 128 MiB, 1 ms.
     fn default() -> Self {
@@ -27,7 +34,10 @@ impl Default for Settings {
 impl std::fmt::Display for Settings {
     /// Threshold in MB as Horovod's flags mean it (MiB), and cycle time in ms.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (fusion_mb, cycle_ms) = (self.fusion_threshold_bytes as f64 / f64::from(1 << 20), self.cycle_time_ns as f64 / 1e6);
+        let (fusion_mb, cycle_ms) = (
+            self.fusion_threshold_bytes as f64 / f64::from(1 << 20),
+            self.cycle_time_ns as f64 / 1e6,
+        );
         write!(f, "{} MB, cycle {} ms", Rounded(fusion_mb), Rounded(cycle_ms))
     }
 }
@@ -37,8 +47,18 @@ struct Rounded(f64);
 
 impl std::fmt::Display for Rounded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let decimals = if self.0 >= 100.0 { 0 } else if self.0 >= 10.0 { 1 } else { 2 };
+        let decimals = if self.0 >= 100.0 {
+            0
+        } else if self.0 >= 10.0 {
+            1
+        } else {
+            2
+        };
         let text = format!("{:.decimals$}", self.0);
-        f.write_str(if decimals == 0 { &text } else { text.trim_end_matches('0').trim_end_matches('.') })
+        f.write_str(if decimals == 0 {
+            &text
+        } else {
+            text.trim_end_matches('0').trim_end_matches('.')
+        })
     }
 }

@@ -8,15 +8,18 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::thread::futex;
+use rustix::process::{Pid, getpid};
 
 use crate::error::Error;
+
+pub(crate) mod primitive;
+
+use primitive::{AtomicU32, AtomicU64, Ordering, fence, futex_wait, futex_wake};
 
 /// How long a sleep may last before the sleeper looks whether its peers still live.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -29,6 +32,8 @@ const EAGER_SPIN: Duration = Duration::from_micros(5);
 pub(crate) struct Region {
     base: NonNull<u8>,
     bytes: usize,
+    /// The process that mapped it: a forked child has no mapping here, or one of its own.
+    owner: Pid,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread; views hand out atomics or raw addresses only.
@@ -58,7 +63,11 @@ impl Region {
             )?
         };
         let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        let region = Self { base, bytes };
+        let region = Self {
+            base,
+            bytes,
+            owner: getpid(),
+        };
         // SAFETY: the range is the mapping just made; DONTFORK changes nothing in this process.
         unsafe {
             rustix::mm::madvise(
@@ -78,6 +87,9 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        if getpid() != self.owner {
+            return;
+        }
         // SAFETY: the mapping was made by `map` and nothing can refer to it any more: views hold an `Arc`.
         // An error could only mean that the range was wrong, and is of no use to anyone here.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
@@ -213,8 +225,7 @@ impl Counter {
         // otherwise both could miss one another.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) != 0 {
-            // The count of woken sleepers is of no interest, and waking cannot fail on a mapped word.
-            let _ = futex::wake(&self.value, futex::Flags::empty(), i32::MAX as u32);
+            futex_wake(&self.value);
         }
     }
 
@@ -243,12 +254,7 @@ impl Counter {
             fence(Ordering::SeqCst);
             let seen = self.value.load(Ordering::Acquire);
             if (seen.wrapping_sub(value) as i32) < 0 {
-                let timeout = rustix::time::Timespec {
-                    tv_sec: 0,
-                    tv_nsec: WATCH_INTERVAL.as_nanos() as i64,
-                };
-                // Woken, timed out, interrupted or the value has changed: in each case look again.
-                let _ = futex::wait(&self.value, futex::Flags::empty(), seen, Some(&timeout));
+                futex_wait(&self.value, seen, WATCH_INTERVAL);
             }
             self.sleepers.fetch_sub(1, Ordering::Relaxed);
             if self.reached(value) {
@@ -257,7 +263,8 @@ impl Counter {
             if began.elapsed() >= WATCH_INTERVAL
                 && let Err(error) = watch.check(on, began.elapsed())
             {
-                break Err(error);
+                // Whoever raised the number and then left, or died, has still raised it.
+                break if self.reached(value) { Ok(()) } else { Err(error) };
             }
         };
         outcome

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -16,7 +17,7 @@ use crate::negotiation::stall::{Outstanding, StallInspector};
 use crate::queue::Tensor;
 use crate::settings::Settings;
 use crate::timeline::event::{Activity, BatchRecord, Member, TensorId};
-use crate::timeline::metrics::StepMeter;
+use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
 use crate::timeline::period::Item;
 use crate::timeline::recorder::Recorder;
 
@@ -61,11 +62,26 @@ impl Telemetry {
                 source: Arc::new(error),
             })
         });
-        let tuning = (knobs.autotune && first).then(|| Tuning::new(knobs, &progress, quiet)).transpose()?;
-        let stalls = (first && size > 1 && !knobs.stall_check_disable)
-            .then(|| StallInspector::new(knobs.stall_warning_seconds, knobs.stall_shutdown_seconds, clock.now()));
+        let tuning = (knobs.autotune && first)
+            .then(|| Tuning::new(knobs, &progress, quiet))
+            .transpose()?;
+        let stalls = (first && size > 1 && !knobs.stall_check_disable).then(|| {
+            let shutdown = (knobs.stall_shutdown_seconds > 0).then_some(knobs.stall_shutdown_seconds);
+            StallInspector::new(
+                Duration::from_secs(knobs.stall_warning_seconds),
+                shutdown.map(Duration::from_secs),
+            )
+        });
         let settings = Settings::default();
-        Ok(Self { clock, progress, settings, recorder: recorder.transpose()?, tuning, stalls, size })
+        Ok(Self {
+            clock,
+            progress,
+            settings,
+            recorder: recorder.transpose()?,
+            tuning,
+            stalls,
+            size,
+        })
     }
 }
 
@@ -73,7 +89,57 @@ impl Tuning {
     fn new(knobs: &Knobs, progress: &Arc<Progress>, quiet: bool) -> Result<Self, Error> {
         let autotune = Autotune::new(knobs, Arc::clone(progress), quiet)?;
         let start = Some(autotune.start());
-        Ok(Self { meter: StepMeter::new(), autotune, start, next: None })
+        Ok(Self {
+            meter: StepMeter::new(),
+            autotune,
+            start,
+            next: None,
+        })
+    }
+
+    fn executed(&mut self, batch: &Executed<'_>) {
+        let collective_ns = (batch.ended - batch.began).as_nanos() as u64;
+        let executed = ExecutedBatch {
+            ended: batch.ended,
+            collective_ns,
+            wait_ns: batch.phases.wait_ns,
+        };
+        let items = batch.members.iter().map(|member| {
+            let params = &member.params;
+            Item::new(&member.tensor.name, params.kind, params.dtype, params.elements())
+        });
+        let step = self.meter.executed(&executed, items);
+        self.take(step);
+    }
+
+    fn take(&mut self, step: Option<Step>) {
+        if let Some(Step::Sample(sample)) = step {
+            // A change waits for the end of the cycle; a later one in the same cycle replaces it.
+            self.next = self.autotune.on_step(&sample).or(self.next.take());
+        }
+    }
+
+    fn cycle_ended(&mut self, cycle: &CycleEnd) -> Option<Settings> {
+        if let Some(mark) = cycle.step_mark {
+            let step = self.meter.mark_step(mark);
+            self.take(step);
+        }
+        self.start
+            .take()
+            .filter(|start| !start.equals(&cycle.settings))
+            .or_else(|| self.next.take())
+    }
+}
+
+/// The tensor's number on the timeline; asked for once.
+fn timeline_id(recorder: &mut Recorder, tensor: &Tensor) -> TensorId {
+    match tensor.timeline_id.load(Ordering::Relaxed) {
+        u32::MAX => {
+            let id = recorder.tensor(&tensor.name);
+            tensor.timeline_id.store(id.number(), Ordering::Relaxed);
+            id
+        }
+        number => TensorId::from_number(number),
     }
 }
 
@@ -95,15 +161,31 @@ impl Observer for Telemetry {
         }
     }
 
+    fn agreed(&mut self, began: Nanos, now: Nanos) {
+        if let Some(tuning) = &mut self.tuning {
+            tuning.meter.cycle((now - began).as_nanos() as u64);
+        }
+    }
+
     fn executed(&mut self, batch: &Executed<'_>) {
         if let Some(tuning) = &mut self.tuning {
             tuning.executed(batch);
         }
-        let Some(recorder) = &mut self.recorder else { return };
-        let activity = batch.activity.map(|name| Activity { name, began: batch.began, ended: batch.ended });
+        let Some(recorder) = &mut self.recorder else {
+            return;
+        };
+        let activity = batch.activity.map(|name| Activity {
+            name,
+            began: batch.began,
+            ended: batch.ended,
+        });
         let op = batch.members[0].params.kind;
-        let record =
-            BatchRecord { op, began: batch.began, ended: batch.ended, activities: activity.as_slice() };
+        let record = BatchRecord {
+            op,
+            began: batch.began,
+            ended: batch.ended,
+            activities: activity.as_slice(),
+        };
         for member in batch.members {
             timeline_id(recorder, &member.tensor); // registers what is new, before the record borrows the names
         }
@@ -134,14 +216,37 @@ impl Observer for Telemetry {
     }
 
     fn look_at_stalls(&mut self, now: Nanos, cycle: &Cycle) -> Result<Option<Nanos>, Error> {
-        let Some(stalls) = &mut self.stalls else { return Ok(None) };
-        let mut outstanding = Vec::new();
+        let Some(stalls) = &mut self.stalls else {
+            return Ok(None);
+        };
+        let mut names: Vec<(String, Nanos, Vec<usize>)> = Vec::new();
         cycle.outstanding(|name, ready_us| {
             let ready_us: Vec<Option<u64>> = ready_us.collect();
-            let since_us = ready_us.iter().flatten().min().copied().unwrap_or(now.as_micros());
-            let missing = (0..self.size).filter(|&rank| ready_us.get(rank).copied().flatten().is_none()).collect();
-            outstanding.push(Outstanding { tensor: name.to_owned(), since: Nanos(since_us * 1_000), missing });
+            let since_us = ready_us
+                .iter()
+                .flatten()
+                .min()
+                .copied()
+                .unwrap_or(now.as_micros());
+            let missing = (0..self.size)
+                .filter(|&rank| ready_us.get(rank).copied().flatten().is_none())
+                .collect();
+            names.push((name.to_owned(), Nanos(since_us * 1_000), missing));
         });
-        stalls.check(now, &outstanding)
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let outstanding = names.iter().map(|(tensor, since, missing)| Outstanding {
+            tensor,
+            since: *since,
+            missing: missing.iter().copied(),
+        });
+        let report = stalls.check(now, outstanding);
+        match (report.text, &report.error) {
+            (Some(text), None) => tracing::warn!("{text}"),
+            (Some(text), Some(_)) => tracing::error!("{text}"),
+            (None, _) => {}
+        }
+        report.error.map_or(Ok(Some(stalls.next_check())), Err)
     }
 }

@@ -45,15 +45,32 @@ pub(super) fn best_row(best: Option<&Best>, measured: &Measurement, traffic: &Tr
     };
     let mut row = horovod_columns(&super::settings(&setting), step_ms, traffic);
     let (steps, predicted) = (String::new(), String::new());
-    row.extend(["best".into(), measured.sample.to_string(), steps, number(step_ms), number(ci95), predicted]);
+    row.extend([
+        "best".into(),
+        measured.sample.to_string(),
+        steps,
+        number(step_ms),
+        number(ci95),
+        predicted,
+    ]);
     row.push(negotiate_share(traffic));
     row
 }
 
-pub(super) fn final_row(phase: &str, verdict: &Verdict, settings: &Settings, traffic: &Traffic) -> Vec<String> {
+pub(super) fn final_row(
+    phase: &str,
+    verdict: &Verdict,
+    settings: &Settings,
+    traffic: &Traffic,
+) -> Vec<String> {
     let mut row = horovod_columns(settings, verdict.chosen_step_ms, traffic);
     let empty = String::new;
-    row.extend([phase.into(), empty(), verdict.steps_active.to_string(), number(verdict.chosen_step_ms)]);
+    row.extend([
+        phase.into(),
+        empty(),
+        verdict.steps_active.to_string(),
+        number(verdict.chosen_step_ms),
+    ]);
     row.extend([empty(), empty(), negotiate_share(traffic)]);
     row
 }
@@ -72,7 +89,11 @@ fn horovod_columns(settings: &Settings, step_ms: f64, traffic: &Traffic) -> Vec<
 }
 
 fn negotiate_share(traffic: &Traffic) -> String {
-    if traffic.step_ms > 0.0 { number(traffic.negotiate_ms / traffic.step_ms) } else { String::new() }
+    if traffic.step_ms > 0.0 {
+        number(traffic.negotiate_ms / traffic.step_ms)
+    } else {
+        String::new()
+    }
 }
 
 /// Six significant digits, as Horovod's log has them, without trailing zeros.
@@ -80,9 +101,17 @@ fn number(value: f64) -> String {
     if !value.is_finite() {
         return String::new();
     }
-    let digits = 5 - if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
+    let digits = 5 - if value == 0.0 {
+        0
+    } else {
+        value.abs().log10().floor() as i32
+    };
     let text = format!("{value:.*}", digits.clamp(0, 12) as usize);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
-use ronde_tuner::{Action, Best, Log, Measurement, Parameter, Point, Proposal, Session, SessionConfig, Space, Verdict};
+use ronde_tuner::{Action, Best, Log, Parameter, Point, Proposal, Session, SessionConfig, Space, Verdict};
 
 mod csv;
 mod report;
@@ -50,7 +50,9 @@ impl Autotune {
     /// A log that cannot be written; a space without a free parameter is not an error, but ends at once.
     pub(crate) fn new(knobs: &Knobs, progress: Arc<Progress>, quiet: bool) -> Result<Self, Error> {
         let start = knobs.autotune_start.unwrap_or_default();
-        let fusion_mb = start.fusion_mb.unwrap_or(knobs.fusion_threshold_bytes as f64 / MIB);
+        let fusion_mb = start
+            .fusion_mb
+            .unwrap_or(knobs.fusion_threshold_bytes as f64 / MIB);
         let cycle_ms = start.cycle_ms.unwrap_or(knobs.cycle_time_ms);
         let configuration = |error: ronde_tuner::Error| Error::Configuration(Arc::new(error));
         let space = space(knobs, fusion_mb, cycle_ms).map_err(configuration)?;
@@ -65,7 +67,14 @@ impl Autotune {
             })
         });
         let log = log.transpose()?;
-        let autotune = Self { session, log, proposal: None, progress, traffic: Traffic::default(), quiet };
+        let autotune = Self {
+            session,
+            log,
+            proposal: None,
+            progress,
+            traffic: Traffic::default(),
+            quiet,
+        };
         autotune.report(None);
         Ok(autotune)
     }
@@ -103,7 +112,11 @@ impl Autotune {
         for warning in self.session.take_warnings() {
             tracing::warn!("autotune: {warning}");
         }
-        let verdict = if let Action::Finished(verdict) = action { Some(*verdict) } else { None };
+        let verdict = if let Action::Finished(verdict) = action {
+            Some(*verdict)
+        } else {
+            None
+        };
         if let Some(verdict) = &verdict {
             self.write_final(verdict);
         }
@@ -112,22 +125,28 @@ impl Autotune {
     }
 
     fn finished(&self) -> bool {
-        self.progress.autotune().is_some_and(|report| report.verdict.is_some())
+        self.progress
+            .autotune()
+            .is_some_and(|report| report.verdict.is_some())
     }
 
     /// Has the next proposal computed, on a thread that any other work may push aside.
     fn ask(&mut self) {
         let (sender, receiver) = channel();
         let job = self.session.proposal_job();
-        let thread = std::thread::Builder::new().name("ronde-tuner".into()).spawn(move || {
-            // Refused where priorities cannot be lowered: then it competes, no more.
-            let _ = rustix::process::nice(19);
-            // The session may be over when the proposal comes; nobody is then interested.
-            let _ = sender.send(job.run());
-        });
+        let thread = std::thread::Builder::new()
+            .name("ronde-tuner".into())
+            .spawn(move || {
+                // Refused where priorities cannot be lowered: then it competes, no more.
+                let _ = rustix::process::nice(19);
+                // The session may be over when the proposal comes; nobody is then interested.
+                let _ = sender.send(job.run());
+            });
         match thread {
             Ok(_) => self.proposal = Some(receiver),
-            Err(error) => tracing::warn!("autotune: cannot start its thread ({error}); the settings stay as they are"),
+            Err(error) => {
+                tracing::warn!("autotune: cannot start its thread ({error}); the settings stay as they are")
+            }
         }
     }
 
@@ -181,7 +200,9 @@ impl Autotune {
         if let Some(log) = &mut self.log
             && let Err(error) = log.append(row, best)
         {
-            tracing::warn!("autotune: the log cannot be written any more ({error}); tuning goes on without it");
+            tracing::warn!(
+                "autotune: the log cannot be written any more ({error}); tuning goes on without it"
+            );
             self.log = None;
         }
     }

@@ -52,12 +52,26 @@ pub struct AutotuneVerdict {
 
 impl std::fmt::Display for AutotuneVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { default_step_ms, chosen_step_ms, steps_active, steps_lost, .. } = self;
+        let Self {
+            default_step_ms,
+            chosen_step_ms,
+            steps_active,
+            steps_lost,
+            ..
+        } = self;
         if self.kept_default {
-            write!(f, "{} (fusion {}; step {default_step_ms:.2} ms", self.reason, self.settings)?;
+            write!(
+                f,
+                "{} (fusion {}; step {default_step_ms:.2} ms",
+                self.reason, self.settings
+            )?;
         } else {
             let [low, high] = self.gain_pct;
-            write!(f, "fusion {}: step {chosen_step_ms:.2} ms instead of {default_step_ms:.2} ms, ", self.settings)?;
+            write!(
+                f,
+                "fusion {}: step {chosen_step_ms:.2} ms instead of {default_step_ms:.2} ms, ",
+                self.settings
+            )?;
             write!(f, "{low:.1} to {high:.1} % faster (95 % interval")?;
         }
         write!(f, "; {steps_active} steps, {steps_lost:.1} of them lost")?;

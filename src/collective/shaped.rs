@@ -23,7 +23,11 @@ pub struct ShapedCollective {
 impl ShapedCollective {
     /// Slows `inner` down to `link`.
     pub fn new(inner: Box<dyn Collective>, link: Link) -> Self {
-        Self { inner, link, clock: Arc::new(MonotonicClock) }
+        Self {
+            inner,
+            link,
+            clock: Arc::new(MonotonicClock),
+        }
     }
 
     fn shaped(
@@ -74,7 +78,10 @@ mod tests {
 
     #[test]
     fn a_message_takes_its_latency_and_its_bytes_time() {
-        let link = Link { alpha_us: 1000.0, gb_per_s: 2.5 };
+        let link = Link {
+            alpha_us: 1000.0,
+            gb_per_s: 2.5,
+        };
         assert_eq!(message_time(link, 0), Duration::from_millis(1));
         assert_eq!(message_time(link, 25_000_000), Duration::from_millis(11));
     }

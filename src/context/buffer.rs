@@ -53,7 +53,9 @@ pub struct Failed<B> {
 
 impl<B> std::fmt::Debug for Failed<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Failed").field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("Failed")
+            .field("error", &self.error)
+            .finish_non_exhaustive()
     }
 }
 

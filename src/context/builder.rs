@@ -41,7 +41,15 @@ impl Builder {
     pub fn rank(mut self, rank: usize, size: usize) -> Self {
         let source = Identity::single().source;
         let (local_rank, local_size, cross_rank, cross_size) = (rank, size, 0, 1);
-        self.identity = Some(Identity { rank, size, local_rank, local_size, cross_rank, cross_size, source });
+        self.identity = Some(Identity {
+            rank,
+            size,
+            local_rank,
+            local_size,
+            cross_rank,
+            cross_size,
+            source,
+        });
         self
     }
 
@@ -88,21 +96,37 @@ impl Builder {
             Some(identity) => identity,
             None => Identity::from_env().map_err(|error| configuration(Arc::new(error)))?,
         };
-        let Identity { rank, size, local_size, .. } = identity;
+        let Identity {
+            rank,
+            size,
+            local_size,
+            ..
+        } = identity;
         logging::init(&knobs, rank);
         if rank == 0 {
-            knobs.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            knobs
+                .warnings
+                .iter()
+                .for_each(|warning| tracing::warn!("{warning}"));
         }
         if local_size != size {
             return Err(Error::SeveralHosts { size, local_size });
         }
-        let job = self.job.unwrap_or_else(|| identity::job_key(&identity::environment, &identity::ProcessTable));
+        let job = self
+            .job
+            .unwrap_or_else(|| identity::job_key(&identity::environment, &identity::ProcessTable));
 
         // Files first: a path that cannot be written is an error of this rank alone, before anybody waits for it.
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
         let progress = Arc::<Progress>::default();
-        let observer =
-            Telemetry::new(&knobs, rank, size, Arc::clone(&clock), Arc::clone(&progress), self.quiet_autotune)?;
+        let observer = Telemetry::new(
+            &knobs,
+            rank,
+            size,
+            Arc::clone(&clock),
+            Arc::clone(&progress),
+            self.quiet_autotune,
+        )?;
 
         let (transport, collective) = open_local(&job, rank, size, &knobs)?;
         let settings = Settings {
@@ -122,7 +146,11 @@ impl Builder {
             settings,
             knobs.early_cycle,
         );
-        let engine = Arc::new(Engine { front, cycle: Mutex::new(cycle), rank });
+        let engine = Arc::new(Engine {
+            front,
+            cycle: Mutex::new(cycle),
+            rank,
+        });
         let affinity = knobs.thread_affinity.get(identity.local_rank).copied();
         let thread = std::thread::Builder::new().name("ronde-cycle".into()).spawn({
             let engine = Arc::clone(&engine);
@@ -131,8 +159,16 @@ impl Builder {
                 engine.run();
             }
         });
-        let thread = thread.map_err(|error| Error::Internal { rank, message: format!("no cycle thread: {error}") })?;
-        Ok(Context { engine, identity, progress, thread: Some(thread) })
+        let thread = thread.map_err(|error| Error::Internal {
+            rank,
+            message: format!("no cycle thread: {error}"),
+        })?;
+        Ok(Context {
+            engine,
+            identity,
+            progress,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -154,7 +190,11 @@ fn open_local(
     let shutdown = seconds(knobs.stall_shutdown_seconds);
     let patience = Patience {
         spin,
-        warn_after: if knobs.stall_check_disable { Duration::ZERO } else { seconds(knobs.stall_warning_seconds) },
+        warn_after: if knobs.stall_check_disable {
+            Duration::ZERO
+        } else {
+            seconds(knobs.stall_warning_seconds)
+        },
         give_up_after: (!knobs.stall_check_disable && !shutdown.is_zero()).then_some(shutdown),
     };
     let host_key = identity::host_key(&identity::environment, &identity::HostFacts::read());
@@ -181,7 +221,10 @@ fn open_local(
 fn next_init(job: &str, rank: usize) -> u32 {
     static INITS: Mutex<Option<HashMap<(String, usize), u32>>> = Mutex::new(None);
     let mut inits = lock(&INITS);
-    let count = inits.get_or_insert_default().entry((job.to_owned(), rank)).or_default();
+    let count = inits
+        .get_or_insert_default()
+        .entry((job.to_owned(), rank))
+        .or_default();
     *count += 1;
     *count
 }

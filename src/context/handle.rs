@@ -85,7 +85,9 @@ impl<B: Buffer> Handle<B> {
 
     fn hand_out(&mut self, outcome: Result<(), Error>) -> Result<B, Failed<B>> {
         let Some(buffer) = self.buffer.take() else {
-            unreachable!("a handle hands its buffer out once: `wait` consumes it and a finished future is not polled");
+            unreachable!(
+                "a handle hands its buffer out once: `wait` consumes it and a finished future is not polled"
+            );
         };
         match outcome {
             Ok(()) => Ok(buffer),

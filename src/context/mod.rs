@@ -14,12 +14,12 @@ pub use builder::Builder;
 pub use handle::{Handle, RawHandle};
 pub use scope::{Scope, ScopedHandle};
 
+use crate::autotune::{AutotuneReport, Progress};
 use crate::drive::Engine;
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::negotiation::{OpKind, Params};
 use crate::settings::Settings;
-use crate::autotune::{AutotuneReport, Progress};
 use crate::tensor::{Dtype, ReduceOp, Shape, Span};
 
 /// How an allreduce combines tensors. Most calls pass just a [`ReduceOp`].
@@ -39,7 +39,12 @@ pub struct Allreduce {
 
 impl From<ReduceOp> for Allreduce {
     fn from(op: ReduceOp) -> Self {
-        Self { op, prescale: 1.0, postscale: 1.0, shape: None }
+        Self {
+            op,
+            prescale: 1.0,
+            postscale: 1.0,
+            shape: None,
+        }
     }
 }
 
@@ -47,19 +52,28 @@ impl Allreduce {
     /// Multiplies every contribution by `factor` first.
     #[must_use]
     pub fn prescale(self, factor: f64) -> Self {
-        Self { prescale: factor, ..self }
+        Self {
+            prescale: factor,
+            ..self
+        }
     }
 
     /// Multiplies the result by `factor`.
     #[must_use]
     pub fn postscale(self, factor: f64) -> Self {
-        Self { postscale: factor, ..self }
+        Self {
+            postscale: factor,
+            ..self
+        }
     }
 
     /// Gives the tensor's dimensions, which must agree among ranks; one dimension otherwise.
     #[must_use]
     pub fn shape(self, dimensions: &[usize]) -> Self {
-        Self { shape: Some(dimensions.into()), ..self }
+        Self {
+            shape: Some(dimensions.into()),
+            ..self
+        }
     }
 }
 
@@ -144,9 +158,13 @@ impl Context {
     ) -> Result<Handle<B>, Failed<B>> {
         let (address, elements) = (buffer.address(), buffer.elements());
         // SAFETY: the handle owns the buffer until the operation is over, or leaves it to the ticket.
-        let raw = unsafe { self.submit_allreduce(name, B::DTYPE, address, address, elements, options.into()) };
+        let raw =
+            unsafe { self.submit_allreduce(name, B::DTYPE, address, address, elements, options.into()) };
         match raw {
-            Ok(raw) => Ok(Handle { raw, buffer: Some(buffer) }),
+            Ok(raw) => Ok(Handle {
+                raw,
+                buffer: Some(buffer),
+            }),
             Err(error) => Err(Failed { error, buffer }),
         }
     }
@@ -155,12 +173,20 @@ impl Context {
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce), and a root that is not a rank.
-    pub fn broadcast<B: Buffer>(&self, name: &str, mut buffer: B, root: usize) -> Result<Handle<B>, Failed<B>> {
+    pub fn broadcast<B: Buffer>(
+        &self,
+        name: &str,
+        mut buffer: B,
+        root: usize,
+    ) -> Result<Handle<B>, Failed<B>> {
         let (address, elements) = (buffer.address(), buffer.elements());
         // SAFETY: as for `allreduce`.
         let raw = unsafe { self.submit_broadcast(name, B::DTYPE, address, address, elements, root, None) };
         match raw {
-            Ok(raw) => Ok(Handle { raw, buffer: Some(buffer) }),
+            Ok(raw) => Ok(Handle {
+                raw,
+                buffer: Some(buffer),
+            }),
             Err(error) => Err(Failed { error, buffer }),
         }
     }
@@ -170,7 +196,13 @@ impl Context {
     /// # Errors
     /// A lost peer, or a context that has been shut down.
     pub fn barrier(&self) -> Result<(), Error> {
-        let params = params(OpKind::Barrier, Dtype::F32, Shape::new(), Allreduce::from(ReduceOp::Sum), 0);
+        let params = params(
+            OpKind::Barrier,
+            Dtype::F32,
+            Shape::new(),
+            Allreduce::from(ReduceOp::Sum),
+            0,
+        );
         self.submit("barrier", params, None)?.wait()
     }
 
@@ -260,10 +292,20 @@ impl Context {
     ) -> Result<RawHandle, Error> {
         let size = self.size();
         if root >= size {
-            return Err(Error::InvalidRoot { tensor: name.to_owned(), root, size });
+            return Err(Error::InvalidRoot {
+                tensor: name.to_owned(),
+                root,
+                size,
+            });
         }
         let shape = shape_of(name, shape, elements)?;
-        let params = params(OpKind::Broadcast, dtype, shape, Allreduce::from(ReduceOp::Sum), root as u32);
+        let params = params(
+            OpKind::Broadcast,
+            dtype,
+            shape,
+            Allreduce::from(ReduceOp::Sum),
+            root as u32,
+        );
         // SAFETY: the caller's promise is the same.
         let span = unsafe { Span::new(input, output, elements * dtype.size_bytes()) };
         self.submit(name, params, Some(span))
@@ -274,7 +316,10 @@ impl Context {
             return Err(Error::Forked);
         }
         let ticket = self.engine.front.submit(name, params, None, span)?;
-        Ok(RawHandle { engine: Arc::clone(&self.engine), ticket })
+        Ok(RawHandle {
+            engine: Arc::clone(&self.engine),
+            ticket,
+        })
     }
 
     fn leave(&mut self) {
@@ -298,13 +343,32 @@ impl Drop for Context {
 }
 
 fn params(kind: OpKind, dtype: Dtype, shape: Shape, options: Allreduce, root: u32) -> Params {
-    let Allreduce { op, prescale, postscale, .. } = options;
-    Params { kind, dtype, shape, op, prescale, postscale, root, device: None }
+    let Allreduce {
+        op,
+        prescale,
+        postscale,
+        ..
+    } = options;
+    Params {
+        kind,
+        dtype,
+        shape,
+        op,
+        prescale,
+        postscale,
+        root,
+        device: None,
+    }
 }
 
 fn shape_of(name: &str, shape: Option<Shape>, elements: usize) -> Result<Shape, Error> {
-    let Some(shape) = shape else { return Ok([elements].into_iter().collect()) };
-    match shape.iter().try_fold(1usize, |product, &dimension| product.checked_mul(dimension)) {
+    let Some(shape) = shape else {
+        return Ok([elements].into_iter().collect());
+    };
+    match shape
+        .iter()
+        .try_fold(1usize, |product, &dimension| product.checked_mul(dimension))
+    {
         Some(product) if product == elements => Ok(shape),
         product => Err(Error::ShapeMismatch {
             tensor: name.to_owned(),

@@ -53,7 +53,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: the slice is borrowed mutably for 'scope, and `run` does not return, nor unwind, before the
         // operation is over.
         let raw = unsafe {
-            self.context.submit_allreduce(name, T::DTYPE, address, address, elements, options.into())
+            self.context
+                .submit_allreduce(name, T::DTYPE, address, address, elements, options.into())
         }?;
         Ok(self.keep(raw))
     }
@@ -70,18 +71,30 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<ScopedHandle<'scope>, Error> {
         let (address, elements) = (tensor.as_mut_ptr().cast(), tensor.len());
         // SAFETY: as for `allreduce`.
-        let raw = unsafe { self.context.submit_broadcast(name, T::DTYPE, address, address, elements, root, None) }?;
+        let raw = unsafe {
+            self.context
+                .submit_broadcast(name, T::DTYPE, address, address, elements, root, None)
+        }?;
         Ok(self.keep(raw))
     }
 
     fn keep(&self, raw: RawHandle) -> ScopedHandle<'scope> {
-        let copy = RawHandle { engine: Arc::clone(&raw.engine), ticket: Arc::clone(&raw.ticket) };
+        let copy = RawHandle {
+            engine: Arc::clone(&raw.engine),
+            ticket: Arc::clone(&raw.ticket),
+        };
         self.in_flight.borrow_mut().push(copy);
-        ScopedHandle { raw, scope: PhantomData }
+        ScopedHandle {
+            raw,
+            scope: PhantomData,
+        }
     }
 }
 
-pub(super) fn run<'env, R>(context: &Context, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+pub(super) fn run<'env, R>(
+    context: &Context,
+    body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+) -> R {
     /// Waits also when the body unwinds: the slices must not die before their operations are over.
     struct WaitForAll<'a>(&'a RefCell<Vec<RawHandle>>);
     impl Drop for WaitForAll<'_> {
@@ -93,8 +106,12 @@ pub(super) fn run<'env, R>(context: &Context, body: impl for<'scope> FnOnce(&'sc
             }
         }
     }
-    let scope =
-        Scope { context, in_flight: RefCell::new(Vec::new()), scope: PhantomData, env: PhantomData };
+    let scope = Scope {
+        context,
+        in_flight: RefCell::new(Vec::new()),
+        scope: PhantomData,
+        env: PhantomData,
+    };
     let guard = WaitForAll(&scope.in_flight);
     let result = body(&scope);
     drop(guard);

@@ -11,6 +11,16 @@ pub struct TensorId(pub(super) u32);
 impl TensorId {
     /// Stands for every tensor beyond [`TENSORS_MAX`]: its events are left out.
     pub(super) const UNRECORDED: Self = Self(0);
+
+    /// The number, to be kept beside the tensor.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The tensor with a number kept from [`number`](Self::number).
+    pub(crate) fn from_number(number: u32) -> Self {
+        Self(number)
+    }
 }
 
 /// Tensors that one file can hold. Names with counters in them never end; a viewer gives up long before this.

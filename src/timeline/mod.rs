@@ -7,6 +7,7 @@
 
 pub mod event;
 pub mod horovod;
+pub mod metrics;
 pub mod period;
 mod record;
 pub mod recorder;

@@ -12,6 +12,7 @@ use crate::clock::Nanos;
 use crate::error::Error;
 
 mod block;
+pub mod local;
 #[cfg(test)]
 pub(crate) mod sim;
 
@@ -99,8 +100,9 @@ pub trait Doorbell: Send + Sync {
     fn rung(&self) -> u64;
 
     /// Says that this rank would start `cycle` at once: it has submitted all it expects to, or is blocked in
-    /// `wait`. The rank that completes the condition wakes the others.
-    fn eager(&self, cycle: u64);
+    /// `wait`. The rank that completes the condition wakes the others; its own background thread only if `own`
+    /// says so, since a caller that is about to wait drives the cycle itself.
+    fn eager(&self, cycle: u64, own: bool);
 
     /// Whether every rank would start `cycle` at once.
     fn all_eager(&self, cycle: u64) -> bool;

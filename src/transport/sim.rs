@@ -402,7 +402,7 @@ impl Doorbell for SimDoorbell {
         lock(&self.world.state).rung
     }
 
-    fn eager(&self, cycle: u64) {
+    fn eager(&self, cycle: u64, _own: bool) {
         let mut state = lock(&self.world.state);
         let me = &mut state.ranks[self.rank];
         me.eager = me.eager.max(cycle);

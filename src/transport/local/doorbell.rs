@@ -1,0 +1,243 @@
+//! The doorbell: how ranks wake one another when a cycle is wanted.
+//!
+//! Each rank has a futex word, `wakes`, that its wakers raise, and a word `parked` that says who sleeps there.
+//! Nobody enters the kernel to wake a rank that is awake. A rank may have two sleepers, the cycle thread and a
+//! caller that drives the cycle from inside `wait`; both sleep on the one word, under a bit each. While a driver is
+//! present it answers for both, and when it goes it hands on what no cycle has answered yet: a ring that nobody
+//! heeds would leave the ringing rank waiting in the exchange for ever.
+//!
+//! No wake-up is lost, because a sleeper writes `parked` before the kernel compares `wakes`, and a waker writes
+//! `wakes` before it reads `parked`, each with a full fence between (Dekker's pattern): at least one sees the other.
+
+use std::num::NonZeroU32;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::shm::primitive::{AtomicU32, AtomicU64, Ordering, fence, futex_wait_bits, futex_wake_bits};
+use crate::shm::{Shareable, View};
+use crate::transport::{Doorbell, Nap, Role};
+
+/// The background thread sleeps. Also its futex bit.
+const BACKGROUND_PARKED: NonZeroU32 = NonZeroU32::new(1).unwrap();
+/// The driver sleeps. Also its futex bit.
+const DRIVER_PARKED: NonZeroU32 = NonZeroU32::new(2).unwrap();
+/// A driver has come and not gone yet.
+const DRIVER_PRESENT: u32 = 4;
+/// The background thread, or the driver, sleeps until the cycle time has passed: a ring need not wake it.
+const BACKGROUND_PACED: u32 = 8;
+const DRIVER_PACED: u32 = 16;
+
+/// Why a sleeper is to wake up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// A cycle is wanted: not before the cycle time has passed.
+    Ring,
+    /// At once.
+    Urgent,
+}
+
+/// One rank's bell, in shared memory.
+#[derive(Debug, Default)]
+#[repr(C, align(128))] // two cache lines, as for `Counter`
+pub(super) struct Bell {
+    /// Wake-ups so far, modulo 2³²: the futex word.
+    wakes: AtomicU32,
+    /// Who sleeps, and whether a driver is present.
+    parked: AtomicU32,
+    /// The highest cycle that the rank would start at once.
+    eager: AtomicU64,
+}
+
+// SAFETY: three atomic integers and padding.
+unsafe impl Shareable for Bell {}
+
+/// One rank's hold on the bells of a process set.
+pub(super) struct LocalDoorbell<R = View<AtomicU64>, B = View<Bell>> {
+    rank: usize,
+    /// One word: the highest cycle that any rank asked for.
+    rung: R,
+    bells: B,
+    /// The last cycle this rank has entered: it answers every ring up to it.
+    entered: Arc<AtomicU64>,
+    /// Calls of `wake_self`, and how many there were when the driver came.
+    own_wakes: AtomicU32,
+    own_wakes_before: AtomicU32,
+    /// How long a driver spins before it sleeps.
+    spin: Duration,
+}
+
+impl<R, B> LocalDoorbell<R, B>
+where
+    R: Deref<Target = [AtomicU64]> + Send + Sync,
+    B: Deref<Target = [Bell]> + Send + Sync,
+{
+    /// `rung` has one word, `bells` one bell per rank; whoever enters a cycle stores its number in `entered`.
+    pub(super) fn new(rank: usize, rung: R, bells: B, entered: Arc<AtomicU64>, spin: Duration) -> Self {
+        Self {
+            rank,
+            rung,
+            bells,
+            entered,
+            own_wakes: AtomicU32::new(0),
+            own_wakes_before: AtomicU32::new(0),
+            spin,
+        }
+    }
+
+    fn mine(&self) -> &Bell {
+        &self.bells[self.rank]
+    }
+
+    /// Wakes every other rank at once.
+    pub(super) fn alarm(&self) {
+        self.call(Call::Urgent, false);
+    }
+
+    /// Calls every other rank, and this one if `own`.
+    fn call(&self, call: Call, own: bool) {
+        let called = || {
+            self.bells
+                .iter()
+                .enumerate()
+                .filter(|&(rank, _)| own || rank != self.rank)
+        };
+        for (_, bell) in called() {
+            bell.wakes.fetch_add(1, Ordering::Release);
+        }
+        fence(Ordering::SeqCst);
+        for (_, bell) in called() {
+            rouse(bell, call);
+        }
+    }
+
+    fn wake_mine(&self, call: Call) {
+        self.mine().wakes.fetch_add(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        rouse(self.mine(), call);
+    }
+
+    /// Whether something has happened that only a cycle still to come, or a look at the queue, can answer.
+    fn unanswered(&self) -> bool {
+        let entered = self.entered.load(Ordering::Acquire);
+        self.rung() > entered || self.all_eager(entered + 1) || self.own_waked()
+    }
+
+    /// Whether somebody called `wake_self` while the driver was there.
+    fn own_waked(&self) -> bool {
+        self.own_wakes.load(Ordering::Relaxed) != self.own_wakes_before.load(Ordering::Relaxed)
+    }
+
+    /// Spins until `wakes` differs from `seen`, for the driver's spin at most; whether it does. The deadline of a
+    /// park is no nearer than a spin is long, or the spin costs that little more.
+    fn spin_while(&self, seen: u32) -> bool {
+        if self.spin.is_zero() {
+            return false;
+        }
+        let began = Instant::now();
+        loop {
+            for _ in 0..64 {
+                if self.wakes() != seen {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if began.elapsed() >= self.spin {
+                return false;
+            }
+        }
+    }
+}
+
+/// Wakes the sleeper at `bell` who is to hear; the caller has raised `wakes` and fenced.
+fn rouse(bell: &Bell, call: Call) {
+    let parked = bell.parked.load(Ordering::Relaxed);
+    let (hearer, paced) = if parked & DRIVER_PRESENT != 0 {
+        (DRIVER_PARKED, DRIVER_PACED)
+    } else {
+        (BACKGROUND_PARKED, BACKGROUND_PACED)
+    };
+    if parked & hearer.get() != 0 && (call == Call::Urgent || parked & paced == 0) {
+        futex_wake_bits(&bell.wakes, hearer);
+    }
+}
+
+impl<R, B> Doorbell for LocalDoorbell<R, B>
+where
+    R: Deref<Target = [AtomicU64]> + Send + Sync,
+    B: Deref<Target = [Bell]> + Send + Sync,
+{
+    fn ring(&self, cycle: u64) {
+        // A load first: most rings repeat one that has been heard, and need not take the line from its readers.
+        if self.rung() < cycle && self.rung[0].fetch_max(cycle, Ordering::AcqRel) < cycle {
+            self.call(Call::Ring, true);
+        }
+    }
+
+    fn rung(&self) -> u64 {
+        self.rung[0].load(Ordering::Acquire)
+    }
+
+    fn eager(&self, cycle: u64, own: bool) {
+        let eager = &self.mine().eager;
+        if eager.load(Ordering::Relaxed) >= cycle || eager.fetch_max(cycle, Ordering::AcqRel) >= cycle {
+            return;
+        }
+        // Of two ranks that complete the condition together, at least one sees the other's store.
+        fence(Ordering::SeqCst);
+        if self.all_eager(cycle) {
+            self.call(Call::Urgent, own);
+        }
+    }
+
+    fn all_eager(&self, cycle: u64) -> bool {
+        self.bells
+            .iter()
+            .all(|bell| bell.eager.load(Ordering::Acquire) >= cycle)
+    }
+
+    fn wakes(&self) -> u32 {
+        self.mine().wakes.load(Ordering::Acquire)
+    }
+
+    fn park(&self, role: Role, seen: u32, nap: Nap) {
+        let bell = self.mine();
+        let (bit, paced) = match role {
+            Role::Background => (BACKGROUND_PARKED, BACKGROUND_PACED),
+            Role::Driver => (DRIVER_PARKED, DRIVER_PACED),
+        };
+        let (deadline, bits) = match nap {
+            Nap::Pace(end) => (Some(end), bit.get() | paced),
+            Nap::Idle(end) => (end, bit.get()),
+        };
+        if role == Role::Driver && self.spin_while(seen) {
+            return;
+        }
+        bell.parked.fetch_or(bits, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        while self.wakes() == seen && !futex_wait_bits(&bell.wakes, seen, deadline, bit) {}
+        bell.parked.fetch_and(!bits, Ordering::Relaxed);
+    }
+
+    fn wake_self(&self) {
+        self.own_wakes.fetch_add(1, Ordering::Relaxed);
+        self.wake_mine(Call::Urgent);
+    }
+
+    fn present(&self, driver: bool) {
+        let parked = &self.mine().parked;
+        if driver {
+            self.own_wakes_before
+                .store(self.own_wakes.load(Ordering::Relaxed), Ordering::Relaxed);
+            parked.fetch_or(DRIVER_PRESENT, Ordering::Relaxed);
+            return;
+        }
+        parked.fetch_and(!DRIVER_PRESENT, Ordering::Relaxed);
+        // Who rang before this fence was seen to find a driver; who rings after it finds the background thread.
+        fence(Ordering::SeqCst);
+        if parked.load(Ordering::Relaxed) & BACKGROUND_PARKED.get() != 0 && self.unanswered() {
+            let urgent = self.own_waked() || self.all_eager(self.entered.load(Ordering::Acquire) + 1);
+            self.wake_mine(if urgent { Call::Urgent } else { Call::Ring });
+        }
+    }
+}

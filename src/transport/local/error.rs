@@ -1,0 +1,142 @@
+//! What can go wrong when the ranks of a host meet.
+
+use serde::{Deserialize, Serialize};
+
+/// Why the ranks of a host did not come together. Rank 0 sends its verdict to every rank it has met, so that all
+/// report the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum RendezvousError {
+    /// Two ranks run different versions of Ronde.
+    #[error(
+        "rank 0 runs ronde {rank0_version} (layout {rank0_layout:x}) and a rank (process {pid}) runs ronde \
+         {version} (layout {layout:x}); install the same version for all ranks"
+    )]
+    Version {
+        /// Process of the rank that differs, as it was seen by rank 0; 0 if unknown.
+        pid: u32,
+        /// Its version.
+        version: String,
+        /// Hash of its protocol and memory layout.
+        layout: u64,
+        /// Rank 0's version.
+        rank0_version: String,
+        /// Hash of rank 0's.
+        rank0_layout: u64,
+    },
+    /// A rank that cannot be, given the size.
+    #[error("rank {rank} (process {pid}) is not in a job of {size} ranks; start it with a rank in 0..{size}")]
+    InvalidRank {
+        /// The rank.
+        rank: usize,
+        /// Its process.
+        pid: u32,
+        /// Number of ranks.
+        size: usize,
+    },
+    /// Two processes say they are the same rank.
+    #[error(
+        "processes {first_pid} and {pid} both say they are rank {rank}; give every process a rank of its own, and \
+         every job a RONDE_JOB_ID of its own"
+    )]
+    DuplicateRank {
+        /// The rank.
+        rank: usize,
+        /// The process that came first.
+        first_pid: u32,
+        /// The one that came next.
+        pid: u32,
+    },
+    /// Two ranks disagree about something that must be the same on all.
+    #[error("rank {rank} has {what} {found}, rank 0 has {expected}; start all ranks with the same {what}")]
+    Disagreement {
+        /// What differs: `job size`, `response cache words`, `shared memory bytes`, `host key`.
+        what: String,
+        /// The rank that differs from rank 0.
+        rank: usize,
+        /// Its value.
+        found: String,
+        /// Rank 0's value.
+        expected: String,
+    },
+    /// Not all ranks came in time.
+    #[error(
+        "ranks {missing:?} of {size} did not arrive within {waited_seconds} s; see whether they were started and \
+         what they say, or raise the start timeout (--start-timeout)"
+    )]
+    Missing {
+        /// The ranks that did not come.
+        missing: Vec<usize>,
+        /// Number of ranks.
+        size: usize,
+        /// How long they were waited for.
+        waited_seconds: u64,
+    },
+    /// A rank came and went before all had met.
+    #[error("rank {rank} (process {pid}) went away before all ranks had met; look at its last output")]
+    Vanished {
+        /// The rank.
+        rank: usize,
+        /// Its process; 0 if unknown.
+        pid: u32,
+    },
+    /// Rank 0's socket belongs to another user.
+    #[error(
+        "the meeting point of this job is held by user {found}, not by user {expected}; choose another RONDE_JOB_ID"
+    )]
+    ForeignUser {
+        /// The holder.
+        found: u32,
+        /// This process's user.
+        expected: u32,
+    },
+    /// What was received is no message of this protocol.
+    #[error(
+        "rank {rank} sent {bytes} bytes that are no rendezvous message ({problem}); is another program using this job's name?"
+    )]
+    Malformed {
+        /// Whose connection it was.
+        rank: usize,
+        /// Bytes received.
+        bytes: usize,
+        /// What is wrong with them.
+        problem: String,
+    },
+    /// There is not enough memory for the shared region.
+    #[error(
+        "rank {rank} needs {needed_bytes} bytes of shared memory and {limit} leaves {available_bytes}; \
+         {advice}"
+    )]
+    Memory {
+        /// The rank that found out.
+        rank: usize,
+        /// Length of the region.
+        needed_bytes: u64,
+        /// What may still be taken.
+        available_bytes: u64,
+        /// What sets the limit, such as `memory.max of cgroup /job`.
+        limit: String,
+        /// What to try.
+        advice: String,
+    },
+    /// More ranks on one host than the local transport carries.
+    #[error(
+        "{size} ranks on one host, the local transport carries {size_max} at most; use more hosts or fewer ranks"
+    )]
+    TooManyRanks {
+        /// Number of ranks.
+        size: usize,
+        /// The limit.
+        size_max: usize,
+    },
+    /// A call to the operating system failed.
+    #[error("rank {rank} could not {what}: {}", std::io::Error::from_raw_os_error(*code))]
+    System {
+        /// The rank it happened on.
+        rank: usize,
+        /// What was tried.
+        what: String,
+        /// The system's error number.
+        code: i32,
+    },
+}

@@ -1,0 +1,265 @@
+//! Where things lie in the memory that the ranks of a host share.
+//!
+//! ```text
+//! job      magic, layout hash, ranks │ poison │ per rank: presence, reason
+//! set      rung │ per rank: bell │ sequence counters │ per rank: two slots │ mail counters │ per rank: chunk
+//! data     the collective's, page-aligned
+//! ```
+//!
+//! Offsets follow from three numbers that all ranks have compared at the rendezvous, and from the constants below,
+//! whose hash they have compared too. Whatever one rank writes often has cache lines of its own. A further process
+//! set takes another [`SetLayout`]; the job part exists once.
+
+use crate::shm::primitive::{AtomicU64, Ordering};
+use crate::shm::{Area, Counter, View};
+
+use super::doorbell::Bell;
+use super::mailbox::CHUNK_WORDS;
+use super::peers::STATE_WORDS;
+use super::snapshot::slot_words;
+
+/// Two cache lines: the neighbouring-line prefetcher must not couple two ranks.
+const LINE_BYTES: usize = 128;
+/// The data area starts on a page.
+const PAGE_BYTES: usize = 4096;
+/// First word of a region.
+const MAGIC: u64 = u64::from_le_bytes(*b"ronde-01");
+/// Bytes before the ranks' states: a line of constants, a line for the poison word.
+const HEADER_BYTES: usize = 2 * LINE_BYTES;
+/// Index of the poison word.
+const POISON_WORD: usize = LINE_BYTES / 8;
+
+/// Counts changes of the handshake or of a protocol in shared memory that the sizes below do not show.
+const PROTOCOL: u64 = 1;
+
+/// Hash of everything that two ranks must have in common to share a region.
+pub(super) const HASH: u64 = {
+    let parts = [
+        PROTOCOL,
+        size_of::<Counter>() as u64,
+        size_of::<Bell>() as u64,
+        STATE_WORDS as u64,
+        CHUNK_WORDS as u64,
+        slot_words(1) as u64,
+        slot_words(2) as u64,
+    ];
+    let mut hash = FNV_OFFSET;
+    let mut index = 0;
+    while index < parts.len() {
+        hash = fnv1a(hash, &parts[index].to_le_bytes());
+        index += 1;
+    }
+    hash
+};
+
+/// Start of an FNV-1a hash.
+pub(super) const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a, 64 bits (Fowler, Noll, Vo): the same in every build, unlike the standard library's hasher.
+pub(super) const fn fnv1a(mut hash: u64, bytes: &[u8]) -> u64 {
+    let mut index = 0;
+    while index < bytes.len() {
+        hash = (hash ^ bytes[index] as u64).wrapping_mul(0x100_0000_01b3);
+        index += 1;
+    }
+    hash
+}
+
+/// The three numbers that fix a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Number of ranks.
+    pub(super) size: usize,
+    /// Most words of ready bits that a block can have.
+    pub(super) cache_words: usize,
+    /// Bytes for the collective.
+    pub(super) data_bytes: usize,
+}
+
+impl Layout {
+    /// Length of the region.
+    pub(super) fn bytes(&self) -> usize {
+        self.data_offset() + self.data_bytes.next_multiple_of(PAGE_BYTES)
+    }
+
+    /// The part for the set of all ranks.
+    pub(super) fn world(&self) -> SetLayout {
+        SetLayout {
+            size: self.size,
+            cache_words: self.cache_words,
+        }
+    }
+
+    fn set_offset(&self) -> usize {
+        (HEADER_BYTES + self.size * STATE_WORDS * 8).next_multiple_of(LINE_BYTES)
+    }
+
+    fn data_offset(&self) -> usize {
+        (self.set_offset() + self.world().bytes()).next_multiple_of(PAGE_BYTES)
+    }
+
+    /// Marks a fresh region as ours. Rank 0, before anyone else maps it.
+    pub(super) fn stamp(&self, region: &Area) {
+        let header = region.view::<AtomicU64>(3);
+        for (word, value) in header.iter().zip([MAGIC, HASH, self.size as u64]) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// The views of a region of this layout.
+    ///
+    /// # Panics
+    /// If rank 0 has not stamped it with the same layout: the handshake has compared them before.
+    pub(super) fn split(&self, region: &Area) -> Parts {
+        assert_eq!(region.bytes(), self.bytes(), "region has another length");
+        let header = region.view::<AtomicU64>(3);
+        let found = [0, 1, 2].map(|word| header[word].load(Ordering::Relaxed));
+        assert_eq!(found, [MAGIC, HASH, self.size as u64], "region of another layout");
+        Parts {
+            poison: region.part(POISON_WORD * 8, 8).view(1),
+            states: region
+                .part(HEADER_BYTES, self.size * STATE_WORDS * 8)
+                .view(self.size * STATE_WORDS),
+            world: self
+                .world()
+                .split(&region.part(self.set_offset(), self.world().bytes())),
+            data: region.part(self.data_offset(), self.data_bytes),
+        }
+    }
+}
+
+/// A region, taken apart.
+pub(super) struct Parts {
+    /// One word: which rank ended the job, and how.
+    pub(super) poison: View<AtomicU64>,
+    /// [`STATE_WORDS`] words per rank.
+    pub(super) states: View<AtomicU64>,
+    /// The set of all ranks.
+    pub(super) world: SetParts,
+    /// The collective's.
+    pub(super) data: Area,
+}
+
+/// What fixes the part of one process set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SetLayout {
+    /// Number of members.
+    pub(super) size: usize,
+    /// Most words of ready bits that a block can have.
+    pub(super) cache_words: usize,
+}
+
+impl SetLayout {
+    /// Words of one slot, padded to whole lines.
+    pub(super) fn slot_words(&self) -> usize {
+        slot_words(self.cache_words).next_multiple_of(LINE_BYTES / 8)
+    }
+
+    /// Lengths of the set's pieces, in order; each is a multiple of [`LINE_BYTES`].
+    fn pieces(&self) -> [usize; 7] {
+        let counters = self.size * size_of::<Counter>();
+        [
+            LINE_BYTES,
+            self.size * size_of::<Bell>(),
+            counters,
+            self.size * 2 * self.slot_words() * 8,
+            counters,
+            2 * counters,
+            self.size * CHUNK_WORDS * 8,
+        ]
+    }
+
+    /// Length of the set's part.
+    pub(super) fn bytes(&self) -> usize {
+        self.pieces().iter().sum()
+    }
+
+    fn split(&self, area: &Area) -> SetParts {
+        let mut offset = 0;
+        let [rung, bells, sequence, slots, sent, taken, chunks] = self.pieces().map(|bytes| {
+            let piece = area.part(offset, bytes);
+            offset += bytes;
+            piece
+        });
+        SetParts {
+            rung: rung.view(1),
+            bells: bells.view(self.size),
+            sequence: sequence.view(self.size),
+            slots: slots.view(self.size * 2 * self.slot_words()),
+            sent: sent.view(self.size),
+            taken: taken.view(2 * self.size),
+            chunks: chunks.view(self.size * CHUNK_WORDS),
+        }
+    }
+}
+
+/// The part of one process set, taken apart.
+pub(super) struct SetParts {
+    /// One word: the highest cycle that a member asked for.
+    pub(super) rung: View<AtomicU64>,
+    /// One per member.
+    pub(super) bells: View<Bell>,
+    /// The cycle that each member has published a block for.
+    pub(super) sequence: View<Counter>,
+    /// Two slots of [`SetLayout::slot_words`] words per member.
+    pub(super) slots: View<AtomicU64>,
+    /// Chunks that each member has sent.
+    pub(super) sent: View<Counter>,
+    /// Chunks taken: by rank 0 from each member, then by each member from rank 0.
+    pub(super) taken: View<Counter>,
+    /// [`CHUNK_WORDS`] words per member.
+    pub(super) chunks: View<AtomicU64>,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::shm::Region;
+
+    #[test]
+    fn fnv1a_gives_the_published_values() {
+        assert_eq!(fnv1a(FNV_OFFSET, b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(FNV_OFFSET, b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv1a(FNV_OFFSET, b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn pieces_do_not_overlap_and_fill_the_region() {
+        for size in [1, 2, 3, 64] {
+            let layout = Layout {
+                size,
+                cache_words: 16,
+                data_bytes: 5000,
+            };
+            let (region, _file) = Region::create("ronde-test", layout.bytes()).unwrap();
+            let region = Area::whole(Arc::new(region));
+            layout.stamp(&region);
+            let parts = layout.split(&region);
+            // Every word of every view is written with a number of its own, and still has it in the end.
+            let words: Vec<&AtomicU64> = parts
+                .poison
+                .iter()
+                .chain(parts.states.iter())
+                .chain(parts.world.rung.iter())
+                .chain(parts.world.slots.iter())
+                .chain(parts.world.chunks.iter())
+                .collect();
+            for (number, word) in words.iter().enumerate() {
+                word.store(number as u64, Ordering::Relaxed);
+            }
+            for counters in [&parts.world.sequence, &parts.world.sent, &parts.world.taken] {
+                for counter in counters.iter() {
+                    counter.publish(u32::MAX);
+                }
+            }
+            for (number, word) in words.iter().enumerate() {
+                assert_eq!(word.load(Ordering::Relaxed), number as u64);
+            }
+            assert_eq!(parts.data.bytes(), 5000);
+            assert_eq!(parts.data.address().addr() % PAGE_BYTES, 0);
+            layout.split(&region); // the stamp is still there
+        }
+    }
+}

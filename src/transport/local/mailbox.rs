@@ -1,0 +1,177 @@
+//! Mailboxes: frames of any length through one chunk of shared memory per rank.
+//!
+//! A frame is its length in bytes, one word, then its bytes packed into words; it travels chunk by chunk. The
+//! sender may overwrite its chunk when everyone who reads it has taken the last one. To rank 0 each rank uses its
+//! own chunk (gather); from rank 0 all read rank 0's (broadcast). Chunks are counted from the beginning of the job.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::shm::primitive::{AtomicU64, Ordering};
+use crate::shm::{Counter, View, Watch};
+
+/// Words of a chunk: 32 KiB, so that the requests of a large model's step travel in a few chunks, and the chunk
+/// stays in cache.
+pub(super) const CHUNK_WORDS: usize = 4096;
+
+/// Most bytes of a frame: some 500,000 requests. Beyond that something is wrong.
+pub(super) const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// One rank's hold on the mailboxes of a process set.
+pub(super) struct Mailboxes {
+    rank: usize,
+    /// Chunks sent by each rank.
+    sent: View<Counter>,
+    /// Chunks taken: by rank 0 from each rank, then by each rank from rank 0.
+    taken: View<Counter>,
+    chunks: View<AtomicU64>,
+    /// How many chunks of each rank's mailbox this rank has sent or taken.
+    passed: Vec<u32>,
+    spin: Duration,
+}
+
+impl Mailboxes {
+    /// The views are those of the set's layout; see [`SetParts`](super::layout::SetParts).
+    pub(super) fn new(
+        rank: usize,
+        sent: View<Counter>,
+        taken: View<Counter>,
+        chunks: View<AtomicU64>,
+        spin: Duration,
+    ) -> Self {
+        let size = sent.len();
+        assert_eq!((taken.len(), chunks.len()), (2 * size, size * CHUNK_WORDS));
+        Self {
+            rank,
+            sent,
+            taken,
+            chunks,
+            passed: vec![0; size],
+            spin,
+        }
+    }
+
+    /// Brings every rank's frame to rank 0.
+    ///
+    /// # Errors
+    /// A frame longer than [`FRAME_BYTES_MAX`], or what `watch` says of a rank waited for.
+    pub(super) fn gather(
+        &mut self,
+        frame: &[u8],
+        frames: &mut Vec<Vec<u8>>,
+        watch: &dyn Watch,
+    ) -> Result<(), Error> {
+        self.check_length(frame)?;
+        if self.rank != 0 {
+            frames.clear();
+            return self.send(frame, 0..1, watch);
+        }
+        frames.resize_with(self.sent.len(), Vec::new);
+        frames[0].clear();
+        frames[0].extend_from_slice(frame);
+        for (from, frame) in frames.iter_mut().enumerate().skip(1) {
+            self.receive(from, frame, watch)?;
+        }
+        Ok(())
+    }
+
+    /// Brings rank 0's frame to every rank.
+    ///
+    /// # Errors
+    /// As for [`gather`](Self::gather).
+    pub(super) fn broadcast(&mut self, frame: &mut Vec<u8>, watch: &dyn Watch) -> Result<(), Error> {
+        if self.rank != 0 {
+            return self.receive(0, frame, watch);
+        }
+        self.check_length(frame)?;
+        self.send(frame, 1..self.sent.len(), watch)
+    }
+
+    fn check_length(&self, frame: &[u8]) -> Result<(), Error> {
+        if frame.len() > FRAME_BYTES_MAX {
+            return Err(Error::ControlFrameTooLong {
+                rank: self.rank,
+                bytes: frame.len(),
+                limit_bytes: FRAME_BYTES_MAX,
+            });
+        }
+        Ok(())
+    }
+
+    /// Sends `frame` through this rank's own chunk to `readers`.
+    fn send(
+        &mut self,
+        frame: &[u8],
+        readers: std::ops::Range<usize>,
+        watch: &dyn Watch,
+    ) -> Result<(), Error> {
+        if readers.is_empty() {
+            return Ok(());
+        }
+        let mut head = Some(frame.len() as u64);
+        let mut bytes = frame;
+        while head.is_some() || !bytes.is_empty() {
+            for reader in readers.clone() {
+                self.taken(self.rank, reader)
+                    .wait(self.passed[self.rank], self.spin, reader, watch)?;
+            }
+            let mut chunk = self.chunk(self.rank);
+            if let Some(length) = head.take() {
+                chunk[0].store(length, Ordering::Relaxed);
+                chunk = &chunk[1..];
+            }
+            let (now, later) = bytes.split_at(bytes.len().min(chunk.len() * 8));
+            for (word, packed) in chunk.iter().zip(now.chunks(8)) {
+                let mut whole = [0; 8];
+                whole[..packed.len()].copy_from_slice(packed);
+                word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
+            }
+            bytes = later;
+            self.passed[self.rank] = self.passed[self.rank].wrapping_add(1);
+            self.sent[self.rank].publish(self.passed[self.rank]);
+        }
+        Ok(())
+    }
+
+    /// Receives into `frame` what rank `from` sends.
+    fn receive(&mut self, from: usize, frame: &mut Vec<u8>, watch: &dyn Watch) -> Result<(), Error> {
+        frame.clear();
+        let mut head = None;
+        loop {
+            self.passed[from] = self.passed[from].wrapping_add(1);
+            self.sent[from].wait(self.passed[from], self.spin, from, watch)?;
+            let mut chunk = self.chunk(from);
+            let length = *head.get_or_insert_with(|| {
+                let length = chunk[0].load(Ordering::Relaxed) as usize;
+                assert!(
+                    length <= FRAME_BYTES_MAX,
+                    "rank {from} sent a frame of {length} bytes"
+                );
+                chunk = &chunk[1..];
+                frame.reserve(length);
+                length
+            });
+            for word in &chunk[..chunk.len().min((length - frame.len()).div_ceil(8))] {
+                let bytes = word.load(Ordering::Relaxed).to_le_bytes();
+                frame.extend_from_slice(&bytes[..(length - frame.len()).min(8)]);
+            }
+            self.taken(from, self.rank).publish(self.passed[from]);
+            if frame.len() == length {
+                return Ok(());
+            }
+        }
+    }
+
+    fn chunk(&self, rank: usize) -> &[AtomicU64] {
+        &self.chunks[rank * CHUNK_WORDS..][..CHUNK_WORDS]
+    }
+
+    /// The count of chunks that `reader` has taken from `from`: one of the two is rank 0.
+    fn taken(&self, from: usize, reader: usize) -> &Counter {
+        debug_assert!((from == 0) != (reader == 0));
+        match reader {
+            0 => &self.taken[from],
+            _ => &self.taken[self.sent.len() + reader],
+        }
+    }
+}

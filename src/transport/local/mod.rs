@@ -1,0 +1,181 @@
+//! The local transport: ranks of one host, through shared memory and futexes.
+//!
+//! Nothing here is sent: a rank writes into its own part of a region that all have mapped, and raises a counter
+//! that the others wait on. The files are the steps of a job's life: [`rendezvous`] (who are we, and where is the
+//! region), [`layout`] (what lies where in it), [`snapshot`] and [`mailbox`] (the cycle's two kinds of traffic),
+//! [`doorbell`] (waking one another), [`peers`] (who has died, left or fallen silent).
+//!
+//! In a forked child nothing here acts: the region is not mapped there, and dropping it does nothing.
+
+use std::sync::Arc;
+
+use rustix::process::{Pid, getpid};
+
+use crate::error::Error;
+use crate::shm::primitive::{AtomicU64, Ordering};
+use crate::shm::{Area, Watch};
+use crate::transport::{Agreement, Block, Doorbell, Transport};
+
+mod doorbell;
+mod error;
+mod guest;
+mod host;
+mod layout;
+mod mailbox;
+mod memory;
+mod peers;
+mod rendezvous;
+mod snapshot;
+mod socket;
+mod wire;
+
+#[cfg(all(test, loom))]
+mod loom;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use error::RendezvousError;
+pub use peers::Patience;
+pub(crate) use rendezvous::Meeting;
+
+use doorbell::LocalDoorbell;
+use layout::Layout;
+use mailbox::Mailboxes;
+use peers::Peers;
+use snapshot::Snapshot;
+
+/// Most ranks on one host: their pidfds travel in one message, and beyond this the exchange, in which every rank
+/// reads every other's block, would want a tree.
+pub const SIZE_MAX: usize = 64;
+
+/// One rank's end of the local transport.
+pub struct LocalTransport {
+    rank: usize,
+    size: usize,
+    snapshot: Snapshot,
+    mailboxes: Mailboxes,
+    doorbell: Arc<LocalDoorbell>,
+    /// The last cycle entered; the doorbell knows by it what has been answered.
+    entered: Arc<AtomicU64>,
+    peers: Arc<Peers>,
+    left: bool,
+    owner: Pid,
+}
+
+/// What a rank gets when all have met.
+pub(crate) struct Opened {
+    /// Control.
+    pub(crate) transport: LocalTransport,
+    /// The part of the region for the collective, zero at first, page-aligned.
+    pub(crate) data: Area,
+    /// Whom the collective asks during its own waits; ranks as in the transport.
+    pub(crate) watch: Arc<dyn Watch>,
+}
+
+impl LocalTransport {
+    /// Meets the other ranks and sets up the shared region: blocks of up to `cache_words` words of ready bits, and
+    /// `data_bytes` bytes for the collective. Both must be the same on all ranks, and are compared.
+    ///
+    /// # Errors
+    /// Any [`RendezvousError`].
+    pub(crate) fn open(
+        meeting: &Meeting,
+        cache_words: usize,
+        data_bytes: usize,
+        patience: Patience,
+    ) -> Result<Opened, RendezvousError> {
+        let layout = Layout {
+            size: meeting.size,
+            cache_words,
+            data_bytes,
+        };
+        let met = rendezvous::meet(meeting, &layout)?;
+        let parts = layout.split(&met.region);
+        let (rank, spin) = (meeting.rank, patience.spin);
+        let world = parts.world;
+        let stride = layout.world().slot_words();
+        let entered = Arc::new(AtomicU64::new(0));
+        let peers = Arc::new(Peers::new(rank, met.peers, parts.poison, parts.states, patience));
+        let transport = Self {
+            rank,
+            size: meeting.size,
+            snapshot: Snapshot::new(rank, cache_words, stride, world.slots, world.sequence, spin),
+            mailboxes: Mailboxes::new(rank, world.sent, world.taken, world.chunks, spin),
+            doorbell: Arc::new(LocalDoorbell::new(
+                rank,
+                world.rung,
+                world.bells,
+                Arc::clone(&entered),
+                spin,
+            )),
+            entered,
+            peers: Arc::clone(&peers),
+            left: false,
+            owner: getpid(),
+        };
+        Ok(Opened {
+            transport,
+            data: parts.data,
+            watch: peers,
+        })
+    }
+}
+
+impl Transport for LocalTransport {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error> {
+        self.entered.store(cycle, Ordering::Release);
+        self.snapshot.exchange(cycle, block, agreed, &*self.peers)
+    }
+
+    fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {
+        self.mailboxes.gather(frame, frames, &*self.peers)
+    }
+
+    fn broadcast(&mut self, frame: &mut Vec<u8>) -> Result<(), Error> {
+        self.mailboxes.broadcast(frame, &*self.peers)
+    }
+
+    fn doorbell(&self) -> Arc<dyn Doorbell> {
+        Arc::clone(&self.doorbell) as Arc<dyn Doorbell>
+    }
+
+    fn check_peers(&mut self) -> Result<(), Error> {
+        self.peers.check_all()
+    }
+
+    fn leave(&mut self, because: Option<&Error>) {
+        if self.left || getpid() != self.owner {
+            return;
+        }
+        self.left = true;
+        self.peers.leave(because);
+        if because.is_some() {
+            // Who sleeps with work pending shall look at once.
+            self.doorbell.alarm();
+        }
+    }
+}
+
+impl Drop for LocalTransport {
+    /// Leaves, if nobody has done it before: a rank that is still alive but will never answer must not be waited
+    /// for.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let message = "a panic".to_owned();
+            self.leave(Some(&Error::Internal {
+                rank: self.rank,
+                message,
+            }));
+        } else {
+            self.leave(None);
+        }
+    }
+}

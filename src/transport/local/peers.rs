@@ -1,0 +1,307 @@
+//! Who is still there: death, departure and silence of the other ranks.
+//!
+//! Death is read from pidfds, which say it of exactly the process that was met at the rendezvous, however it ended
+//! and whatever its children still hold open. Who finds a rank dead without having left writes it into the poison
+//! word of the job, once: all survivors report that rank, not one another. A process that exits without leaving is
+//! lost even with exit code 0, since the others cannot know what it still owed them.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64 as LocalAtomicU64;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::error::Error;
+use crate::shm::primitive::{AtomicU64, Ordering};
+use crate::shm::{View, Watch};
+
+/// Words of text with which a rank may say why it failed: 256 bytes.
+const REASON_WORDS: usize = 32;
+/// Words of a rank's state: presence, length of the reason, the reason; padded to whole lines.
+pub(super) const STATE_WORDS: usize = (2 + REASON_WORDS).next_multiple_of(16);
+
+/// A rank's presence word: there, or gone in order, or gone because of an error.
+const HERE: u64 = 0;
+const LEFT: u64 = 1;
+const FAILED: u64 = 2;
+/// Poison only: its process is gone.
+const LOST: u64 = 3;
+
+/// How long to wait for other ranks, and when to say something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// How long to spin before sleeping; zero where ranks outnumber cores.
+    pub spin: Duration,
+    /// Warn about a rank that is waited for this long, and again each time as much has passed; zero: never.
+    pub warn_after: Duration,
+    /// Give up on it.
+    pub give_up_after: Option<Duration>,
+}
+
+/// How to learn of a rank's death.
+#[derive(Clone, Debug)]
+pub(crate) enum Lifeline {
+    /// The rank is in this very process.
+    Own,
+    /// Readable when the process has ended. Shared by ranks of one process.
+    Pidfd(Arc<OwnedFd>),
+    /// The kernel gave no pidfd; the connection of the rendezvous stays open between this rank and rank 0, and
+    /// hangs up instead (unless a forked child holds it).
+    Socket(Arc<OwnedFd>),
+    /// The other ranks hear of the hang-up from rank 0.
+    Rank0,
+    /// This rank itself, which holds its ends of connections that others watch.
+    Held {
+        /// Closed when the process ends.
+        _ends: Vec<Arc<OwnedFd>>,
+    },
+}
+
+impl Lifeline {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Pidfd(fd) | Self::Socket(fd) => Some(fd.as_fd()),
+            Self::Own | Self::Rank0 | Self::Held { .. } => None,
+        }
+    }
+}
+
+/// Another rank's process.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Process id as rank 0 sees it; 0 if it sees none.
+    pub(crate) pid: u32,
+    /// How to learn of its death.
+    pub(crate) lifeline: Lifeline,
+}
+
+/// Watches over the ranks of a job.
+pub(super) struct Peers {
+    rank: usize,
+    peers: Vec<Peer>,
+    poison: View<AtomicU64>,
+    states: View<AtomicU64>,
+    patience: Patience,
+    /// For each rank, how many warnings the present wait has brought.
+    warnings: Vec<LocalAtomicU64>,
+}
+
+impl Peers {
+    /// `peers` in rank order, this rank included.
+    pub(super) fn new(
+        rank: usize,
+        peers: Vec<Peer>,
+        poison: View<AtomicU64>,
+        states: View<AtomicU64>,
+        patience: Patience,
+    ) -> Self {
+        assert_eq!(states.len(), peers.len() * STATE_WORDS);
+        Self {
+            rank,
+            warnings: peers.iter().map(|_| LocalAtomicU64::new(0)).collect(),
+            peers,
+            poison,
+            states,
+            patience,
+        }
+    }
+
+    /// Looks, without waiting, for a rank that has ended the job or left it. For a caller with work to do that
+    /// needs everyone.
+    ///
+    /// # Errors
+    /// The first such rank.
+    pub(super) fn check_all(&self) -> Result<(), Error> {
+        self.check_job()?;
+        let gone = |&rank: &usize| rank != self.rank && self.presence(rank) != HERE;
+        match (0..self.peers.len()).find(gone) {
+            Some(rank) => Err(self.departure(rank)),
+            None => Ok(()),
+        }
+    }
+
+    /// Says that this rank leaves. An error that stands for another rank's is passed on as that.
+    pub(super) fn leave(&self, because: Option<&Error>) {
+        match because {
+            None => self.set_presence(LEFT),
+            Some(error) => {
+                let text = reason_text(error);
+                let state = self.state(self.rank);
+                state[1].store(text.len() as u64, Ordering::Relaxed);
+                for (word, bytes) in state[2..].iter().zip(text.as_bytes().chunks(8)) {
+                    let mut whole = [0; 8];
+                    whole[..bytes.len()].copy_from_slice(bytes);
+                    word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
+                }
+                self.set_presence(FAILED);
+                match error {
+                    Error::PeerLeft { rank } => self.poison(*rank, LEFT),
+                    Error::PeerLost { rank, .. } => self.poison(*rank, LOST),
+                    _ => self.poison(self.rank, FAILED),
+                }
+            }
+        }
+    }
+
+    /// Fails if the job has been ended by any rank; finds the dead.
+    fn check_job(&self) -> Result<(), Error> {
+        if self.poison[0].load(Ordering::Acquire) == 0
+            && let Some(rank) = self.find_dead()
+        {
+            self.poison(rank, LOST);
+        }
+        match unpack(self.poison[0].load(Ordering::Acquire)) {
+            None => Ok(()),
+            Some((rank, LOST)) => Err(Error::PeerLost {
+                rank,
+                pid: self.peers[rank].pid,
+            }),
+            Some((rank, LEFT)) => Err(Error::PeerLeft { rank }),
+            Some((rank, _)) => Err(Error::PeerFailed {
+                rank,
+                reason: self.reason(rank),
+            }),
+        }
+    }
+
+    /// The first rank whose process is gone though it has not left.
+    fn find_dead(&self) -> Option<usize> {
+        let mut ranks = Vec::with_capacity(self.peers.len());
+        let mut fds = Vec::with_capacity(self.peers.len());
+        for (rank, peer) in self.peers.iter().enumerate() {
+            if let Some(fd) = peer.lifeline.fd() {
+                ranks.push(rank);
+                fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            }
+        }
+        // Interrupted: there is a next time.
+        poll(&mut fds, Some(&Timespec::default())).ok()?;
+        let ended = ranks
+            .iter()
+            .zip(&fds)
+            .filter(|(_, fd)| !fd.revents().is_empty())
+            .map(|(&rank, _)| rank);
+        // Presence is read after the poll: who has left and then ended has left.
+        ended.into_iter().find(|&rank| self.presence(rank) == HERE)
+    }
+
+    /// Ends the job because of `rank`; the first to say so counts.
+    fn poison(&self, rank: usize, how: u64) {
+        let word = rank as u64 + 1 | how << 32;
+        // Someone else may have been first; then theirs is the reason for all.
+        let _ = self.poison[0].compare_exchange(0, word, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Why `rank`, which is no longer here, is not.
+    fn departure(&self, rank: usize) -> Error {
+        match self.presence(rank) {
+            FAILED => Error::PeerFailed {
+                rank,
+                reason: self.reason(rank),
+            },
+            _ => Error::PeerLeft { rank },
+        }
+    }
+
+    fn state(&self, rank: usize) -> &[AtomicU64] {
+        &self.states[rank * STATE_WORDS..][..STATE_WORDS]
+    }
+
+    fn presence(&self, rank: usize) -> u64 {
+        self.state(rank)[0].load(Ordering::Acquire)
+    }
+
+    fn set_presence(&self, presence: u64) {
+        self.state(self.rank)[0].store(presence, Ordering::Release);
+    }
+
+    fn reason(&self, rank: usize) -> String {
+        let state = self.state(rank);
+        let length = (state[1].load(Ordering::Relaxed) as usize).min(REASON_WORDS * 8);
+        let mut bytes: Vec<u8> = state[2..2 + REASON_WORDS]
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
+            .collect();
+        bytes.truncate(length);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Warns about, and at last gives up on, a rank that lives and does not answer.
+    fn check_patience(&self, on: usize, waited: Duration) -> Result<(), Error> {
+        if let Some(limit) = self.patience.give_up_after
+            && waited >= limit
+        {
+            return Err(Error::PeerStalled {
+                rank: on,
+                waited_seconds: waited.as_secs(),
+                limit_seconds: limit.as_secs(),
+            });
+        }
+        let interval_ms = self.patience.warn_after.as_millis().max(1);
+        let due = match self.patience.warn_after.is_zero() {
+            true => 0,
+            false => (waited.as_millis() / interval_ms) as u64,
+        };
+        // A new wait starts at 0 again, and with it the count.
+        let said = self.warnings[on].swap(due, Ordering::Relaxed);
+        if due > said {
+            let pid = self.peers[on].pid;
+            let waited_seconds = waited.as_secs();
+            if is_stopped(pid) {
+                tracing::warn!(
+                    rank = on,
+                    pid,
+                    waited_seconds,
+                    "waiting for a rank that is stopped; continue it (SIGCONT)"
+                );
+            } else {
+                tracing::warn!(
+                    rank = on,
+                    pid,
+                    waited_seconds,
+                    "waiting for a rank that is alive but does not answer"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Watch for Peers {
+    fn check(&self, on: usize, waited: Duration) -> Result<(), Error> {
+        self.check_job()?;
+        if self.presence(on) != HERE && on != self.rank {
+            return Err(self.departure(on));
+        }
+        self.check_patience(on, waited)
+    }
+}
+
+/// The rank and the manner in a poison word.
+fn unpack(poison: u64) -> Option<(usize, u64)> {
+    let rank = (poison as u32).checked_sub(1)?;
+    Some((rank as usize, poison >> 32))
+}
+
+/// What a rank says of its own error: the message, cut to what fits, at a character's end.
+fn reason_text(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut end = text.len().min(REASON_WORDS * 8);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}
+
+/// Whether process `pid` is stopped (by a signal or a debugger), from the state field of `proc_pid_stat(5)`.
+fn is_stopped(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat_is_stopped(&stat))
+}
+
+/// The state is the first field after the command, which is in parentheses and may itself hold any.
+fn stat_is_stopped(stat: &str) -> bool {
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| matches!(rest.trim_start().chars().next(), Some('T' | 't')))
+}

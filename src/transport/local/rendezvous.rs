@@ -1,0 +1,132 @@
+//! Rendezvous: how the ranks of one host find each other and come to share a region.
+//!
+//! Rank 0 listens on an abstract Unix socket whose name all ranks can work out, so nothing is left in a file
+//! system; the others knock until it is there. All or nothing: rank 0 hands out the region and the ranks' pidfds
+//! only when everyone has come and fits, and everyone starts only when all have mapped it. If it comes to nothing,
+//! rank 0 tells everyone why, and all return the same error.
+//!
+//! ```text
+//! rank r                         rank 0
+//!   connect, Hello ───────────►  uid, build, job size, rank, sizes, host key
+//!                                … until all are here
+//!   ◄─────────── Welcome + fds   region created, pidfds opened
+//!   map, Ready ───────────────►
+//!   ◄──────────────────── Go     or Refused(why), at any point
+//! ```
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::getuid;
+
+use crate::shm::{Area, Region};
+
+use super::error::RendezvousError;
+use super::layout::{FNV_OFFSET, Layout, fnv1a};
+use super::peers::{Lifeline, Peer};
+use super::{SIZE_MAX, guest, host, memory};
+
+/// Longest job key that goes into the socket's name as it is; the name has room for 107 bytes.
+const KEY_BYTES_MAX: usize = 64;
+
+/// Whom to meet, where, and how long to wait.
+#[derive(Clone, Debug)]
+pub(crate) struct Meeting {
+    /// What all ranks of the job have in common and no other job of this user on this host has.
+    pub(crate) job_key: String,
+    /// How many contexts this job has had before: each meeting has its own name.
+    pub(crate) init: u32,
+    /// This rank among those of the host.
+    pub(crate) rank: usize,
+    /// Number of ranks on the host.
+    pub(crate) size: usize,
+    /// How long to wait for the others.
+    pub(crate) start_timeout: Duration,
+    /// The host as this rank knows it; compared.
+    pub(crate) host_key: String,
+}
+
+/// What comes of it.
+#[derive(Debug)]
+pub(super) struct Met {
+    /// The region shared, stamped with its layout.
+    pub(super) region: Area,
+    /// All ranks, in order, this one included.
+    pub(super) peers: Vec<Peer>,
+}
+
+/// Meets the other ranks.
+///
+/// # Errors
+/// Any [`RendezvousError`], the same on all ranks that had arrived.
+pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, RendezvousError> {
+    let &Meeting { rank, size, .. } = meeting;
+    if rank >= size {
+        return Err(RendezvousError::InvalidRank {
+            rank,
+            pid: std::process::id(),
+            size,
+        });
+    }
+    if size > SIZE_MAX {
+        return Err(RendezvousError::TooManyRanks {
+            size,
+            size_max: SIZE_MAX,
+        });
+    }
+    if size == 1 {
+        let (region, _file) = create_region(0, layout)?;
+        let peers = vec![Peer {
+            pid: std::process::id(),
+            lifeline: Lifeline::Own,
+        }];
+        return Ok(Met { region, peers });
+    }
+    match rank {
+        0 => host::meet(meeting, layout, super::socket::open_pidfd),
+        _ => guest::meet(meeting, layout),
+    }
+}
+
+/// Where the ranks meet: `@ronde-<uid>-<job key>-<init>`.
+pub(super) fn address(meeting: &Meeting) -> Result<SocketAddr, RendezvousError> {
+    let mut key = meeting.job_key.clone();
+    if key.len() > KEY_BYTES_MAX {
+        key = format!("{:016x}", fnv1a(FNV_OFFSET, key.as_bytes()));
+    }
+    let name = format!("ronde-{}-{key}-{}", getuid().as_raw(), meeting.init);
+    SocketAddr::from_abstract_name(name).map_err(|error| {
+        let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
+        system(
+            meeting.rank,
+            "name the meeting point",
+            Errno::from_raw_os_error(code),
+        )
+    })
+}
+
+/// Makes the region, after a look at whether there is room for it.
+pub(super) fn create_region(
+    rank: usize,
+    layout: &Layout,
+) -> Result<(Area, rustix::fd::OwnedFd), RendezvousError> {
+    let bytes = layout.bytes();
+    memory::check_creation(rank, bytes)?;
+    let (region, file) = Region::create("ronde", bytes)
+        .map_err(|error| system(rank, &format!("create {bytes} bytes of shared memory"), error))?;
+    let region = Area::whole(Arc::new(region));
+    layout.stamp(&region);
+    Ok((region, file))
+}
+
+/// A failed call, as an error.
+pub(super) fn system(rank: usize, what: &str, error: Errno) -> RendezvousError {
+    RendezvousError::System {
+        rank,
+        what: what.to_owned(),
+        code: error.raw_os_error(),
+    }
+}

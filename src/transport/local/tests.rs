@@ -1,0 +1,456 @@
+//! Ranks as threads: the transport as a whole, from the rendezvous on.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::*;
+use crate::clock::{Clock, MonotonicClock};
+use crate::transport::{Role, Status};
+
+/// A name of its own for each meeting of this test process.
+pub(super) fn meeting(name: &str, size: usize) -> Meeting {
+    static INIT: AtomicU32 = AtomicU32::new(0);
+    Meeting {
+        job_key: format!("test-{name}-{}", std::process::id()),
+        init: INIT.fetch_add(1, Ordering::Relaxed),
+        rank: 0,
+        size,
+        start_timeout: Duration::from_secs(30),
+        host_key: "host".to_owned(),
+    }
+}
+
+/// Never silent in tests that go well, and an end to those that do not.
+pub(super) const PATIENCE: Patience = Patience {
+    spin: Duration::ZERO,
+    warn_after: Duration::ZERO,
+    give_up_after: Some(Duration::from_secs(60)),
+};
+
+const WORDS: usize = 3;
+
+/// Runs `body` on every rank of a fresh job, each in a thread, and returns what they return, in rank order.
+pub(super) fn on_ranks<T: Send>(
+    name: &str,
+    size: usize,
+    body: impl Fn(LocalTransport) -> T + Sync,
+) -> Vec<T> {
+    let meeting = meeting(name, size);
+    let (meeting, body) = (&meeting, &body);
+    thread::scope(|scope| {
+        let ranks: Vec<_> = (0..size)
+            .map(|rank| {
+                scope.spawn(move || {
+                    let meeting = Meeting {
+                        rank,
+                        ..meeting.clone()
+                    };
+                    let opened = LocalTransport::open(&meeting, WORDS, 1 << 16, PATIENCE).unwrap();
+                    body(opened.transport)
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// What `rank` brings to `cycle`: known to every rank, so that each can check what it folded.
+fn block(rank: usize, cycle: u64) -> Block {
+    let mut random = SmallRng::seed_from_u64(cycle << 8 | rank as u64);
+    let words = 1 + (cycle as usize % WORDS);
+    let mut block = Block::new(words);
+    block.status = Status(random.random_range(0..2));
+    block.settings.version = cycle + rank as u64 % 2;
+    for bit in 0..64 * words {
+        if random.random_bool(0.9) {
+            block.set(bit, random.random());
+        }
+    }
+    block
+}
+
+fn exchange_agrees(size: usize, cycles: u64) {
+    on_ranks("exchange", size, |mut transport| {
+        let rank = transport.rank();
+        let mut random = SmallRng::seed_from_u64(rank as u64);
+        let mut agreed = Agreement::default();
+        agreed.details = true;
+        for cycle in 1..=cycles {
+            if random.random_bool(0.1) {
+                thread::sleep(Duration::from_micros(random.random_range(0..500)));
+            }
+            transport
+                .exchange(cycle, &block(rank, cycle), &mut agreed)
+                .unwrap();
+            let mut expected = Agreement::default();
+            expected.details = true;
+            expected.begin(block(0, cycle).ready.len());
+            for rank in 0..size {
+                expected.add(&block(rank, cycle));
+            }
+            assert_eq!(
+                format!("{agreed:?}"),
+                format!("{expected:?}"),
+                "rank {rank}, cycle {cycle}"
+            );
+        }
+    });
+}
+
+#[test]
+fn every_rank_folds_the_same_blocks() {
+    for size in 1..=8 {
+        exchange_agrees(size, 300);
+    }
+}
+
+#[test]
+fn sixty_four_ranks_fold_the_same_blocks() {
+    exchange_agrees(SIZE_MAX, 20);
+}
+
+#[test]
+fn frames_of_any_length_arrive_whole() {
+    const CHUNK_BYTES: usize = 8 * mailbox::CHUNK_WORDS;
+    let lengths = [
+        0,
+        1,
+        7,
+        8,
+        9,
+        CHUNK_BYTES - 9,
+        CHUNK_BYTES - 8,
+        CHUNK_BYTES - 7,
+        CHUNK_BYTES,
+        CHUNK_BYTES + 1,
+        1 << 20,
+        0,
+    ];
+    let frame = |rank: usize, round: usize| -> Vec<u8> {
+        // Ranks differ in length too, so that frames of unequal numbers of chunks meet.
+        let length = lengths[(round + rank) % lengths.len()];
+        (0..length)
+            .map(|index| (index * 31 + rank * 7 + round) as u8)
+            .collect()
+    };
+    for size in [1, 2, 5] {
+        on_ranks("frames", size, |mut transport| {
+            let rank = transport.rank();
+            let mut frames = vec![vec![1; 3]; 9]; // what they held before must not show
+            for round in 0..2 * lengths.len() {
+                frames.truncate(size);
+                transport.gather(&frame(rank, round), &mut frames).unwrap();
+                let expected: Vec<_> = match rank {
+                    0 => (0..size).map(|rank| frame(rank, round)).collect(),
+                    _ => Vec::new(),
+                };
+                assert!(frames == expected, "gather on rank {rank}, round {round}");
+                let mut news = match rank {
+                    0 => frame(0, round + 1),
+                    _ => vec![5; 5],
+                };
+                transport.broadcast(&mut news).unwrap();
+                assert!(
+                    news == frame(0, round + 1),
+                    "broadcast on rank {rank}, round {round}"
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn a_frame_beyond_the_limit_is_refused_with_its_length() {
+    let mut errors = on_ranks("long-frame", 2, |mut transport| match transport.rank() {
+        0 => transport.gather(&[], &mut Vec::new()),
+        _ => {
+            let error = transport.gather(&vec![0; mailbox::FRAME_BYTES_MAX + 1], &mut Vec::new());
+            transport.leave(error.as_ref().err());
+            error
+        }
+    });
+    let own = errors.pop().unwrap().unwrap_err();
+    assert!(
+        matches!(
+            own,
+            Error::ControlFrameTooLong {
+                rank: 1,
+                bytes: 67_108_865,
+                limit_bytes: 67_108_864
+            }
+        ),
+        "{own}"
+    );
+    let other = errors.pop().unwrap().unwrap_err();
+    assert!(
+        matches!(&other, Error::PeerFailed { rank: 1, reason } if reason.contains("67108865 bytes")),
+        "{other}"
+    );
+}
+
+#[test]
+fn a_rank_that_has_left_is_reported_by_who_still_needs_it() {
+    on_ranks("left", 2, |mut transport| {
+        let mut agreed = Agreement::default();
+        transport.exchange(1, &Block::new(1), &mut agreed).unwrap();
+        if transport.rank() == 1 {
+            transport.leave(None);
+            transport.leave(Some(&Error::ShutDown)); // the first word counts
+            return;
+        }
+        let error = transport.exchange(2, &Block::new(1), &mut agreed).unwrap_err();
+        assert!(matches!(error, Error::PeerLeft { rank: 1 }), "{error}");
+        assert!(matches!(
+            transport.check_peers(),
+            Err(Error::PeerLeft { rank: 1 })
+        ));
+    });
+}
+
+#[test]
+fn what_a_rank_published_before_it_left_still_counts() {
+    on_ranks("left-late", 2, |mut transport| {
+        let mut agreed = Agreement::default();
+        if transport.rank() == 1 {
+            transport.broadcast(&mut Vec::new()).unwrap();
+            return; // dropped, and so left, with its frame taken and nothing owed
+        }
+        transport.broadcast(&mut b"news".to_vec()).unwrap();
+        while transport.check_peers().is_ok() {
+            thread::yield_now();
+        }
+        // Rank 1 has gone, yet what it took is taken: a wait for that alone is no error.
+        let watch: &dyn Watch = &*transport.peers;
+        assert!(matches!(
+            watch.check(1, Duration::ZERO),
+            Err(Error::PeerLeft { rank: 1 })
+        ));
+        transport.broadcast(&mut b"more".to_vec()).unwrap();
+        let error = transport.exchange(1, &Block::new(1), &mut agreed).unwrap_err();
+        assert!(matches!(error, Error::PeerLeft { rank: 1 }), "{error}");
+    });
+}
+
+#[test]
+fn a_failure_is_reported_with_its_reason_on_every_rank() {
+    on_ranks("failed", 4, |mut transport| {
+        let mut agreed = Agreement::default();
+        let outcome = match transport.rank() {
+            2 => Err(Error::Internal {
+                rank: 2,
+                message: "é".repeat(300),
+            }),
+            _ => transport.exchange(1, &Block::new(1), &mut agreed),
+        };
+        let error = outcome.unwrap_err();
+        transport.leave(Some(&error));
+        if transport.rank() != 2 {
+            let Error::PeerFailed { rank, reason } = error else {
+                panic!("{error}");
+            };
+            assert_eq!(rank, 2);
+            assert!(reason.starts_with("internal error on rank 2: é"), "{reason}");
+            assert!(
+                !reason.contains('\u{fffd}') && reason.len() <= 256,
+                "cut inside a character"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_departure_passed_on_names_the_rank_that_left_first() {
+    let done = AtomicU32::new(0);
+    on_ranks("left-first", 3, |mut transport| {
+        let mut agreed = Agreement::default();
+        match transport.rank() {
+            1 => transport.leave(None),
+            rank => {
+                let error = transport.exchange(1, &Block::new(1), &mut agreed).unwrap_err();
+                transport.leave(Some(&error));
+                assert!(
+                    matches!(error, Error::PeerLeft { rank: 1 }),
+                    "rank {rank}: {error}"
+                );
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    assert_eq!(done.into_inner(), 2);
+}
+
+#[test]
+fn a_silent_rank_is_given_up_on_at_the_limit() {
+    let meeting = meeting("stalled", 2);
+    let over = AtomicBool::new(false);
+    let open = |rank: usize| {
+        let meeting = Meeting {
+            rank,
+            ..meeting.clone()
+        };
+        let patience = Patience {
+            warn_after: Duration::from_millis(100),
+            give_up_after: Some(Duration::from_secs(1)),
+            ..PATIENCE
+        };
+        LocalTransport::open(&meeting, WORDS, 0, patience)
+            .unwrap()
+            .transport
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _silent = open(1);
+            while !over.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let error = open(0)
+            .exchange(1, &Block::new(1), &mut Agreement::default())
+            .unwrap_err();
+        over.store(true, Ordering::Relaxed);
+        assert!(
+            matches!(
+                error,
+                Error::PeerStalled {
+                    rank: 1,
+                    waited_seconds: 1..,
+                    limit_seconds: 1
+                }
+            ),
+            "{error}"
+        );
+    });
+}
+
+/// Rank r rings for every cycle that is r modulo the size, all others sleep without a deadline until it does. A
+/// lost wake-up would be a hang.
+#[test]
+fn no_ring_is_lost() {
+    for size in [2, 3, 8] {
+        on_ranks("ring", size, |transport| {
+            let rank = transport.rank() as u64;
+            let bell = transport.doorbell();
+            for cycle in 1..=1000 {
+                if cycle % size as u64 == rank {
+                    bell.ring(cycle);
+                    bell.ring(cycle);
+                }
+                // Background and driver take turns at sleeping.
+                let role = match cycle % 2 {
+                    0 => Role::Background,
+                    _ => Role::Driver,
+                };
+                bell.present(role == Role::Driver);
+                loop {
+                    let seen = bell.wakes();
+                    if bell.rung() >= cycle {
+                        break;
+                    }
+                    bell.park(role, seen, None);
+                }
+                bell.present(false);
+            }
+        });
+    }
+}
+
+#[test]
+fn who_completes_the_eager_condition_wakes_the_others() {
+    on_ranks("eager", 3, |transport| {
+        let bell = transport.doorbell();
+        for cycle in 1..=1000 {
+            bell.eager(cycle);
+            loop {
+                let seen = bell.wakes();
+                if bell.all_eager(cycle) {
+                    break;
+                }
+                bell.park(Role::Background, seen, None);
+            }
+        }
+        assert!(!bell.all_eager(1001));
+    });
+}
+
+#[test]
+fn one_ring_is_one_wake_up_and_repeats_are_none() {
+    on_ranks("wakes", 2, |mut transport| {
+        let bell = transport.doorbell();
+        if transport.rank() == 0 {
+            bell.ring(5);
+            bell.ring(5);
+            bell.ring(4);
+        }
+        let mut agreed = Agreement::default();
+        transport.exchange(1, &Block::new(1), &mut agreed).unwrap();
+        let expected = if transport.rank() == 0 { 0 } else { 1 };
+        assert_eq!((bell.rung(), bell.wakes()), (5, expected));
+    });
+}
+
+#[test]
+fn a_park_ends_at_its_deadline() {
+    on_ranks("deadline", 1, |transport| {
+        let bell = transport.doorbell();
+        for role in [Role::Background, Role::Driver] {
+            let deadline = MonotonicClock.now() + Duration::from_millis(20);
+            bell.park(role, bell.wakes(), Some(deadline));
+            assert!(MonotonicClock.now() >= deadline, "{role:?} woke early");
+        }
+        bell.wake_self();
+        bell.park(Role::Background, bell.wakes().wrapping_sub(1), None); // returns: there was one since
+    });
+}
+
+/// A ring that only the driver could hear must reach the background thread when the driver goes.
+#[test]
+fn a_driver_that_goes_hands_on_what_it_has_not_answered() {
+    on_ranks("hand-over", 2, |transport| {
+        let bell = transport.doorbell();
+        if transport.rank() == 1 {
+            for cycle in 1..=200 {
+                bell.ring(2 * cycle - 1);
+                while bell.rung() < 2 * cycle {
+                    let seen = bell.wakes();
+                    if bell.rung() < 2 * cycle {
+                        bell.park(Role::Background, seen, None);
+                    }
+                }
+            }
+            return;
+        }
+        let heard = AtomicU64::new(0);
+        thread::scope(|scope| {
+            // Drivers come and go without ever looking.
+            scope.spawn(|| {
+                while heard.load(Ordering::Relaxed) < 200 {
+                    bell.present(true);
+                    thread::sleep(Duration::from_micros(50));
+                    bell.present(false);
+                }
+            });
+            for cycle in 1..=200 {
+                loop {
+                    let seen = bell.wakes();
+                    if bell.rung() >= 2 * cycle - 1 {
+                        break;
+                    }
+                    bell.park(Role::Background, seen, None);
+                }
+                heard.store(cycle, Ordering::Relaxed);
+                bell.ring(2 * cycle);
+            }
+        });
+    });
+}
+
+/// Open files and mappings of shared regions of this process.
+fn holdings() -> (usize, usize) {
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    (files, maps.matches("memfd:ronde").count())
+}

@@ -1,0 +1,201 @@
+//! The frames of the rendezvous: eight magic bytes, a length, a JSON object.
+//!
+//! The magic, the length and the fields `version` and `layout` are for ever: they are how two versions of Ronde
+//! find out that they are two. Everything else may change with the version.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::error::RendezvousError;
+use super::layout;
+
+/// How a frame begins.
+const MAGIC: [u8; 8] = *b"ronde\0\0\x01";
+/// Bytes before the object: the magic and its length, little-endian.
+const HEAD_BYTES: usize = MAGIC.len() + 4;
+/// Longest object: a verdict on 64 ranks takes a few thousand bytes.
+pub(super) const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// Whose message it is; readable by every version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Origin {
+    /// Version of the crate.
+    pub(super) version: String,
+    /// Hash of protocol and memory layout.
+    pub(super) layout: u64,
+}
+
+impl Origin {
+    /// This build.
+    pub(super) fn own() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            layout: layout::HASH,
+        }
+    }
+}
+
+/// A message of this version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Message {
+    #[serde(flatten)]
+    pub(super) origin: Origin,
+    pub(super) body: Body,
+}
+
+/// What the ranks say to rank 0 and rank 0 to them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Body {
+    /// A rank has come.
+    Hello(Hello),
+    /// All have come. With it travel the region's file and the ranks' pidfds.
+    Welcome(Welcome),
+    /// The rank has mapped the region.
+    Ready,
+    /// All have mapped it.
+    Go,
+    /// It comes to nothing.
+    Refused(RendezvousError),
+}
+
+/// How a rank introduces itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Hello {
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    /// In the rank's own namespace.
+    pub(super) pid: u32,
+    pub(super) cache_words: usize,
+    pub(super) region_bytes: usize,
+    pub(super) host_key: String,
+}
+
+/// What rank 0 gives to a rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Welcome {
+    /// Process of each rank, as rank 0 sees it.
+    pub(super) pids: Vec<u32>,
+    /// For each rank, which of the pidfds sent is its own; ranks of one process share one.
+    pub(super) pidfds: Vec<Option<usize>>,
+}
+
+/// Why bytes are no frame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum FrameError {
+    #[error("wrong magic bytes")]
+    Magic,
+    #[error("length {0} above {BODY_BYTES_MAX}")]
+    Length(usize),
+    #[error("not the object expected: {0}")]
+    Object(String),
+    #[error("more after the end")]
+    Excess,
+    /// A frame in order, of another build.
+    #[error("from ronde {} (layout {:x})", .0.version, .0.layout)]
+    Foreign(Origin),
+}
+
+/// The frame of a message from this build.
+pub(super) fn encode(body: Body) -> Vec<u8> {
+    frame(&Message {
+        origin: Origin::own(),
+        body,
+    })
+}
+
+/// The frame of anything; tests make foreign ones.
+pub(super) fn frame(message: &impl Serialize) -> Vec<u8> {
+    let object = serde_json::to_vec(message).expect("plain data has a JSON form");
+    assert!(object.len() <= BODY_BYTES_MAX, "message too long to be read");
+    let mut frame = Vec::with_capacity(HEAD_BYTES + object.len());
+    frame.extend_from_slice(&MAGIC);
+    frame.extend_from_slice(&(object.len() as u32).to_le_bytes());
+    frame.extend_from_slice(&object);
+    frame
+}
+
+/// The message in `bytes`, `None` if they are only the beginning of one.
+///
+/// # Errors
+/// Bytes that cannot become a message of this build.
+pub(super) fn decode(bytes: &[u8]) -> Result<Option<Body>, FrameError> {
+    let magic = bytes.len().min(MAGIC.len());
+    if bytes[..magic] != MAGIC[..magic] {
+        return Err(FrameError::Magic);
+    }
+    let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
+        return Ok(None);
+    };
+    let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+    if length > BODY_BYTES_MAX {
+        return Err(FrameError::Length(length));
+    }
+    if rest.len() < length {
+        return Ok(None);
+    }
+    if rest.len() > length {
+        return Err(FrameError::Excess);
+    }
+    let origin: Origin = object(rest)?;
+    if origin != Origin::own() {
+        return Err(FrameError::Foreign(origin));
+    }
+    Ok(Some(object::<Message>(rest)?.body))
+}
+
+fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> {
+    serde_json::from_slice(bytes).map_err(|error| FrameError::Object(error.to_string()))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hello() -> Body {
+        Body::Hello(Hello {
+            rank: 1,
+            size: 2,
+            pid: 3,
+            cache_words: 16,
+            region_bytes: 4096,
+            host_key: "host".to_owned(),
+        })
+    }
+
+    #[test]
+    fn every_beginning_of_a_frame_is_unfinished_and_the_whole_is_the_message() {
+        let frame = encode(hello());
+        for length in 0..frame.len() {
+            assert_eq!(decode(&frame[..length]), Ok(None), "{length} bytes");
+        }
+        assert_eq!(decode(&frame), Ok(Some(hello())));
+        assert_eq!(decode(&[&frame[..], b"x"].concat()), Err(FrameError::Excess));
+    }
+
+    #[test]
+    fn another_build_is_recognised_whatever_its_body() {
+        let origin = Origin {
+            version: "9.0.0".to_owned(),
+            layout: 1,
+        };
+        assert_eq!(decode(&frame(&origin)), Err(FrameError::Foreign(origin)));
+    }
+
+    #[test]
+    fn lengths_beyond_the_limit_are_refused_before_they_are_read() {
+        let mut bytes = encode(Body::Go);
+        bytes.truncate(HEAD_BYTES);
+        bytes[8..].copy_from_slice(&(BODY_BYTES_MAX as u32 + 1).to_le_bytes());
+        assert_eq!(decode(&bytes), Err(FrameError::Length(BODY_BYTES_MAX + 1)));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>, magic: bool) {
+            let head: &[u8] = if magic { &MAGIC } else { &[] };
+            let _ = decode(&[head, &bytes].concat());
+        }
+    }
+}
