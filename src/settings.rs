@@ -1,7 +1,9 @@
 //! The settings in force: the part of the knobs that a tuner may change while the job runs.
 
+use serde::Serialize;
+
 /// The settings that can change while a job runs; every rank uses the same in the same cycle.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Settings {
     /// Counts the changes; a larger number is newer.
     pub version: u64,
@@ -19,5 +21,24 @@ impl Default for Settings {
             fusion_threshold_bytes: 128 << 20,
             cycle_time_ns: 1_000_000,
         }
+    }
+}
+
+impl std::fmt::Display for Settings {
+    /// Threshold in MB as Horovod's flags mean it (MiB), and cycle time in ms.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (fusion_mb, cycle_ms) = (self.fusion_threshold_bytes as f64 / f64::from(1 << 20), self.cycle_time_ns as f64 / 1e6);
+        write!(f, "{} MB, cycle {} ms", Rounded(fusion_mb), Rounded(cycle_ms))
+    }
+}
+
+/// Three digits that matter, no trailing zeros.
+struct Rounded(f64);
+
+impl std::fmt::Display for Rounded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let decimals = if self.0 >= 100.0 { 0 } else if self.0 >= 10.0 { 1 } else { 2 };
+        let text = format!("{:.decimals$}", self.0);
+        f.write_str(if decimals == 0 { &text } else { text.trim_end_matches('0').trim_end_matches('.') })
     }
 }

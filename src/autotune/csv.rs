@@ -1,0 +1,101 @@
+//! Rows of the autotune log: Horovod's seven columns in its order, then ours (`design.md` §8).
+
+use ronde_tuner::{Best, Measurement, Verdict};
+
+use super::{MIB, Traffic};
+use crate::settings::Settings;
+
+/// The header. Threshold in MB (MiB), score in bytes/µs; torus is always 0.
+pub(super) const COLUMNS: [&str; 14] = [
+    "hierarchical_allreduce",
+    "hierarchical_allgather",
+    "torus_allreduce",
+    "cache_enabled",
+    "cycle_time_ms",
+    "tensor_fusion_threshold",
+    "score",
+    "phase",
+    "sample",
+    "steps",
+    "step_ms_p50",
+    "step_ms_ci95",
+    "predicted_step_ms",
+    "negotiate_share",
+];
+
+pub(super) fn measurement_row(measured: &Measurement, settings: &Settings, traffic: &Traffic) -> Vec<String> {
+    let mut row = horovod_columns(settings, measured.step_ms, traffic);
+    row.extend([
+        measured.phase.to_string(),
+        measured.sample.to_string(),
+        measured.steps.to_string(),
+        number(measured.step_ms_p50),
+        number(measured.step_ms_ci95),
+        measured.predicted_step_ms.map_or_else(String::new, number),
+        negotiate_share(traffic),
+    ]);
+    row
+}
+
+/// The best so far; before there is one, what was just measured.
+pub(super) fn best_row(best: Option<&Best>, measured: &Measurement, traffic: &Traffic) -> Vec<String> {
+    let (setting, step_ms, ci95) = match best {
+        Some(best) => (best.setting, best.step_ms, best.step_ms_ci95),
+        None => (measured.setting, measured.step_ms, measured.step_ms_ci95),
+    };
+    let mut row = horovod_columns(&super::settings(&setting), step_ms, traffic);
+    let (steps, predicted) = (String::new(), String::new());
+    row.extend(["best".into(), measured.sample.to_string(), steps, number(step_ms), number(ci95), predicted]);
+    row.push(negotiate_share(traffic));
+    row
+}
+
+pub(super) fn final_row(phase: &str, verdict: &Verdict, settings: &Settings, traffic: &Traffic) -> Vec<String> {
+    let mut row = horovod_columns(settings, verdict.chosen_step_ms, traffic);
+    let empty = String::new;
+    row.extend([phase.into(), empty(), verdict.steps_active.to_string(), number(verdict.chosen_step_ms)]);
+    row.extend([empty(), empty(), negotiate_share(traffic)]);
+    row
+}
+
+fn horovod_columns(settings: &Settings, step_ms: f64, traffic: &Traffic) -> Vec<String> {
+    let bytes_per_step = traffic.bytes as f64 / traffic.steps.max(1) as f64;
+    vec![
+        "0".into(),
+        "0".into(),
+        "0".into(),
+        "1".into(),
+        number(settings.cycle_time_ns as f64 / 1e6),
+        number(settings.fusion_threshold_bytes as f64 / MIB),
+        number(bytes_per_step / (step_ms * 1e3)),
+    ]
+}
+
+fn negotiate_share(traffic: &Traffic) -> String {
+    if traffic.step_ms > 0.0 { number(traffic.negotiate_ms / traffic.step_ms) } else { String::new() }
+}
+
+/// Six significant digits, as Horovod's log has them, without trailing zeros.
+fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return String::new();
+    }
+    let digits = 5 - if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
+    let text = format!("{value:.*}", digits.clamp(0, 12) as usize);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_six_significant_digits() {
+        assert_eq!(number(142.105263), "142.105");
+        assert_eq!(number(128.0), "128");
+        assert_eq!(number(0.0), "0");
+        assert_eq!(number(0.0625), "0.0625");
+        assert_eq!(number(2_345_678.9), "2345679");
+        assert_eq!(number(f64::NAN), "");
+    }
+}

@@ -1,0 +1,93 @@
+//! What the tuner tells the program: where it stands, and its verdict.
+
+use std::sync::Mutex;
+
+use ronde_tuner as tuner;
+use serde::Serialize;
+
+use crate::queue::lock;
+use crate::settings::Settings;
+
+/// Where the tuner stands (rank 0).
+#[derive(Clone, Debug, Serialize)]
+pub struct AutotuneReport {
+    /// `default`, `sample`, `ab` or `final`.
+    pub phase: tuner::Phase,
+    /// Index of the sample (0 is the default's), or of the A/B round.
+    pub sample: u32,
+    /// The settings being measured.
+    pub settings: Settings,
+    /// Their step time so far, ms.
+    pub step_ms: Option<f64>,
+    /// The best settings so far and their step time, ms; unconfirmed until the verdict.
+    pub best: Option<(Settings, f64)>,
+    /// Steps until the verdict, roughly.
+    pub steps_left: u32,
+    /// The verdict, once there is one.
+    pub verdict: Option<AutotuneVerdict>,
+}
+
+/// How tuning ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct AutotuneVerdict {
+    /// Whether the settings of the start stay.
+    pub kept_default: bool,
+    /// The settings to go on with.
+    pub settings: Settings,
+    /// Step time under the settings of the start, ms.
+    pub default_step_ms: f64,
+    /// Step time under the chosen settings, ms.
+    pub chosen_step_ms: f64,
+    /// Gain in percent of the default's step time, 95 % interval.
+    pub gain_pct: [f64; 2],
+    /// Steps from the first measured one to the verdict.
+    pub steps_active: u64,
+    /// What the search cost, in steps at the default settings.
+    pub steps_lost: f64,
+    /// The step at which the gain has paid for the search.
+    pub payback_step: Option<u64>,
+    /// Why, in one sentence.
+    pub reason: String,
+}
+
+impl std::fmt::Display for AutotuneVerdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { default_step_ms, chosen_step_ms, steps_active, steps_lost, .. } = self;
+        if self.kept_default {
+            write!(f, "{} (fusion {}; step {default_step_ms:.2} ms", self.reason, self.settings)?;
+        } else {
+            let [low, high] = self.gain_pct;
+            write!(f, "fusion {}: step {chosen_step_ms:.2} ms instead of {default_step_ms:.2} ms, ", self.settings)?;
+            write!(f, "{low:.1} to {high:.1} % faster (95 % interval")?;
+        }
+        write!(f, "; {steps_active} steps, {steps_lost:.1} of them lost")?;
+        if let Some(step) = self.payback_step {
+            write!(f, ", paid back at step {step}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// The part of a rank's state that callers may look at while the cycle runs.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    inner: Mutex<(Settings, Option<AutotuneReport>)>,
+}
+
+impl Progress {
+    pub(crate) fn settings(&self) -> Settings {
+        lock(&self.inner).0
+    }
+
+    pub(crate) fn autotune(&self) -> Option<AutotuneReport> {
+        lock(&self.inner).1.clone()
+    }
+
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        lock(&self.inner).0 = settings;
+    }
+
+    pub(crate) fn set_autotune(&self, report: AutotuneReport) {
+        lock(&self.inner).1 = Some(report);
+    }
+}
