@@ -1,5 +1,7 @@
 //! Ronde.
 pub mod bench;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod clock;
 pub mod collective;
 mod cycle;

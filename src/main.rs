@@ -1,2 +1,7 @@
 //! The `ronde` program.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ronde::cli::main()
+}

@@ -1,0 +1,23 @@
+//! `ronde completions`: scripts that complete the command line, generated from its definition.
+
+use clap_complete::Shell;
+use std::process::ExitCode;
+
+/// Print a completion script for a shell
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Shell to complete in
+    #[arg(value_parser = ["bash", "zsh", "fish"])]
+    shell: String,
+}
+
+pub(super) fn main(args: &Args, mut command: clap::Command) -> ExitCode {
+    let shell = match args.shell.as_str() {
+        "bash" => Shell::Bash,
+        "zsh" => Shell::Zsh,
+        _ => Shell::Fish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, "ronde", &mut script);
+    super::print(&String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,82 @@
+//! The command line: `ronde run`, `ronde knobs` and so on, as a table of contents.
+//!
+//! Exit codes: 0 when all went well, 1 on failure, 2 on wrong usage; `ronde run` passes on the code of the rank that
+//! failed first. Everything here prints plainly when the output is not a terminal.
+
+mod argv;
+mod bench;
+mod completions;
+pub mod knob_flags;
+mod knobs;
+pub mod run;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Exit code of wrong usage, as clap's.
+pub const EXIT_USAGE: u8 = 2;
+
+const EXAMPLES: &str = "\
+Examples:
+  ronde run -np 4 -- python train.py             start four ranks on this machine
+  ronde run -np 4 --autotune -- python train.py  the same, tuning while they train
+  ronde bench --model resnet50 -np 2             how fast this machine reduces a model's gradients
+  ronde knobs                                    every setting: variable, flag, range, default
+  ronde knobs --effective                        the values in force here, and who set them
+  ronde completions bash > ~/.local/share/bash-completion/completions/ronde";
+
+/// Data-parallel training whose tensor fusion tunes itself
+#[derive(Parser)]
+#[command(name = "ronde", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::Args),
+    Bench(bench::Args),
+    Knobs(knobs::Args),
+    Completions(completions::Args),
+    #[command(hide = true, name = run::GUARD)]
+    Guard,
+}
+
+/// Runs the program on this process's arguments.
+pub fn main() -> ExitCode {
+    let argv = argv::rewrite(std::env::args_os().collect(), &mut Cli::command());
+    match Cli::parse_from(argv).command {
+        Command::Run(args) => run::main(args),
+        Command::Bench(args) => bench::main(&args),
+        Command::Knobs(args) => knobs::main(&args),
+        Command::Completions(args) => completions::main(&args, Cli::command()),
+        Command::Guard => run::guard_main(),
+    }
+}
+
+/// Prints to standard output. A reader that has gone away, as `head` does, is no failure.
+pub(crate) fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&format!("cannot print: {error}"), 1),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Says on standard error what went wrong, and gives the exit code for it.
+pub(crate) fn fail(message: &str, code: u8) -> ExitCode {
+    // If standard error is gone too, the code is all that is left to tell.
+    let _ = writeln!(io::stderr(), "ronde: {message}");
+    ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,107 @@
+//! Splits a stream of bytes into lines, however the bytes arrive.
+
+/// Longest piece held back for its line's end; a longer line is cut into pieces of about this many bytes.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// The unfinished line of a stream. `\n`, `\r` and `\r\n` all end a line, so progress bars appear as lines too.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    partial: Vec<u8>,
+    /// The last byte was `\r`: a `\n` that follows belongs to the same line end.
+    after_return: bool,
+}
+
+impl Lines {
+    /// Takes bytes, and gives each line that they complete, without its end.
+    pub(super) fn feed(&mut self, bytes: &[u8], mut line: impl FnMut(&[u8])) {
+        for byte in bytes {
+            match byte {
+                b'\n' if self.after_return => {}
+                b'\n' | b'\r' => {
+                    line(&self.partial);
+                    self.partial.clear();
+                }
+                _ => {
+                    self.partial.push(*byte);
+                    if self.partial.len() >= LINE_BYTES_MAX {
+                        let cut = character_start(&self.partial);
+                        line(&self.partial[..cut]);
+                        self.partial.drain(..cut);
+                    }
+                }
+            }
+            self.after_return = *byte == b'\r';
+        }
+    }
+
+    /// Gives the last line if nothing ended it.
+    pub(super) fn finish(&mut self, line: impl FnOnce(&[u8])) {
+        if !self.partial.is_empty() {
+            line(&self.partial);
+            self.partial.clear();
+        }
+    }
+}
+
+/// Where `bytes` may be cut near its end without splitting a UTF-8 character.
+fn character_start(bytes: &[u8]) -> usize {
+    // A character has at most 4 bytes: an incomplete one begins within the last 3.
+    let tail = bytes.len().saturating_sub(3);
+    let start = (tail..bytes.len()).rev().find(|i| bytes[*i] & 0xc0 != 0x80);
+    match start {
+        Some(start) if std::str::from_utf8(&bytes[start..]).is_err() && bytes[start] >= 0xc0 && start > 0 => {
+            start
+        }
+        _ => bytes.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn split(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
+        let (mut lines, mut found) = (Lines::default(), Vec::new());
+        for chunk in chunks {
+            lines.feed(chunk, |line| found.push(line.to_vec()));
+        }
+        lines.finish(|line| found.push(line.to_vec()));
+        found
+    }
+
+    #[test]
+    fn returns_and_newlines_end_lines() {
+        let table: [(&[u8], &[&[u8]]); 6] = [
+            (b"a\nb\n", &[b"a", b"b"]),
+            (b"a\r\nb", &[b"a", b"b"]),
+            (b"1%\r2%\r3%\n", &[b"1%", b"2%", b"3%"]),
+            (b"\n\n", &[b"", b""]),
+            (b"a\n\rb", &[b"a", b"", b"b"]),
+            (b"", &[]),
+        ];
+        for (text, expected) in table {
+            assert_eq!(split(&[text]), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn long_lines_are_cut_between_characters() {
+        let line = "é".repeat(LINE_BYTES_MAX); // two bytes each
+        let text = format!("x{line}\n"); // odd, so that a limit falls inside a character
+        let pieces = split(&[text.as_bytes()]);
+        assert!(pieces.len() > 1);
+        assert!(pieces.iter().all(|piece| std::str::from_utf8(piece).is_ok()));
+        assert_eq!(pieces.concat(), text.trim_end().as_bytes());
+    }
+
+    proptest! {
+        #[test]
+        fn lines_do_not_depend_on_how_bytes_arrive(text in "[ab\\n\\ré]{0,60}", cut in 0..60usize, second in 0..60usize) {
+            let bytes = text.as_bytes();
+            let first = cut.min(bytes.len());
+            let second = (first + second).min(bytes.len());
+            prop_assert_eq!(split(&[&bytes[..first], &bytes[first..second], &bytes[second..]]), split(&[bytes]));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `ronde run`: starts the ranks of a job on this machine and sees them through to the end.
+//!
+//! The flags are horovodrun's where they apply. Each rank gets its place in `HOROVOD_*` variables and a process group of
+//! its own. Its output appears line by line behind `[<rank>]<stdout>:` or `[<rank>]<stderr>:`, whatever the number of
+//! ranks; `--no-prefix` leaves the prefixes away. Rank 0 inherits standard input unless that is a terminal (a process
+//! group in the background would be stopped by reading it); the others have none.
+
+mod guard;
+mod hosts;
+mod job;
+mod lines;
+mod output;
+mod rank;
+mod refused;
+mod signals;
+mod spec;
+
+pub use guard::{GUARD, guard_main};
+pub use job::launch;
+pub use spec::{LaunchError, LaunchSpec, Output};
+
+use super::knob_flags::KnobFlags;
+use super::{EXIT_USAGE, fail, print};
+use crate::identity::MAX_RANKS;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  ronde run -np 2 -- python train.py
+  ronde run -np 4 --fusion-threshold-mb 32 --cycle-time-ms 2 -- python train.py
+  ronde run -np 4 --autotune --autotune-log-file tune.csv -- ./train
+  ronde run -np 2 --output-filename logs -- ./train      writes logs/rank.0/stdout and so on
+
+Exit code: that of the rank that failed first (128 + n for signal n), 127 if the command does not exist, 2 for wrong usage.";
+
+/// Start the ranks of a job on this machine
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, override_usage = "ronde run -np N [OPTIONS] [--] CMD…", version, disable_version_flag = true)]
+pub(super) struct Args {
+    /// Number of ranks; also -np
+    #[arg(
+        long,
+        visible_alias = "np",
+        value_name = "N",
+        required_unless_present = "check_build"
+    )]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS as u64))]
+    num_proc: Option<u64>,
+    /// Hosts and their slots, as in localhost:4; only this machine so far
+    #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "hostfile")]
+    hosts: Option<String>,
+    /// File with a line such as "localhost slots=4" for each host; also -hostfile
+    #[arg(long, value_name = "FILE")]
+    hostfile: Option<PathBuf>,
+    /// Write each rank's output also to DIR/rank.<rank>/stdout and stderr
+    #[arg(long, value_name = "DIR")]
+    output_filename: Option<PathBuf>,
+    /// Put the time before each line of output
+    #[arg(long, visible_alias = "prefix-timestamp")]
+    prefix_output_with_timestamp: bool,
+    /// Print the ranks' output without prefixes
+    #[arg(long, conflicts_with = "prefix_output_with_timestamp")]
+    no_prefix: bool,
+    /// Say what is started and how it ends
+    #[arg(long)]
+    verbose: bool,
+    /// Print what this build can do; also -cb
+    #[arg(long)]
+    check_build: bool,
+    /// Print the version
+    #[arg(short = 'v', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
+    /// Accepted for horovodrun's sake: there is nothing to choose or cache on one machine
+    #[arg(long, hide = true)]
+    disable_cache: bool,
+    /// Accepted for horovodrun's sake: the embedded launcher is what runs
+    #[arg(long, hide = true)]
+    gloo: bool,
+    #[command(flatten)]
+    refused: refused::Refused,
+    #[command(flatten)]
+    flags: KnobFlags,
+    /// Command of each rank, and its arguments
+    #[arg(last = true, value_name = "CMD", required_unless_present = "check_build")]
+    command: Vec<OsString>,
+}
+
+pub(super) fn main(args: Args) -> ExitCode {
+    if args.check_build {
+        return print(&check_build());
+    }
+    let usage = |message: &dyn std::fmt::Display| fail(&format!("run: {message}"), EXIT_USAGE);
+    if let Err(error) = args.flags.knobs() {
+        return usage(&error);
+    }
+    let num_proc = args.num_proc.map_or(1, |num_proc| num_proc as usize); // clap has checked the range
+    if let Err(error) = hosts::check(args.hosts.as_deref(), args.hostfile.as_deref(), num_proc) {
+        return usage(&error);
+    }
+    let mut environment: Vec<(OsString, OsString)> = args
+        .flags
+        .settings()
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect();
+    environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
+    let outcome = launch(&LaunchSpec {
+        label: "ronde run".into(),
+        command: args.command,
+        num_proc,
+        environment,
+        output: match (args.no_prefix, args.prefix_output_with_timestamp) {
+            (true, _) => Output::Plain,
+            (_, timestamp) => Output::Prefixed { timestamp },
+        },
+        output_dir: args.output_filename,
+        verbose: args.verbose,
+        guard: std::env::current_exe().ok(),
+    });
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => fail(&format!("run: {error}"), error.exit_code()),
+    }
+}
+
+/// What `--check-build` prints, in horovodrun's form.
+fn check_build() -> String {
+    format!(
+        "Ronde v{}:\n\n\
+         Available Frameworks:\n    [ ] TensorFlow\n    [ ] PyTorch\n    [ ] MXNet\n    [X] Rust\n\n\
+         Available Controllers:\n    [ ] MPI\n    [ ] Gloo\n    [X] Local\n\n\
+         Available Tensor Operations:\n    [ ] NCCL\n    [ ] DDL\n    [ ] CCL\n    [ ] MPI\n    [ ] Gloo\n    [X] Shared memory\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}

@@ -1,0 +1,80 @@
+//! Flags of horovodrun that mean something this launcher does not do: refused by name, with the reason.
+//!
+//! Ignoring them would start another job than the one asked for.
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+const ELASTIC: &str = "elastic jobs are not supported; start a fixed number of ranks with -np";
+const ONE_MACHINE: &str =
+    "ranks run on this machine only; starting them through MPI or on other hosts is not supported yet";
+const NO_FILE: &str =
+    "there is no configuration file; give flags or set the variables that `ronde knobs` lists";
+
+/// Name, number of values, reason.
+const REFUSED: &[(&str, usize, &str)] = &[
+    ("min-num-proc", 1, ELASTIC),
+    ("min-np", 1, ELASTIC),
+    ("max-num-proc", 1, ELASTIC),
+    ("max-np", 1, ELASTIC),
+    ("slots-per-host", 1, ELASTIC),
+    ("elastic-timeout", 1, ELASTIC),
+    ("reset-limit", 1, ELASTIC),
+    ("blacklist-cooldown-range", 2, ELASTIC),
+    ("host-discovery-script", 1, ELASTIC),
+    ("mpi", 0, ONE_MACHINE),
+    ("jsrun", 0, ONE_MACHINE),
+    ("mpi-args", 1, ONE_MACHINE),
+    ("binding-args", 1, ONE_MACHINE),
+    ("tcp", 0, ONE_MACHINE),
+    ("ssh-port", 1, ONE_MACHINE),
+    ("ssh-identity-file", 1, ONE_MACHINE),
+    ("network-interface", 1, ONE_MACHINE),
+    ("network-interfaces", 1, ONE_MACHINE),
+    ("config-file", 1, NO_FILE),
+];
+
+/// Takes no values of its own: parsing fails when one of the flags is given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused;
+
+impl clap::Args for Refused {
+    fn augment_args(command: Command) -> Command {
+        let arg = |&(name, values, _): &(&'static str, usize, &str)| {
+            let arg = Arg::new(name).long(name).hide(true);
+            let arg = match name {
+                "ssh-port" => arg.short('p'),
+                "ssh-identity-file" => arg.short('i'),
+                _ => arg,
+            };
+            if values == 0 {
+                arg.action(ArgAction::SetTrue)
+            } else {
+                arg.num_args(values).allow_hyphen_values(true)
+            }
+        };
+        command.args(REFUSED.iter().map(arg))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Refused {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Refused, clap::Error> {
+        let given = |name: &str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
+        match REFUSED.iter().find(|(name, _, _)| given(name)) {
+            None => Ok(Refused),
+            Some((name, _, reason)) => Err(clap::Error::raw(
+                ErrorKind::ArgumentConflict,
+                format!("--{name}: {reason}\n"),
+            )),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Refused::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
