@@ -8,17 +8,32 @@ fn bench(arguments: &str, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ronde"));
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        let foreign = ["HOROVOD_", "RONDE_", "OMPI_", "PMI", "SLURM_", "WORLD_SIZE", "RANK", "LOCAL_"];
+        let foreign = [
+            "HOROVOD_",
+            "RONDE_",
+            "OMPI_",
+            "PMI",
+            "SLURM_",
+            "WORLD_SIZE",
+            "RANK",
+            "LOCAL_",
+        ];
         if foreign.iter().any(|prefix| name.starts_with(prefix)) {
             command.env_remove(name);
         }
     }
-    command.arg("bench").args(arguments.split_whitespace()).envs(variables.iter().copied());
+    command
+        .arg("bench")
+        .args(arguments.split_whitespace())
+        .envs(variables.iter().copied());
     command.output().unwrap()
 }
 
 fn stdout(output: &Output) -> String {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
     assert!(output.status.success(), "{out}{err}");
     out.into_owned()
 }
@@ -38,9 +53,15 @@ fn json(path: &Path) -> serde_json::Value {
 fn result_as_json_and_text() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("o.json");
-    let output = bench(&format!("--model many-small -np 2 --steps 12 --json {}", path.display()), &[]);
+    let output = bench(
+        &format!("--model many-small -np 2 --steps 12 --json {}", path.display()),
+        &[],
+    );
     let text = stdout(&output);
-    assert!(text.starts_with("many-small: 1000 tensors, 1.0 MB per step, 2 ranks, local backend\n"), "{text}");
+    assert!(
+        text.starts_with("many-small: 1000 tensors, 1.0 MB per step, 2 ranks, local backend\n"),
+        "{text}"
+    );
     assert!(text.contains("of memcpy") && !text.contains("shaped"), "{text}");
     let result = json(&path);
     assert_eq!(result["np"], 2);
@@ -66,7 +87,10 @@ fn profile_of_element_counts_on_three_ranks_over_a_shaped_link() {
         path.display()
     );
     let text = stdout(&bench(&arguments, &[]));
-    assert!(text.contains("list.txt: 3 tensors") && text.contains("shaped: 50 µs and 2 GB/s"), "{text}");
+    assert!(
+        text.contains("list.txt: 3 tensors") && text.contains("shaped: 50 µs and 2 GB/s"),
+        "{text}"
+    );
     let result = json(&path);
     assert_eq!(result["link"]["alpha_us"], 50.0);
     assert_eq!(result["gb_per_s"], serde_json::Value::Null);
@@ -104,7 +128,11 @@ fn bad_arguments_are_usage_errors() {
     assert_fails(&bench("--compute-kind burn", &[]), 2, &["sleep or spin"]);
     assert_fails(&bench("--model vgg16 --profile x", &[]), 2, &["--profile"]);
     let inside = [("HOROVOD_RANK", "0"), ("HOROVOD_SIZE", "2")];
-    assert_fails(&bench("--model many-small -np 3", &inside), 2, &["-np 3", "2 ranks"]);
+    assert_fails(
+        &bench("--model many-small -np 3", &inside),
+        2,
+        &["-np 3", "2 ranks"],
+    );
 }
 
 #[test]
@@ -112,11 +140,27 @@ fn bad_knobs_and_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty.txt");
     std::fs::write(&empty, "\n").unwrap();
-    assert_fails(&bench(&format!("--profile {}", empty.display()), &[]), 1, &["empty.txt has no tensors"]);
+    assert_fails(
+        &bench(&format!("--profile {}", empty.display()), &[]),
+        1,
+        &["empty.txt has no tensors"],
+    );
     assert_fails(&bench("--profile /nonexistent/p", &[]), 1, &["/nonexistent/p"]);
-    assert_fails(&bench("--json /nonexistent/o.json", &[]), 1, &["/nonexistent/o.json"]);
-    assert_fails(&bench("", &[("HOROVOD_CYCLE_TIME", "soon")]), 1, &["HOROVOD_CYCLE_TIME", "soon"]);
+    assert_fails(
+        &bench("--json /nonexistent/o.json", &[]),
+        1,
+        &["/nonexistent/o.json"],
+    );
+    assert_fails(
+        &bench("", &[("HOROVOD_CYCLE_TIME", "soon")]),
+        1,
+        &["HOROVOD_CYCLE_TIME", "soon"],
+    );
     let huge = folder.path().join("huge.txt");
     std::fs::write(&huge, "2147483648\n".repeat(10_000)).unwrap(); // 86 TB
-    assert_fails(&bench(&format!("--profile {}", huge.display()), &[]), 1, &["huge.txt needs", "available"]);
+    assert_fails(
+        &bench(&format!("--profile {}", huge.display()), &[]),
+        1,
+        &["huge.txt needs", "available"],
+    );
 }

@@ -105,7 +105,11 @@ pub struct AutotuneSummary {
 
 impl From<Link> for LinkReport {
     fn from(link: Link) -> Self {
-        Self { shaped: true, alpha_us: link.alpha_us, gb_per_s: link.gb_per_s }
+        Self {
+            shaped: true,
+            alpha_us: link.alpha_us,
+            gb_per_s: link.gb_per_s,
+        }
     }
 }
 
@@ -357,7 +361,10 @@ mod tests {
             settings: DEFAULT,
             verdict_text: None,
         };
-        assert_eq!(cut.to_string(), "no verdict after 60 steps (in phase sample); give it more --steps");
+        assert_eq!(
+            cut.to_string(),
+            "no verdict after 60 steps (in phase sample); give it more --steps"
+        );
         let done = AutotuneSummary {
             state: "final".to_owned(),
             default_step_ms: Some(60.0),
@@ -367,7 +374,10 @@ mod tests {
             steps_active: 240,
             steps_lost: Some(6.5),
             payback_step: Some(280),
-            settings: SettingsReport { fusion_threshold_bytes: 8 << 20, cycle_time_ms: 2.5 },
+            settings: SettingsReport {
+                fusion_threshold_bytes: 8 << 20,
+                cycle_time_ms: 2.5,
+            },
             verdict_text: Some("chose 8 MB".to_owned()),
         };
         let mut tuned = report();

@@ -1,7 +1,7 @@
 //! `ronde bench`: reduce a model's gradients step after step, and say how long it takes and why that is good or bad.
 //!
 //! Started by hand it starts its own ranks; inside `ronde run`, `mpirun` or `srun` it is one of them. What the ranks do is
-//! in [`rank`]; the measurement itself is [`crate::bench`].
+//! in `rank`; the measurement itself is [`crate::bench`].
 
 mod progress;
 mod rank;
@@ -60,7 +60,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     warmup: u32,
     /// Spread the submissions over a backward pass of this length, in ms
-    #[arg(long, value_name = "MS", default_value_t = 0.0, value_parser = parse_compute_ms)]
+    #[arg(long, value_name = "MS", default_value_t = 0.0, allow_negative_numbers = true, value_parser = parse_compute_ms)]
     compute_ms: f64,
     /// Whether that pass leaves the CPU free (sleep: an accelerator) or needs it (spin)
     #[arg(long, value_name = "KIND", default_value = "sleep", value_parser = parse_compute_kind)]
@@ -88,7 +88,9 @@ enum SetupError {
     Knob(#[from] crate::knobs::KnobError),
     #[error("-np {np} is out of range: give 1 to {MAX_RANKS} ranks")]
     RankCount { np: usize },
-    #[error("-np {np} contradicts the job of {size} ranks that this process was started in; leave -np out here")]
+    #[error(
+        "-np {np} contradicts the job of {size} ranks that this process was started in; leave -np out here"
+    )]
     InnerRankCount { np: usize, size: usize },
     #[error("cannot write {}: {source}", path.display())]
     Output { path: PathBuf, source: std::io::Error },
@@ -96,7 +98,12 @@ enum SetupError {
         "{workload} needs {} MB on {ranks} ranks (gradients and a copy for the memcpy baseline), but only {} MB are \
          available; take fewer ranks or a smaller model", needed_bytes / 1_000_000, available_bytes / 1_000_000
     )]
-    Memory { workload: String, ranks: usize, needed_bytes: u64, available_bytes: u64 },
+    Memory {
+        workload: String,
+        ranks: usize,
+        needed_bytes: u64,
+        available_bytes: u64,
+    },
 }
 
 impl SetupError {
@@ -123,7 +130,10 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
         None => models::workload(args.model.as_deref().unwrap_or(MODEL_DEFAULT))?,
     };
     if args.print_elements {
-        let lines = workload.tensors.iter().map(|tensor| format!("{}\n", tensor.elements()));
+        let lines = workload
+            .tensors
+            .iter()
+            .map(|tensor| format!("{}\n", tensor.elements()));
         return Ok(print(&lines.collect::<String>()));
     }
     let knobs = args.flags.knobs()?;
@@ -131,7 +141,10 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
     let ranks = match (identity.source, args.np) {
         (Source::Single, np) => np.unwrap_or(NP_DEFAULT),
         (_, Some(np)) if np != identity.size => {
-            return Err(SetupError::InnerRankCount { np, size: identity.size });
+            return Err(SetupError::InnerRankCount {
+                np,
+                size: identity.size,
+            });
         }
         _ => identity.size,
     };
@@ -162,7 +175,11 @@ fn launch(args: &Args, ranks: usize) -> ExitCode {
         label: "ronde bench".to_owned(),
         command: program.into_iter().chain(argv).collect(),
         num_proc: ranks,
-        environment: args.flags.settings().map(|(name, value)| (name.into(), value.into())).collect(),
+        environment: args
+            .flags
+            .settings()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect(),
         output: Output::Live,
         output_dir: None,
         verbose: false,
@@ -214,7 +231,10 @@ fn check_writable(path: &Path) -> Result<(), SetupError> {
         .create(true)
         .append(true)
         .open(path)
-        .map_err(|source| SetupError::Output { path: path.to_owned(), source })?;
+        .map_err(|source| SetupError::Output {
+            path: path.to_owned(),
+            source,
+        })?;
     if !existed {
         // An empty file would look like a result of a run that then fails; it may be gone already.
         let _ = std::fs::remove_file(path);
@@ -232,11 +252,18 @@ fn available_memory_bytes() -> Option<u64> {
 
 fn check_memory(workload: &Workload, ranks: usize, available: Option<u64>) -> Result<(), SetupError> {
     const COPIES: u64 = 2; // the gradients and the baseline's target
-    let needed_bytes = (workload.bytes() as u64).saturating_mul(COPIES).saturating_mul(ranks as u64);
+    let needed_bytes = (workload.bytes() as u64)
+        .saturating_mul(COPIES)
+        .saturating_mul(ranks as u64);
     match available {
         Some(available_bytes) if needed_bytes > available_bytes => {
             let workload = workload.name.clone();
-            Err(SetupError::Memory { workload, ranks, needed_bytes, available_bytes })
+            Err(SetupError::Memory {
+                workload,
+                ranks,
+                needed_bytes,
+                available_bytes,
+            })
         }
         _ => Ok(()),
     }
@@ -252,7 +279,9 @@ mod tests {
         let needed = 2 * 2 * 1_024_000;
         check_memory(&workload, 2, Some(needed)).unwrap();
         check_memory(&workload, 2, None).unwrap();
-        let message = check_memory(&workload, 2, Some(needed - 1)).unwrap_err().to_string();
+        let message = check_memory(&workload, 2, Some(needed - 1))
+            .unwrap_err()
+            .to_string();
         assert!(message.contains("many-small needs 4 MB on 2 ranks"), "{message}");
     }
 
@@ -280,7 +309,9 @@ mod tests {
         std::fs::write(&path, "old").unwrap();
         check_writable(&path).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        let message = check_writable(&folder.path().join("no/o.json")).unwrap_err().to_string();
+        let message = check_writable(&folder.path().join("no/o.json"))
+            .unwrap_err()
+            .to_string();
         assert!(message.contains("no/o.json"), "{message}");
     }
 }

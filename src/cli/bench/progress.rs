@@ -22,7 +22,8 @@ impl<'a> Display<'a> {
     pub(super) fn new(context: &'a Context) -> Self {
         let visible = context.rank() == 0 && std::io::stderr().is_terminal();
         let bar = visible.then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
+            let bar =
+                ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
             if let Ok(style) = ProgressStyle::with_template("{prefix:>7} {bar:24} {pos}/{len} {msg}") {
                 bar.set_style(style);
             }
@@ -50,7 +51,9 @@ impl Observer for Display<'_> {
             }
             Progress::Tuning { done, limit } => {
                 let report = self.context.autotune_report();
-                let expected = report.as_ref().map_or(limit, |report| done + report.steps_left as usize);
+                let expected = report
+                    .as_ref()
+                    .map_or(limit, |report| done + report.steps_left as usize);
                 bar.set_message(report.as_ref().map(tuning_line).unwrap_or_default());
                 show(bar, "tuning", done, expected.min(limit));
             }
@@ -58,7 +61,9 @@ impl Observer for Display<'_> {
     }
 
     fn verdict_reached(&mut self) -> bool {
-        self.context.autotune_report().is_some_and(|report| report.verdict.is_some())
+        self.context
+            .autotune_report()
+            .is_some_and(|report| report.verdict.is_some())
     }
 }
 

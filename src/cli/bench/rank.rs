@@ -12,7 +12,7 @@ use crate::knobs::{Backend, Knobs};
 
 /// Runs `plan` as a rank of the job that the environment describes, with `knobs` as environment and flags give them.
 pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
-    let context = match Context::builder().knobs(knobs.clone()).quiet().build() {
+    let context = match Context::builder().knobs(knobs.clone()).quiet_autotune().build() {
         Ok(context) => context,
         Err(error) => return fail(&format!("bench: {error}"), 1),
     };
@@ -20,13 +20,21 @@ pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
     let outcome = bench::run(&context, plan, &mut display);
     display.finish();
     match outcome {
-        Ok(measurement) if context.rank() == 0 => conclude(args, &report(args, knobs, plan, &measurement, &context)),
+        Ok(measurement) if context.rank() == 0 => {
+            conclude(args, &report(args, knobs, plan, &measurement, &context))
+        }
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => fail(&format!("bench: {error}"), 1),
     }
 }
 
-fn report(args: &Args, knobs: &Knobs, plan: &Plan, measurement: &Measurement, context: &Context) -> BenchReport {
+fn report(
+    args: &Args,
+    knobs: &Knobs,
+    plan: &Plan,
+    measurement: &Measurement,
+    context: &Context,
+) -> BenchReport {
     let workload = &plan.workload;
     let bytes_per_step = workload.bytes();
     let Some(step_ms) = StepSummary::new(&measurement.step_ms) else {
@@ -46,7 +54,9 @@ fn report(args: &Args, knobs: &Knobs, plan: &Plan, measurement: &Measurement, co
         step_ms,
         gb_per_s: (args.compute_ms == 0.0).then(|| gb_per_s(bytes_per_step, step_ms.p50)),
         memcpy_gb_per_s: measurement.memcpy_gb_per_s,
-        autotune: context.autotune_report().map(|report| summary(report, measurement.tuning_steps)),
+        autotune: context
+            .autotune_report()
+            .map(|report| summary(report, measurement.tuning_steps)),
     }
 }
 
