@@ -4,6 +4,7 @@ use half::{bf16, f16};
 
 use super::memcpy::{self, CopyMethod};
 use super::verify::{PatternElement, Place, Verifier, VerifyError};
+use crate::context::{Context, Handle};
 use crate::error::Error;
 use crate::tensor::{Dtype, Element, ReduceOp};
 
@@ -37,6 +38,30 @@ pub trait Runtime {
 
     /// Marks the end of a step.
     fn mark_step(&self);
+}
+
+impl Runtime for Context {
+    type Pending<T: Element> = Handle<Vec<T>>;
+
+    fn rank(&self) -> usize {
+        self.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.size()
+    }
+
+    fn allreduce<T: Element>(&self, name: &str, data: Vec<T>, op: ReduceOp) -> Result<Handle<Vec<T>>, Error> {
+        Ok(self.allreduce(name, data, op)?)
+    }
+
+    fn wait<T: Element>(&self, pending: Handle<Vec<T>>) -> Result<Vec<T>, Error> {
+        Ok(pending.wait()?)
+    }
+
+    fn mark_step(&self) {
+        self.mark_step();
+    }
 }
 
 macro_rules! payload {

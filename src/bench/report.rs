@@ -8,6 +8,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::knobs::Link;
+use crate::settings::Settings;
+
 /// The result of one benchmark run; serialised, it is what `ronde bench --json` writes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BenchReport {
@@ -74,27 +77,49 @@ pub struct StepSummary {
     pub mean: f64,
 }
 
-/// What the tuner did and found.
+/// What the tuner did and found; figures are `null` until there is a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AutotuneSummary {
-    /// Where the tuner stood at the end, e.g. `done`.
+    /// Where the tuner stood at the end: `default`, `sample`, `ab`, or `final` with a verdict.
     pub state: String,
-    /// Median step with the default settings, in ms.
+    /// Step time with the default settings, in ms.
     pub default_step_ms: Option<f64>,
-    /// Median step with the chosen settings, in ms.
+    /// Step time with the chosen settings, in ms.
     pub chosen_step_ms: Option<f64>,
     /// Interval of the gain over the default, in percent of the default step.
     pub gain_pct: Option<[f64; 2]>,
     /// Whether the default stays in force.
-    pub kept_default: bool,
-    /// Steps until the verdict.
+    pub kept_default: Option<bool>,
+    /// Steps that the tuner was at work.
     pub steps_active: u64,
     /// What tuning cost, in steps at the default's speed.
-    pub steps_lost: f64,
+    pub steps_lost: Option<f64>,
     /// The step by which the gain has paid for the search; `null` where there is no gain.
     pub payback_step: Option<u64>,
-    /// The chosen settings.
+    /// The chosen settings; without a verdict, those in force at the end.
     pub settings: SettingsReport,
+    /// The verdict as the tuner puts it.
+    #[serde(skip)]
+    pub verdict_text: Option<String>,
+}
+
+impl From<Link> for LinkReport {
+    fn from(link: Link) -> Self {
+        Self {
+            shaped: true,
+            alpha_us: link.alpha_us,
+            gb_per_s: link.gb_per_s,
+        }
+    }
+}
+
+impl From<Settings> for SettingsReport {
+    fn from(settings: Settings) -> Self {
+        Self {
+            fusion_threshold_bytes: settings.fusion_threshold_bytes,
+            cycle_time_ms: settings.cycle_time_ns as f64 / 1e6,
+        }
+    }
 }
 
 impl StepSummary {
@@ -204,31 +229,14 @@ impl fmt::Display for BenchReport {
 
 impl fmt::Display for AutotuneSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            state,
-            steps_active,
-            steps_lost,
-            settings,
-            ..
-        } = self;
-        match (self.kept_default, self.default_step_ms, self.chosen_step_ms) {
-            (true, Some(default), _) => write!(f, "default kept, nothing to gain ({default:.3} ms)")?,
-            (false, Some(default), Some(chosen)) => {
-                write!(f, "chose {settings}: {default:.3} → {chosen:.3} ms")?;
-                if let Some([low, high]) = self.gain_pct {
-                    write!(f, ", {low:.1} to {high:.1} % faster than the default")?;
-                }
-            }
-            _ => write!(f, "no verdict yet ({state})")?,
+        match &self.verdict_text {
+            Some(text) => f.write_str(text),
+            None => write!(
+                f,
+                "no verdict after {} steps (in phase {}); give it more --steps",
+                self.steps_active, self.state
+            ),
         }
-        write!(
-            f,
-            "\n             {steps_active} steps of tuning cost {steps_lost:.1} steps"
-        )?;
-        if let Some(step) = self.payback_step {
-            write!(f, ", paid back by step {step}")?;
-        }
-        Ok(())
     }
 }
 
@@ -340,42 +348,49 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_of_the_tuner() {
-        let gained = AutotuneSummary {
-            state: "done".to_owned(),
+    fn verdict_of_the_tuner() {
+        let cut = AutotuneSummary {
+            state: "sample".to_owned(),
+            default_step_ms: None,
+            chosen_step_ms: None,
+            gain_pct: None,
+            kept_default: None,
+            steps_active: 60,
+            steps_lost: None,
+            payback_step: None,
+            settings: DEFAULT,
+            verdict_text: None,
+        };
+        assert_eq!(
+            cut.to_string(),
+            "no verdict after 60 steps (in phase sample); give it more --steps"
+        );
+        let done = AutotuneSummary {
+            state: "final".to_owned(),
             default_step_ms: Some(60.0),
             chosen_step_ms: Some(48.0),
             gain_pct: Some([18.0, 21.5]),
-            kept_default: false,
+            kept_default: Some(false),
             steps_active: 240,
-            steps_lost: 6.5,
+            steps_lost: Some(6.5),
             payback_step: Some(280),
             settings: SettingsReport {
                 fusion_threshold_bytes: 8 << 20,
                 cycle_time_ms: 2.5,
             },
+            verdict_text: Some("chose 8 MB".to_owned()),
         };
+        let mut tuned = report();
+        tuned.autotune = Some(done.clone());
+        assert!(tuned.to_string().ends_with("\n  autotune   chose 8 MB"));
         assert_eq!(
-            gained.to_string(),
-            "chose fusion 8 MiB, cycle 2.5 ms: 60.000 → 48.000 ms, 18.0 to 21.5 % faster than the default\n             \
-             240 steps of tuning cost 6.5 steps, paid back by step 280"
+            serde_json::to_string(&done).unwrap(),
+            concat!(
+                r#"{"state":"final","default_step_ms":60.0,"chosen_step_ms":48.0,"gain_pct":[18.0,21.5],"#,
+                r#""kept_default":false,"steps_active":240,"steps_lost":6.5,"payback_step":280,"#,
+                r#""settings":{"fusion_threshold_bytes":8388608,"cycle_time_ms":2.5}}"#
+            )
         );
-        let kept = AutotuneSummary {
-            kept_default: true,
-            payback_step: None,
-            settings: DEFAULT,
-            ..gained.clone()
-        };
-        assert!(
-            kept.to_string()
-                .starts_with("default kept, nothing to gain (60.000 ms)\n")
-        );
-        let cut = AutotuneSummary {
-            chosen_step_ms: None,
-            state: "sampling".to_owned(),
-            ..gained
-        };
-        assert!(cut.to_string().starts_with("no verdict yet (sampling)"));
     }
 
     #[test]

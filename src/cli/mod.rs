@@ -4,6 +4,7 @@
 //! failed first. Everything here prints plainly when the output is not a terminal.
 
 mod argv;
+mod bench;
 mod completions;
 pub mod knob_flags;
 mod knobs;
@@ -20,6 +21,7 @@ const EXAMPLES: &str = "\
 Examples:
   ronde run -np 4 -- python train.py             start four ranks on this machine
   ronde run -np 4 --autotune -- python train.py  the same, tuning while they train
+  ronde bench --model resnet50 -np 2             how fast this machine reduces a model's gradients
   ronde knobs                                    every setting: variable, flag, range, default
   ronde knobs --effective                        the values in force here, and who set them
   ronde completions bash > ~/.local/share/bash-completion/completions/ronde";
@@ -35,6 +37,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Bench(bench::Args),
     Knobs(knobs::Args),
     Completions(completions::Args),
     #[command(hide = true, name = run::GUARD)]
@@ -46,7 +49,7 @@ pub fn main() -> ExitCode {
     let argv = argv::rewrite(std::env::args_os().collect(), &mut Cli::command());
     match Cli::parse_from(argv).command {
         Command::Run(args) => run::main(args),
-        // `ronde bench` has its arm here.
+        Command::Bench(args) => bench::main(&args),
         Command::Knobs(args) => knobs::main(&args),
         Command::Completions(args) => completions::main(&args, Cli::command()),
         Command::Guard => run::guard_main(),

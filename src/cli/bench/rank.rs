@@ -1,0 +1,111 @@
+//! One rank's part of `ronde bench`: join the job, run the plan, and on rank 0 report.
+
+use std::process::ExitCode;
+
+use super::progress::Display;
+use super::{Args, fail, print};
+use crate::autotune::AutotuneReport;
+use crate::bench::report::{AutotuneSummary, BenchReport, StepSummary, gb_per_s};
+use crate::bench::{self, Measurement, Plan};
+use crate::context::Context;
+use crate::knobs::{Backend, Knobs};
+
+/// Runs `plan` as a rank of the job that the environment describes, with `knobs` as environment and flags give them.
+pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
+    let context = match Context::builder().knobs(knobs.clone()).quiet_autotune().build() {
+        Ok(context) => context,
+        Err(error) => return fail(&format!("bench: {error}"), 1),
+    };
+    let mut display = Display::new(&context);
+    let outcome = bench::run(&context, plan, &mut display);
+    display.finish();
+    match outcome {
+        Ok(measurement) if context.rank() == 0 => {
+            conclude(args, &report(args, knobs, plan, &measurement, &context))
+        }
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("bench: {error}"), 1),
+    }
+}
+
+fn report(
+    args: &Args,
+    knobs: &Knobs,
+    plan: &Plan,
+    measurement: &Measurement,
+    context: &Context,
+) -> BenchReport {
+    let workload = &plan.workload;
+    let bytes_per_step = workload.bytes();
+    let Some(step_ms) = StepSummary::new(&measurement.step_ms) else {
+        unreachable!("a plan has at least one timed step")
+    };
+    BenchReport {
+        model: workload.name.clone(),
+        np: context.size(),
+        backend: backend(knobs.backend).to_owned(),
+        link: knobs.link.map(Into::into),
+        compute_ms: args.compute_ms,
+        compute_kind: args.compute_kind.as_str(),
+        steps: measurement.step_ms.len(),
+        tensors: workload.tensors.len(),
+        bytes_per_step,
+        settings: context.settings().into(),
+        step_ms,
+        gb_per_s: (args.compute_ms == 0.0).then(|| gb_per_s(bytes_per_step, step_ms.p50)),
+        memcpy_gb_per_s: measurement.memcpy_gb_per_s,
+        autotune: context
+            .autotune_report()
+            .map(|report| summary(report, measurement.tuning_steps)),
+    }
+}
+
+/// The backend's name; `auto` is what it chooses.
+fn backend(backend: Backend) -> &'static str {
+    match backend {
+        Backend::Auto | Backend::Local => "local",
+    }
+}
+
+fn summary(report: AutotuneReport, tuning_steps: usize) -> AutotuneSummary {
+    let state = report.phase.to_string();
+    match report.verdict {
+        Some(verdict) => AutotuneSummary {
+            state,
+            verdict_text: Some(verdict.to_string()),
+            default_step_ms: Some(verdict.default_step_ms),
+            chosen_step_ms: Some(verdict.chosen_step_ms),
+            gain_pct: Some(verdict.gain_pct),
+            kept_default: Some(verdict.kept_default),
+            steps_active: verdict.steps_active,
+            steps_lost: Some(verdict.steps_lost),
+            payback_step: verdict.payback_step,
+            settings: verdict.settings.into(),
+        },
+        None => AutotuneSummary {
+            state,
+            verdict_text: None,
+            default_step_ms: None,
+            chosen_step_ms: None,
+            gain_pct: None,
+            kept_default: None,
+            steps_active: tuning_steps as u64,
+            steps_lost: None,
+            payback_step: None,
+            settings: report.settings.into(),
+        },
+    }
+}
+
+/// Prints the result and writes the JSON file.
+fn conclude(args: &Args, report: &BenchReport) -> ExitCode {
+    let printed = print(&format!("{report}\n"));
+    let Some(path) = &args.json else { return printed };
+    let written = serde_json::to_string_pretty(report)
+        .map_err(std::io::Error::from)
+        .and_then(|json| std::fs::write(path, json + "\n"));
+    match written {
+        Ok(()) => printed,
+        Err(error) => fail(&format!("bench: cannot write {}: {error}", path.display()), 1),
+    }
+}

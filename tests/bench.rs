@@ -1,0 +1,166 @@
+//! `ronde bench` as a user calls it: results, launching, and every bad input.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs `ronde bench` with `arguments` (split at spaces) and, beyond a clean environment, the variables given.
+fn bench(arguments: &str, variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ronde"));
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        let foreign = [
+            "HOROVOD_",
+            "RONDE_",
+            "OMPI_",
+            "PMI",
+            "SLURM_",
+            "WORLD_SIZE",
+            "RANK",
+            "LOCAL_",
+        ];
+        if foreign.iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    command
+        .arg("bench")
+        .args(arguments.split_whitespace())
+        .envs(variables.iter().copied());
+    command.output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{out}{err}");
+    out.into_owned()
+}
+
+/// Asserts the exit code and that standard error holds all `parts`.
+fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{err}");
+    assert!(parts.iter().all(|part| err.contains(part)), "{parts:?} in: {err}");
+}
+
+fn json(path: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn result_as_json_and_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("o.json");
+    let output = bench(
+        &format!("--model many-small -np 2 --steps 12 --json {}", path.display()),
+        &[],
+    );
+    let text = stdout(&output);
+    assert!(
+        text.starts_with("many-small: 1000 tensors, 1.0 MB per step, 2 ranks, local backend\n"),
+        "{text}"
+    );
+    assert!(text.contains("of memcpy") && !text.contains("shaped"), "{text}");
+    let result = json(&path);
+    assert_eq!(result["np"], 2);
+    assert_eq!(result["steps"], 12);
+    assert_eq!(result["bytes_per_step"], 1_024_000);
+    assert_eq!(result["link"], serde_json::Value::Null);
+    assert_eq!(result["autotune"], serde_json::Value::Null);
+    assert_eq!(result["settings"]["fusion_threshold_bytes"], 128 << 20);
+    let p50 = result["step_ms"]["p50"].as_f64().unwrap();
+    let rate = result["gb_per_s"].as_f64().unwrap();
+    assert!((rate - 1.024 / p50).abs() < 1e-9 * rate);
+    assert!(result["memcpy_gb_per_s"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn profile_of_element_counts_on_three_ranks_over_a_shaped_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let (list, path) = (folder.path().join("list.txt"), folder.path().join("o.json"));
+    std::fs::write(&list, "1000\n70000\n3\n").unwrap();
+    let arguments = format!(
+        "--profile {} -np 3 --steps 3 --compute-ms 2 --link 50,2 --fusion-mb 0 --json {}",
+        list.display(),
+        path.display()
+    );
+    let text = stdout(&bench(&arguments, &[]));
+    assert!(
+        text.contains("list.txt: 3 tensors") && text.contains("shaped: 50 µs and 2 GB/s"),
+        "{text}"
+    );
+    let result = json(&path);
+    assert_eq!(result["link"]["alpha_us"], 50.0);
+    assert_eq!(result["gb_per_s"], serde_json::Value::Null);
+    assert_eq!(result["compute_ms"], 2.0);
+    assert_eq!(result["settings"]["fusion_threshold_bytes"], 0);
+    assert!(result["step_ms"]["p10"].as_f64().unwrap() >= 2.0);
+}
+
+#[test]
+fn one_rank_needs_no_launcher() {
+    assert!(stdout(&bench("--model many-small -np 1 --steps 1 --warmup 1", &[])).contains("1 rank,"));
+}
+
+/// The tuner is given too few steps for a verdict; the run says so and ends well.
+#[test]
+fn tuning_that_is_cut_short_says_so() {
+    let text = stdout(&bench("--model many-small -np 2 --steps 20 --autotune", &[]));
+    assert!(text.contains("autotune   no verdict after 20 steps"), "{text}");
+}
+
+#[test]
+fn elements_are_printed_in_submission_order() {
+    let text = stdout(&bench("--model vgg16 --print-elements", &[]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines.len(), lines[0], lines[31]), (32, "1000", "1728"));
+}
+
+#[test]
+fn bad_arguments_are_usage_errors() {
+    assert_fails(&bench("--model resnet5", &[]), 2, &["resnet5", "resnet50"]);
+    assert_fails(&bench("-np 0", &[]), 2, &["-np 0", "1 to 64"]);
+    assert_fails(&bench("-np 65", &[]), 2, &["-np 65", "1 to 64"]);
+    assert_fails(&bench("--steps 0", &[]), 2, &["--steps"]);
+    assert_fails(&bench("--compute-ms -1", &[]), 2, &["--compute-ms"]);
+    assert_fails(&bench("--compute-kind burn", &[]), 2, &["sleep or spin"]);
+    assert_fails(&bench("--model vgg16 --profile x", &[]), 2, &["--profile"]);
+    let inside = [("HOROVOD_RANK", "0"), ("HOROVOD_SIZE", "2")];
+    assert_fails(
+        &bench("--model many-small -np 3", &inside),
+        2,
+        &["-np 3", "2 ranks"],
+    );
+}
+
+#[test]
+fn bad_knobs_and_files_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("empty.txt");
+    std::fs::write(&empty, "\n").unwrap();
+    assert_fails(
+        &bench(&format!("--profile {}", empty.display()), &[]),
+        1,
+        &["empty.txt has no tensors"],
+    );
+    assert_fails(&bench("--profile /nonexistent/p", &[]), 1, &["/nonexistent/p"]);
+    assert_fails(
+        &bench("--json /nonexistent/o.json", &[]),
+        1,
+        &["/nonexistent/o.json"],
+    );
+    assert_fails(
+        &bench("", &[("HOROVOD_CYCLE_TIME", "soon")]),
+        1,
+        &["HOROVOD_CYCLE_TIME", "soon"],
+    );
+    let huge = folder.path().join("huge.txt");
+    std::fs::write(&huge, "2147483648\n".repeat(10_000)).unwrap(); // 86 TB
+    assert_fails(
+        &bench(&format!("--profile {}", huge.display()), &[]),
+        1,
+        &["huge.txt needs", "available"],
+    );
+}
