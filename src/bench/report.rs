@@ -172,6 +172,21 @@ impl fmt::Display for SettingsReport {
     }
 }
 
+/// A number of bytes in the largest decimal unit of which there is at least one.
+struct Size(usize);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0 as f64;
+        match self.0 {
+            0..1_000 => write!(f, "{} B", self.0),
+            1_000..1_000_000 => write!(f, "{:.1} kB", bytes / 1e3),
+            1_000_000..1_000_000_000 => write!(f, "{:.1} MB", bytes / 1e6),
+            _ => write!(f, "{:.2} GB", bytes / 1e9),
+        }
+    }
+}
+
 /// `value` with at most three decimals and no trailing zeros.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
@@ -189,11 +204,12 @@ impl fmt::Display for BenchReport {
             step_ms,
             ..
         } = self;
-        let megabytes = self.bytes_per_step as f64 / 1e6;
+        let size = Size(self.bytes_per_step);
         let ranks = if *np == 1 { "rank" } else { "ranks" };
+        let plural = if *tensors == 1 { "" } else { "s" };
         writeln!(
             f,
-            "{model}: {tensors} tensors, {megabytes:.1} MB per step, {np} {ranks}, {backend} backend"
+            "{model}: {tensors} tensor{plural}, {size} per step, {np} {ranks}, {backend} backend"
         )?;
         if let Some(link) = &self.link {
             writeln!(f, "  link       {link}")?;
@@ -216,7 +232,7 @@ impl fmt::Display for BenchReport {
             let shaped = if self.link.is_some() { " (shaped)" } else { "" };
             write!(
                 f,
-                "\n  bandwidth  {rate:.2} GB/s{shaped}, {:.2} of memcpy ({memcpy:.2} GB/s)",
+                "\n  bandwidth  {rate:.3} GB/s{shaped}, {:.2} of memcpy ({memcpy:.3} GB/s)",
                 rate / memcpy
             )?;
         }
@@ -325,7 +341,7 @@ mod tests {
             "resnet50: 161 tensors, 102.2 MB per step, 2 ranks, local backend\n  \
                settings   fusion 128 MiB, cycle 1 ms\n  \
                step       p50 20.000 ms (p10 19.500, p90 22.250, mean 20.500; 50 steps, slowest rank)\n  \
-               bandwidth  5.11 GB/s, 0.93 of memcpy (5.50 GB/s)"
+               bandwidth  5.111 GB/s, 0.93 of memcpy (5.500 GB/s)"
         );
     }
 
@@ -391,6 +407,12 @@ mod tests {
                 r#""settings":{"fusion_threshold_bytes":8388608,"cycle_time_ms":2.5}}"#
             )
         );
+    }
+
+    #[test]
+    fn sizes_have_units_people_use() {
+        let sizes = [4, 1_500, 102_228_128, 1_340_567_552].map(|bytes| Size(bytes).to_string());
+        assert_eq!(sizes, ["4 B", "1.5 kB", "102.2 MB", "1.34 GB"]);
     }
 
     #[test]
