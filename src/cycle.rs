@@ -559,11 +559,6 @@ impl Cycle {
         self.ended = Some(error);
     }
 
-    /// The settings in force.
-    pub(crate) fn settings(&self) -> Settings {
-        self.settings
-    }
-
     fn malformed(&self, doing: &str, error: &postcard::Error) -> Error {
         internal(self.transport.rank(), doing, error)
     }

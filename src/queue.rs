@@ -261,11 +261,6 @@ impl Front {
         self.completions.announce();
     }
 
-    /// Why submissions are refused, if they are.
-    pub(crate) fn closed(&self) -> Option<Error> {
-        lock(&self.intake).closed.clone()
-    }
-
     pub(crate) fn completions(&self) -> &Completions {
         &self.completions
     }

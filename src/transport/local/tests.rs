@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::clock::{Clock, MonotonicClock};
-use crate::transport::{Role, Status};
+use crate::transport::{Nap, Role, Status};
 
 /// A name of its own for each meeting of this test process.
 pub(super) fn meeting(name: &str, size: usize) -> Meeting {
@@ -350,7 +350,7 @@ fn no_ring_is_lost() {
                     if bell.rung() >= cycle {
                         break;
                     }
-                    bell.park(role, seen, None);
+                    bell.park(role, seen, Nap::Idle(None));
                 }
                 bell.present(false);
             }
@@ -363,13 +363,13 @@ fn who_completes_the_eager_condition_wakes_the_others() {
     on_ranks("eager", 3, |transport| {
         let bell = transport.doorbell();
         for cycle in 1..=1000 {
-            bell.eager(cycle);
+            bell.eager(cycle, true);
             loop {
                 let seen = bell.wakes();
                 if bell.all_eager(cycle) {
                     break;
                 }
-                bell.park(Role::Background, seen, None);
+                bell.park(Role::Background, seen, Nap::Idle(None));
             }
         }
         assert!(!bell.all_eager(1001));
@@ -398,11 +398,11 @@ fn a_park_ends_at_its_deadline() {
         let bell = transport.doorbell();
         for role in [Role::Background, Role::Driver] {
             let deadline = MonotonicClock.now() + Duration::from_millis(20);
-            bell.park(role, bell.wakes(), Some(deadline));
+            bell.park(role, bell.wakes(), Nap::Idle(Some(deadline)));
             assert!(MonotonicClock.now() >= deadline, "{role:?} woke early");
         }
         bell.wake_self();
-        bell.park(Role::Background, bell.wakes().wrapping_sub(1), None); // returns: there was one since
+        bell.park(Role::Background, bell.wakes().wrapping_sub(1), Nap::Idle(None)); // returns: there was one since
     });
 }
 
@@ -417,7 +417,7 @@ fn a_driver_that_goes_hands_on_what_it_has_not_answered() {
                 while bell.rung() < 2 * cycle {
                     let seen = bell.wakes();
                     if bell.rung() < 2 * cycle {
-                        bell.park(Role::Background, seen, None);
+                        bell.park(Role::Background, seen, Nap::Idle(None));
                     }
                 }
             }
@@ -439,7 +439,7 @@ fn a_driver_that_goes_hands_on_what_it_has_not_answered() {
                     if bell.rung() >= 2 * cycle - 1 {
                         break;
                     }
-                    bell.park(Role::Background, seen, None);
+                    bell.park(Role::Background, seen, Nap::Idle(None));
                 }
                 heard.store(cycle, Ordering::Relaxed);
                 bell.ring(2 * cycle);
