@@ -3,8 +3,18 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs `ronde bench` with `arguments` (split at spaces) and, beyond a clean environment, the variables given.
+/// Runs `ronde bench` with `arguments` (split at spaces) in a clean environment with the variables given.
 fn bench(arguments: &str, variables: &[(&str, &str)]) -> Output {
+    let mut command = ronde();
+    command
+        .arg("bench")
+        .args(arguments.split_whitespace())
+        .envs(variables.iter().copied());
+    command.output().unwrap()
+}
+
+/// The program, in an environment without launchers and settings.
+fn ronde() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ronde"));
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
@@ -132,6 +142,27 @@ fn bad_arguments_are_usage_errors() {
         &bench("--model many-small -np 3", &inside),
         2,
         &["-np 3", "2 ranks"],
+    );
+}
+
+/// Inside `ronde run` the benchmark is one of its ranks; here the two want different numbers of steps.
+#[test]
+fn ranks_of_different_benchmarks_end_with_an_error() {
+    let script = r#"exec "$0" bench --model many-small --steps $((HOROVOD_RANK + 1))"#;
+    let arguments = [
+        "run",
+        "-np",
+        "2",
+        "--",
+        "sh",
+        "-c",
+        script,
+        env!("CARGO_BIN_EXE_ronde"),
+    ];
+    assert_fails(
+        &ronde().args(arguments).output().unwrap(),
+        1,
+        &["the ranks run different benchmarks"],
     );
 }
 

@@ -123,7 +123,7 @@ def markdown(result):
     for model, rows in result["models"].items():
         lines += [f"## {model}", "", "| way | step ms | theirs / ours |", "| --- | --- | --- |"]
         for way, row in rows.items():
-            ratio = "" if way == OURS else f"{row['ratio']:.2f} [{row['ratio_min']:.2f}, {row['ratio_max']:.2f}]"
+            ratio = "" if way == OURS else f"{row['ratio']:.3g} [{row['ratio_min']:.3g}, {row['ratio_max']:.3g}]"
             lines.append(f"| {way} | {row['ms']:.4g} [{row['ms_min']:.4g}, {row['ms_max']:.4g}] | {ratio} |")
         lines.append("")
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 //!
 //! Every rank runs the same sequence:
 //!
+//! 0. the ranks make sure that they run the same plan;
 //! 1. one untimed step, checked in full; then the rest of the warm-up;
 //! 2. with the tuner on, tuning steps until all ranks know that rank 0 has a verdict (or the limit is reached);
 //! 3. the timed steps, sentinels checked, the baseline every [`MEMCPY_INTERVAL_STEPS`];
@@ -9,6 +10,7 @@
 //!
 //! A step's time runs from its first submission to its last completion. Writing and checking values lie outside.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use super::memcpy::{CopyMethod, MemcpyTimes};
@@ -41,6 +43,19 @@ pub struct Plan {
     pub steps: usize,
     /// Edges of the chunks that the collective works in, for the sentinels, in bytes.
     pub chunk_bytes: usize,
+}
+
+impl Plan {
+    /// A number that differs, in all likelihood, between plans that would not fit together: 53 bits, so that it and its
+    /// opposite are exact and an allreduce of both tells whether all ranks have the same.
+    fn fingerprint(&self) -> f64 {
+        let mut hasher = DefaultHasher::new();
+        for tensor in &self.workload.tensors {
+            (&tensor.name, tensor.dtype, tensor.elements()).hash(&mut hasher);
+        }
+        (self.warmup_steps, self.tuning_steps_max, self.steps).hash(&mut hasher);
+        (hasher.finish() >> 11) as f64
+    }
 }
 
 /// What a run measured; the same on every rank.
@@ -94,6 +109,11 @@ pub enum RunError {
     /// A result was wrong.
     #[error(transparent)]
     Wrong(#[from] VerifyError),
+    /// Ranks would wait for tensors or steps that others do not have.
+    #[error(
+        "the ranks run different benchmarks: give all of them the same model or profile, steps and warm-up"
+    )]
+    PlansDiffer,
 }
 
 /// Asks whoever runs the benchmark, between steps: has this rank's tuner reached its verdict? Told where the run is.
@@ -122,6 +142,7 @@ pub fn run<R: Runtime>(
         "nothing to measure"
     );
     let mut job = Job::new(runtime, plan);
+    job.agree()?;
     let mut baseline = Baseline::new(&job.payloads, plan);
 
     job.step(Extent::Full)?;
@@ -197,6 +218,17 @@ impl<'a, R: Runtime> Job<'a, R> {
                 .collect(),
             flights: Vec::with_capacity(tensors.len()),
             steps_done: 0,
+        }
+    }
+
+    /// Checks that every rank has this plan.
+    fn agree(&self) -> Result<(), RunError> {
+        let own = self.plan.fingerprint();
+        let largest = self.slowest("ronde.bench.plan", vec![own, -own])?;
+        if largest == [own, -own] {
+            Ok(())
+        } else {
+            Err(RunError::PlansDiffer)
         }
     }
 

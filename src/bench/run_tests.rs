@@ -183,13 +183,25 @@ fn run_ranks(
     spoil: Option<usize>,
     verdict_after: Option<usize>,
 ) -> Vec<(Result<Measurement, RunError>, Vec<Progress>, usize)> {
+    run_plans(&vec![plan.clone(); size], spoil, verdict_after)
+}
+
+/// The same with a plan for each rank.
+fn run_plans(
+    plans: &[Plan],
+    spoil: Option<usize>,
+    verdict_after: Option<usize>,
+) -> Vec<(Result<Measurement, RunError>, Vec<Progress>, usize)> {
+    let size = plans.len();
     let table = Arc::new(Table {
         barrier: Barrier::new(size),
         contributions: Mutex::default(),
     });
     thread::scope(|scope| {
-        let ranks: Vec<_> = (0..size)
-            .map(|rank| {
+        let ranks: Vec<_> = plans
+            .iter()
+            .enumerate()
+            .map(|(rank, plan)| {
                 let table = Arc::clone(&table);
                 scope.spawn(move || {
                     let own = rank == 0;
@@ -238,6 +250,17 @@ fn a_wrong_result_ends_the_run_wherever_it_happens() {
         match &outcomes[0].0 {
             Err(RunError::Wrong(error)) => assert_eq!(error.step, step),
             other => panic!("average {spoil} was spoilt, but: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn ranks_with_different_plans_stop_at_once() {
+    let mut longer = plan(2, 0);
+    longer.workload.tensors[3].shape = vec![71];
+    for other in [plan(3, 0), plan(2, 10), longer] {
+        for (result, progress, _) in run_plans(&[plan(2, 0), plan(2, 0), other.clone()], None, None) {
+            assert!(matches!(result, Err(RunError::PlansDiffer)) && progress.is_empty());
         }
     }
 }
