@@ -572,7 +572,7 @@ fn a_paused_reader_does_not_keep_the_launcher_from_its_signals() {
 /// again as the launcher.
 #[test]
 fn live_output_is_rank_0s_own() {
-    const LAUNCHER: &str = "RONDE_TEST_LIVE_LAUNCHER";
+    const LAUNCHER: &str = "TEST_RONDE_LIVE_LAUNCHER";
     if std::env::var_os(LAUNCHER).is_some() {
         // Rank 1 ends the job with its code, once rank 0 has printed.
         let script = "test $HOROVOD_RANK = 1 && while ! test -e $GATE; do sleep 0.01; done; \
