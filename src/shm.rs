@@ -246,7 +246,7 @@ impl Counter {
             return Ok(());
         }
         let began = Instant::now();
-        let outcome = loop {
+        loop {
             self.sleepers.fetch_add(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let seen = self.value.load(Ordering::Acquire);
@@ -263,8 +263,7 @@ impl Counter {
                 // Whoever raised the number and then left, or died, has still raised it.
                 break if self.reached(value) { Ok(()) } else { Err(error) };
             }
-        };
-        outcome
+        }
     }
 
     fn spin(&self, value: u32, limit: Duration) -> bool {

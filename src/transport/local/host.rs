@@ -27,6 +27,8 @@ const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
 const STRANGERS_MAX: usize = 128;
 /// How long everyone together has to map the region, once all are here.
 const MAPPING_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long, after a meeting has failed, those who still come are told why; they would wait in vain otherwise.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause before another try for the name, when another process holds it and does not answer.
 const NAME_PAUSE: Duration = Duration::from_millis(10);
 
@@ -55,6 +57,9 @@ pub(super) fn meet(
         .and_then(|()| hall.conclude(open_pidfd));
     if let Err(error) = &outcome {
         hall.refuse_all(error);
+        if Instant::now() < deadline {
+            hall.refuse_latecomers(&listener, error);
+        }
     }
     outcome
 }
@@ -443,10 +448,37 @@ impl Hall<'_> {
         let guests = self.guests().map(|(_, guest)| &guest.stream);
         let strangers = self.strangers.iter().map(|stranger| &stranger.stream);
         for stream in guests.chain(strangers) {
-            // Who has gone need not be told, and for who does not read there is no waiting.
-            let _ = socket::send(stream, Body::Refused(error.clone()), &[], Instant::now());
+            refuse(stream, error);
         }
     }
+
+    /// Tells those who come after the end, until as many have come as there are ranks or the time is over.
+    fn refuse_latecomers(&mut self, listener: &UnixListener, error: &RendezvousError) {
+        let deadline = Instant::now() + FAREWELL_TIMEOUT;
+        let mut expected = self.meeting.size - 1 - self.guests().count();
+        self.guests.clear();
+        self.strangers.clear();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // An error here would only hide the one that there is to tell.
+            if expected == 0
+                || left.is_zero()
+                || self.sleep(listener, left).is_err()
+                || self.accept(listener).is_err()
+            {
+                return;
+            }
+            for stranger in self.strangers.drain(..) {
+                refuse(&stranger.stream, error);
+                expected = expected.saturating_sub(1);
+            }
+        }
+    }
+}
+
+/// Who has gone need not be told, and for who does not read there is no waiting.
+fn refuse(stream: &UnixStream, error: &RendezvousError) {
+    let _ = socket::send(stream, Body::Refused(error.clone()), &[], Instant::now());
 }
 
 impl Guest {
