@@ -110,13 +110,13 @@ fn exchange_agrees(size: usize, cycles: u64) {
 #[test]
 fn every_rank_folds_the_same_blocks() {
     for size in 1..=8 {
-        exchange_agrees(size, 300);
+        exchange_agrees(size, 200);
     }
 }
 
 #[test]
 fn sixty_four_ranks_fold_the_same_blocks() {
-    exchange_agrees(SIZE_MAX, 20);
+    exchange_agrees(SIZE_MAX, 5);
 }
 
 #[test]

@@ -366,6 +366,17 @@ fn a_region_too_large_for_the_machine_is_refused_on_all_ranks() {
 }
 
 #[test]
+fn a_timeout_beyond_the_clock_is_a_long_one() {
+    let zero = Meeting {
+        start_timeout: Duration::MAX,
+        ..meeting("forever", 2)
+    };
+    for met in try_to_meet(vec![(zero.clone(), LAYOUT), (rank(1, &zero), LAYOUT)]) {
+        assert_eq!(met.unwrap().peers.len(), 2);
+    }
+}
+
+#[test]
 fn long_job_keys_still_name_one_meeting_each() {
     let name = |key: &str| {
         let meeting = Meeting {
