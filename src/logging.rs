@@ -63,12 +63,17 @@ impl<'a> MakeWriter<'a> for Standard {
     }
 
     fn make_writer_for(&'a self, metadata: &Metadata) -> Self::Writer {
-        if *metadata.level() >= Level::INFO {
+        if only_informs(metadata.level()) {
             Box::new(std::io::stdout())
         } else {
             Box::new(std::io::stderr())
         }
     }
+}
+
+/// Whether an event of this level goes to standard output.
+fn only_informs(level: &Level) -> bool {
+    *level >= Level::INFO // tracing orders levels by verbosity
 }
 
 /// Horovod's form of a log line.
@@ -131,6 +136,7 @@ fn local_time() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn lines_begin_as_horovods_do() {
@@ -143,6 +149,31 @@ mod tests {
             "[2026-11-20 12:31:25.123456: W stall.rs:88] [0]: "
         );
         assert_eq!(head("", Level::TRACE, place(), 3), "[T stall.rs:88] [3]: ");
+    }
+
+    #[test]
+    fn events_print_as_text_and_fields() {
+        let written = tempfile::NamedTempFile::new().unwrap();
+        let line = Line { hide_time: true };
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(Arc::new(written.reopen().unwrap()))
+            .event_format(line)
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(tensor = "layer1", ranks = 2, "waits")
+        });
+        let text = std::fs::read_to_string(written.path()).unwrap();
+        let tail = "]: waits tensor=\"layer1\" ranks=2\n"; // the rank before it is another test's to set
+        assert!(
+            text.starts_with("[W logging.rs:") && text.ends_with(tail),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn only_what_is_wrong_goes_to_standard_error() {
+        let informing = [Level::TRACE, Level::DEBUG, Level::INFO].iter().all(only_informs);
+        assert!(informing && ![Level::WARN, Level::ERROR].iter().any(only_informs));
     }
 
     #[test]

@@ -249,7 +249,7 @@ impl Counter {
             return Ok(());
         }
         let began = Instant::now();
-        let outcome = loop {
+        loop {
             self.sleepers.fetch_add(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let seen = self.value.load(Ordering::Acquire);
@@ -266,8 +266,7 @@ impl Counter {
                 // Whoever raised the number and then left, or died, has still raised it.
                 break if self.reached(value) { Ok(()) } else { Err(error) };
             }
-        };
-        outcome
+        }
     }
 
     /// Spins for `limit`; whether the number has come to `value`. After [`EAGER_SPIN`] it offers its core to others

@@ -1,5 +1,8 @@
 //! `ronde run` with real processes: places, output, exit codes, signals, and that nothing is left behind.
+#![cfg(feature = "cli")]
 
+use ronde::cli::run::LaunchSpec;
+use ronde::identity::MAX_RANKS;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -266,14 +269,36 @@ fn output_after_a_ranks_end_is_not_lost() {
     assert_eq!(outcome.stderr, "[0]<stderr>:unfinished\n");
 }
 
+/// `command` with these signals neither ignored nor caught, whatever the tests were started by (nohup ignores SIGHUP).
+fn by_default(signals: &str, command: &Command) -> Command {
+    let mut by_default = Command::new("env");
+    by_default
+        .arg(format!("--default-signal={signals}"))
+        .arg(command.get_program())
+        .args(command.get_args());
+    by_default
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    by_default
+}
+
 #[test]
 fn signals_reach_the_ranks() {
     for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let script =
             format!("trap 'echo got {signal}; exit 0' {signal}; echo $$; while :; do sleep 0.02; done");
-        let mut child = run_script(2, &script).spawn().unwrap();
-        let pids = read_pids(&mut child, 2);
+        let mut child = by_default(signal, &run_script(2, &script)).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .map(Result::unwrap);
+        let started: Vec<String> = lines.by_ref().take(2).collect();
+        assert_eq!(started.len(), 2);
         send(&child, signal);
+        assert_eq!(
+            sorted(&lines.collect::<Vec<_>>().join("\n")),
+            [0, 1].map(|r| format!("[{r}]<stdout>:got {signal}"))
+        );
         let outcome = of(finish(child));
         assert_eq!(outcome.code, Some(code));
         assert!(
@@ -281,8 +306,28 @@ fn signals_reach_the_ranks() {
             "{}",
             outcome.stderr
         );
-        assert_all_end(&pids);
     }
+}
+
+#[test]
+fn signals_ignored_from_the_start_stay_ignored() {
+    let mut command = Command::new("sh");
+    let ronde = format!(
+        "trap '' HUP CHLD; exec {} run -np 2 -- sh -c",
+        env!("CARGO_BIN_EXE_ronde")
+    );
+    // The rank sends the hang-up to its launcher, which must go on to see the rank's own exit code.
+    let script = "kill -HUP $PPID; sleep 0.1; exit 5";
+    command.args(["-c", &format!("{ronde} '{script}'")]);
+    let outcome = of(finish(
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    ));
+    assert_eq!(outcome.code, Some(5), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("SIGHUP"), "{}", outcome.stderr);
 }
 
 #[test]
@@ -521,6 +566,86 @@ fn a_paused_reader_does_not_keep_the_launcher_from_its_signals() {
     std::thread::sleep(Duration::from_millis(300));
     assert_all_end(&pids);
     assert_eq!(of(finish(child)).code, Some(143));
+}
+
+/// Live output leaves rank 0 the launcher's own standard output, so this test looks at it from outside: it runs itself
+/// again as the launcher.
+#[test]
+fn live_output_is_rank_0s_own() {
+    const LAUNCHER: &str = "TEST_RONDE_LIVE_LAUNCHER";
+    if std::env::var_os(LAUNCHER).is_some() {
+        // Rank 1 ends the job with its code, once rank 0 has printed.
+        let script = "test $HOROVOD_RANK = 1 && while ! test -e $GATE; do sleep 0.01; done; \
+                      echo out $HOROVOD_RANK; echo err $HOROVOD_RANK >&2; touch $GATE; exit $HOROVOD_RANK";
+        let code = ronde::cli::run::launch(&LaunchSpec {
+            label: "live".into(),
+            command: ["sh", "-c", script].map(Into::into).to_vec(),
+            num_proc: 2,
+            environment: Vec::new(),
+            output: ronde::cli::run::Output::Live,
+            output_dir: None,
+            verbose: false,
+            guard: None,
+        });
+        std::process::exit(code.unwrap().into());
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "live_output_is_rank_0s_own", "--nocapture"])
+        .env(LAUNCHER, "1");
+    let outcome = of(finish(
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    ));
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    let (stdout, stderr) = (outcome.stdout, outcome.stderr);
+    assert!(
+        stdout.contains("out 0\n") && !stdout.contains("]<stdout>:") && !stdout.contains("out 1"),
+        "{stdout}"
+    );
+    assert!(
+        stderr.contains("[1]<stderr>:err 1\n") && stderr.contains("live: rank 1 exited with code 1"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("err 0\n") && !stderr.contains("[0]<stderr>"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn numbers_of_ranks_that_cannot_be_are_errors() {
+    let spec = LaunchSpec {
+        label: "test".into(),
+        command: vec!["true".into()],
+        num_proc: 0,
+        environment: Vec::new(),
+        output: ronde::cli::run::Output::Plain,
+        output_dir: None,
+        verbose: false,
+        guard: None,
+    };
+    for num_proc in [0, MAX_RANKS + 1] {
+        let error = ronde::cli::run::launch(&LaunchSpec {
+            num_proc,
+            ..spec.clone()
+        })
+        .unwrap_err();
+        assert_eq!(
+            (error.exit_code(), error.to_string()),
+            (2, format!("{num_proc} ranks cannot be started: expected 1 to 64"))
+        );
+    }
+    let error = ronde::cli::run::launch(&LaunchSpec {
+        command: Vec::new(),
+        num_proc: 1,
+        ..spec
+    })
+    .unwrap_err();
+    assert_eq!(error.exit_code(), 2);
 }
 
 #[test]

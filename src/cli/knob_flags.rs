@@ -101,17 +101,16 @@ fn arguments(knob: &'static Knob) -> Vec<Arg> {
             vec![on.help(help)]
         }
         FlagForm::Switch { off, off_aliases } => {
-            let help = format!("{} {note}", knob.doc);
-            let opposite = base(off_id(knob)).long(off).aliases(off_aliases.iter().copied());
-            vec![
-                on.action(ArgAction::SetTrue)
-                    .overrides_with(off_id(knob))
-                    .help(help),
-                opposite
-                    .action(ArgAction::SetTrue)
-                    .overrides_with(knob.name)
-                    .help(format!("Opposite of --{}", flag.long)),
-            ]
+            let help = format!("{} Opposite: --{off} {note}", knob.doc);
+            let opposite = base(off_id(knob))
+                .long(off)
+                .aliases(off_aliases.iter().copied())
+                .hide(true);
+            let (on, opposite) = (
+                on.overrides_with(off_id(knob)).help(help),
+                opposite.overrides_with(knob.name),
+            );
+            vec![on.action(ArgAction::SetTrue), opposite.action(ArgAction::SetTrue)]
         }
     }
 }
@@ -131,7 +130,7 @@ fn written(knob: &'static Knob, matches: &ArgMatches) -> Result<Option<OsString>
                         flag.long,
                         text.to_string_lossy()
                     );
-                    Err(clap::Error::raw(ErrorKind::ValueValidation, message + "\n"))
+                    Err(clap::Error::raw(ErrorKind::ValueValidation, message))
                 }
             },
         },

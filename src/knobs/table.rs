@@ -165,7 +165,7 @@ knob_table! {
     autotune_noise: Option<f64> {
         env: "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
         flag: Flag::value("autotune-gaussian-process-noise"),
-        kind: Kind::Real { unit: "of the score's spread", min: 0.0, max: 1.0 },
+        kind: Kind::Real { unit: "std dev", min: 0.0, max: 1.0 },
         default: "",
         tunable: false,
         scope: Scope::Runtime,

@@ -14,6 +14,7 @@ mod rank;
 mod refused;
 mod signals;
 mod spec;
+mod stream;
 
 pub use guard::{GUARD, guard_main};
 pub use job::launch;
@@ -33,6 +34,7 @@ Examples:
   ronde run -np 4 --autotune --autotune-log-file tune.csv -- ./train
   ronde run -np 2 --output-filename logs -- ./train      writes logs/rank.0/stdout and so on
 
+Standard input goes to rank 0, unless it is a terminal; the other ranks have none.
 Exit code: that of the rank that failed first (128 + n for signal n), 127 if the command does not exist, 2 for wrong usage.";
 
 /// Start the ranks of a job on this machine

@@ -1,22 +1,18 @@
 //! One rank: its process, started in a group of its own, and the pipes that its output comes through.
 
-use super::lines::Lines;
 use super::output::{Queue, Target};
+use super::stream::{READ_BYTES, Stream};
 use super::{LaunchError, LaunchSpec, Output};
 use crate::identity::IDENTITY_VARIABLES;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use std::fmt;
-use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// Reads that empty a pipe of the largest size an unprivileged process may give it, 1 MiB.
 const READS_MAX: usize = (1 << 20) / READ_BYTES;
-
-const READ_BYTES: usize = 16 << 10;
 
 /// A rank that has been started.
 pub(super) struct Rank {
@@ -141,9 +137,15 @@ impl Rank {
     /// cannot be given to another process that we would then kill.
     pub(super) fn check(&mut self) -> Option<Exit> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let status = rustix::process::waitid(WaitId::PidFd(self.process.as_fd()), options).ok()??;
-        let code = status.exit_status().map(|code| Exit::Code(code as u8)); // the kernel keeps 8 bits
-        self.exit = code.or_else(|| status.terminating_signal().map(Exit::Signal));
+        self.exit = match rustix::process::waitid(WaitId::PidFd(self.process.as_fd()), options) {
+            Ok(None) => None,
+            Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                (_, Some(signal)) => Some(Exit::Signal(signal)),
+                (code, None) => Some(Exit::Code(code.unwrap_or(1) as u8)), // the kernel keeps 8 bits
+            },
+            // Somebody else in this process has reaped it; that it ended is all there is to know.
+            Err(_) => Some(Exit::Code(1)),
+        };
         self.exit
     }
 
@@ -190,103 +192,4 @@ fn die_with_this_thread(command: &mut Command) {
     // SAFETY: between fork and exec only async-signal-safe calls are allowed. `arm` makes two system calls through rustix,
     // and neither allocates nor takes a lock: `io::Error` from an `Errno` or `ErrorKind` is a plain value.
     unsafe { command.pre_exec(arm) };
-}
-
-/// Standard output or error of a rank.
-pub(super) struct Stream {
-    target: Target,
-    /// `None` once it has ended.
-    pipe: Option<File>,
-    lines: Lines,
-    prefix: String,
-    timestamp: bool,
-    file: Option<File>,
-}
-
-impl Stream {
-    fn new(spec: &LaunchSpec, rank: usize, target: Target, pipe: OwnedFd) -> Result<Stream, LaunchError> {
-        rustix::io::ioctl_fionbio(&pipe, true).map_err(LaunchError::system("read a rank's output"))?;
-        let name = match target {
-            Target::Stdout => "stdout",
-            Target::Stderr => "stderr",
-        };
-        let prefix = if spec.output == Output::Plain {
-            String::new()
-        } else {
-            format!("[{rank}]<{name}>:")
-        };
-        Ok(Stream {
-            target,
-            pipe: Some(pipe.into()),
-            lines: Lines::default(),
-            prefix,
-            timestamp: spec.output == Output::Prefixed { timestamp: true },
-            file: output_file(spec, rank, name)?,
-        })
-    }
-
-    /// The pipe, until it has ended.
-    pub(super) fn pipe(&self) -> Option<BorrowedFd<'_>> {
-        self.pipe.as_ref().map(File::as_fd)
-    }
-
-    /// Reads once, without waiting. Gives whether there may be more.
-    pub(super) fn read(&mut self, queue: &mut Queue) -> bool {
-        let Some(mut pipe) = self.pipe.as_ref() else {
-            return false;
-        };
-        let mut bytes = [0; READ_BYTES];
-        match pipe.read(&mut bytes) {
-            Ok(0) => self.finish(queue),
-            Ok(count) => {
-                let mut lines = std::mem::take(&mut self.lines);
-                lines.feed(&bytes[..count], |line| self.emit(line, queue));
-                self.lines = lines;
-                return true;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => self.finish(queue), // a pipe that cannot be read any more has ended for us
-        }
-        false
-    }
-
-    /// Ends the stream: an unfinished line appears as it is.
-    pub(super) fn finish(&mut self, queue: &mut Queue) {
-        self.pipe = None;
-        let mut lines = std::mem::take(&mut self.lines);
-        lines.finish(|line| self.emit(line, queue));
-    }
-
-    fn emit(&mut self, line: &[u8], queue: &mut Queue) {
-        let time = if self.timestamp { asctime() } else { String::new() };
-        let line = [time.as_bytes(), self.prefix.as_bytes(), line].concat();
-        queue.push(self.target, &line);
-        let Some(file) = &mut self.file else { return };
-        if let Err(error) = file.write_all(&line).and_then(|()| file.write_all(b"\n")) {
-            self.file = None; // say it once
-            queue.push(
-                Target::Stderr,
-                format!("ronde: {}cannot write its file: {error}", self.prefix).as_bytes(),
-            );
-        }
-    }
-}
-
-/// Local time as C's asctime prints it, which horovodrun puts before the prefix.
-fn asctime() -> String {
-    jiff::Zoned::now().strftime("%a %b %e %H:%M:%S %Y").to_string()
-}
-
-/// Makes `DIR/rank.<rank>/<name>` if a directory is given; ranks are zero-padded to equal width.
-fn output_file(spec: &LaunchSpec, rank: usize, name: &str) -> Result<Option<File>, LaunchError> {
-    let Some(dir) = &spec.output_dir else {
-        return Ok(None);
-    };
-    let width = (spec.num_proc - 1).to_string().len();
-    let dir = dir.join(format!("rank.{rank:0width$}"));
-    let error = |path: PathBuf| |source| LaunchError::OutputFile { path, source };
-    std::fs::create_dir_all(&dir).map_err(error(dir.clone()))?;
-    let path = dir.join(name);
-    File::create(&path).map_err(error(path)).map(Some)
 }

@@ -68,7 +68,7 @@ impl clap::FromArgMatches for Refused {
             None => Ok(Refused),
             Some((name, _, reason)) => Err(clap::Error::raw(
                 ErrorKind::ArgumentConflict,
-                format!("--{name}: {reason}\n"),
+                format!("--{name}: {reason}"),
             )),
         }
     }

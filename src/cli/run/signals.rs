@@ -1,21 +1,29 @@
 //! The signals that a launcher passes on to its ranks, as descriptors to poll.
 
 use super::LaunchError;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::SigId;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::low_level::{pipe, unregister};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-/// Catches SIGINT, SIGTERM and SIGHUP as long as it lives.
+/// Catches SIGINT, SIGTERM and SIGHUP as long as it lives, except those that this process was started to ignore: `nohup`
+/// means that a job outlives the terminal.
 pub(super) struct Signals {
-    caught: [Caught; 3],
+    caught: Vec<Caught>,
+    /// SIGCHLD has a handler, though nobody asks it: if it were ignored, as a parent may have left it, the kernel would
+    /// reap the ranks itself and their exit codes were lost.
+    child: SigId,
 }
 
 struct Caught {
     signal: i32,
     wake: UnixStream,
-    registration: signal_hook::SigId,
+    registration: SigId,
 }
 
 impl Signals {
@@ -34,14 +42,18 @@ impl Signals {
                 registration,
             })
         };
-        Ok(Signals {
-            caught: [caught(SIGINT)?, caught(SIGTERM)?, caught(SIGHUP)?],
-        })
+        let ignored = ignored();
+        let wanted = [SIGINT, SIGTERM, SIGHUP]
+            .into_iter()
+            .filter(|signal| ignored >> (signal - 1) & 1 == 0);
+        let caught = wanted.map(caught).collect::<Result<_, _>>()?;
+        let child = flag::register(SIGCHLD, Arc::new(AtomicBool::new(false))).map_err(system)?;
+        Ok(Signals { caught, child })
     }
 
     /// Descriptors that poll as readable when a signal has come.
-    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
-        self.caught.each_ref().map(|caught| caught.wake.as_fd())
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.caught.iter().map(|caught| caught.wake.as_fd())
     }
 
     /// The signals that came since the last call, each as often as it came.
@@ -62,5 +74,14 @@ impl Drop for Signals {
         for caught in &self.caught {
             unregister(caught.registration);
         }
+        unregister(self.child);
     }
+}
+
+/// The signals that this process ignores, signal n as bit n - 1 (proc_pid_status(5)); none if the kernel does not tell.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
 }

@@ -59,6 +59,17 @@ impl Search {
         found
     }
 
+    /// Entries in memory.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        let runs = |runs: &Runs| runs.symbols.len() + runs.ends.iter().map(KeyMap::len).sum::<usize>();
+        self.history.len()
+            + self.known.len()
+            + self.pieces.len()
+            + runs(&self.by_name)
+            + runs(&self.anonymous)
+    }
+
     fn by_name(&mut self, item: Item, distrust: &Distrust) -> Option<Track> {
         if self.known.len() > PERIOD_ITEMS_MAX || self.piece.items > PERIOD_ITEMS_MAX {
             self.known.clear();

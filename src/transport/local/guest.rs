@@ -14,7 +14,7 @@ use super::error::RendezvousError;
 use super::layout::Layout;
 use super::memory;
 use super::peers::{Lifeline, Peer};
-use super::rendezvous::{Meeting, Met, address, system};
+use super::rendezvous::{MAPPING_TIMEOUT, Meeting, Met, address, deadline, system};
 use super::socket::{self, ReceiveError};
 use super::wire::{Body, FrameError, Hello, Origin, Welcome};
 
@@ -32,20 +32,21 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, RendezvousError> {
     let stream = knock(meeting)?;
     check_host(meeting, &stream)?;
-    let deadline = Instant::now() + meeting.start_timeout + GRACE;
-    introduce(meeting, layout, &stream, deadline)?;
-    let (body, descriptors) = answer(meeting, &stream, deadline)?;
+    let come_by = deadline(meeting.start_timeout.saturating_add(GRACE));
+    introduce(meeting, layout, &stream, come_by)?;
+    let (body, descriptors) = answer(meeting, &stream, come_by)?;
     let Body::Welcome(welcome) = body else {
         return Err(unexpected(&body));
     };
+    let mapped_by = deadline(MAPPING_TIMEOUT + GRACE);
     let mapped = map(meeting, layout, &welcome, descriptors);
     let report = match &mapped {
         Ok(_) => Body::Ready,
         Err(error) => Body::Refused(error.clone()),
     };
-    send(meeting, &stream, report, deadline)?;
+    send(meeting, &stream, report, mapped_by)?;
     let (region, pidfds) = mapped?;
-    match answer(meeting, &stream, deadline)? {
+    match answer(meeting, &stream, mapped_by)? {
         (Body::Go, _) => {}
         (body, _) => return Err(unexpected(&body)),
     }
@@ -56,7 +57,7 @@ pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, Rendezvous
 /// Connects to rank 0 as soon as it listens.
 fn knock(meeting: &Meeting) -> Result<UnixStream, RendezvousError> {
     let address = address(meeting)?;
-    let deadline = Instant::now() + meeting.start_timeout;
+    let deadline = deadline(meeting.start_timeout);
     let mut pause = KNOCK_PAUSES.0;
     loop {
         match UnixStream::connect_addr(&address) {

@@ -1,32 +1,22 @@
-//! The rendezvous as rank 0 sees it: a hall where connections wait until all ranks have come.
-//!
-//! Whoever connects is a stranger until it has introduced itself. Strangers of other users, with other manners or
-//! with nothing to say are shown out and the meeting goes on; a rank of this job that does not fit ends it.
+//! The rendezvous as rank 0 sees it: take the name, wait in the hall for everyone, hand out the region.
 
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::process::getuid;
 
 use super::error::RendezvousError;
 use super::guest;
+use super::hall::Hall;
 use super::layout::Layout;
 use super::peers::{Lifeline, Peer};
-use super::rendezvous::{Meeting, Met, address, create_region, system};
-use super::socket::{self, Credentials, ReceiveError};
-use super::wire::{self, Body, FrameError, Hello, Origin, Welcome};
+use super::rendezvous::{MAPPING_TIMEOUT, Meeting, Met, address, create_region, deadline, system};
+use super::socket::{self, ReceiveError};
+use super::wire::{Body, Welcome};
 
-/// How long a connection may take to introduce itself.
-const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many may be about to; beyond that the one that has waited longest goes.
-const STRANGERS_MAX: usize = 128;
-/// How long everyone together has to map the region, once all are here.
-const MAPPING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause before another try for the name, when another process holds it and does not answer.
 const NAME_PAUSE: Duration = Duration::from_millis(10);
 
@@ -42,19 +32,17 @@ pub(super) fn meet(
     layout: &Layout,
     open_pidfd: OpenPidfd,
 ) -> Result<Met, RendezvousError> {
-    let deadline = Instant::now() + meeting.start_timeout;
+    let deadline = deadline(meeting.start_timeout);
     let listener = listen(meeting, layout, deadline)?;
-    let mut hall = Hall {
-        meeting,
-        layout,
-        guests: (1..meeting.size).map(|_| None).collect(),
-        strangers: Vec::new(),
-    };
+    let mut hall = Hall::new(meeting, layout);
     let outcome = hall
         .fill(&listener, deadline)
         .and_then(|()| hall.conclude(open_pidfd));
     if let Err(error) = &outcome {
         hall.refuse_all(error);
+        if Instant::now() < deadline {
+            hall.refuse_latecomers(&listener, error);
+        }
     }
     outcome
 }
@@ -91,229 +79,10 @@ fn listen(meeting: &Meeting, layout: &Layout, deadline: Instant) -> Result<UnixL
     }
 }
 
-/// A rank that has introduced itself.
-struct Guest {
-    stream: UnixStream,
-    pid: u32,
-}
-
-/// A connection that has not.
-struct Stranger {
-    stream: UnixStream,
-    pid: u32,
-    bytes: Vec<u8>,
-    deadline: Instant,
-}
-
-/// What a stranger turns out to be.
-enum Reading {
-    Unfinished,
-    Hello(Hello),
-    Foreign(Origin),
-    Nobody(String),
-}
-
-struct Hall<'a> {
-    meeting: &'a Meeting,
-    layout: &'a Layout,
-    /// Ranks 1, 2, ….
-    guests: Vec<Option<Guest>>,
-    strangers: Vec<Stranger>,
-}
-
 impl Hall<'_> {
-    /// Waits until every rank has come.
-    fn fill(&mut self, listener: &UnixListener, deadline: Instant) -> Result<(), RendezvousError> {
-        loop {
-            self.accept(listener)?;
-            self.listen_to_strangers()?;
-            self.look_after_guests()?;
-            let missing: Vec<usize> = (1..self.meeting.size)
-                .filter(|rank| self.guests[rank - 1].is_none())
-                .collect();
-            if missing.is_empty() {
-                return Ok(());
-            }
-            let now = Instant::now();
-            if now >= deadline {
-                return Err(RendezvousError::Missing {
-                    missing,
-                    size: self.meeting.size,
-                    waited_seconds: self.meeting.start_timeout.as_secs(),
-                });
-            }
-            let next = self.strangers.iter().map(|stranger| stranger.deadline).min();
-            let until = next.map_or(deadline, |next| next.min(deadline));
-            self.sleep(listener, until.saturating_duration_since(now))?;
-        }
-    }
-
-    /// Sleeps until there is something to accept or to read.
-    fn sleep(&self, listener: &UnixListener, timeout: Duration) -> Result<(), RendezvousError> {
-        let guests = self.guests.iter().flatten().map(|guest| guest.stream.as_fd());
-        let strangers = self.strangers.iter().map(|stranger| stranger.stream.as_fd());
-        let mut fds: Vec<PollFd<'_>> = std::iter::once(listener.as_fd())
-            .chain(guests)
-            .chain(strangers)
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
-        match poll(&mut fds, Some(&socket::timespec(timeout))) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(system(0, "wait for the other ranks", error)),
-        }
-    }
-
-    /// Lets in all who knock, of this user.
-    fn accept(&mut self, listener: &UnixListener) -> Result<(), RendezvousError> {
-        loop {
-            let stream = match listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        ErrorKind::Interrupted | ErrorKind::ConnectionAborted
-                    ) =>
-                {
-                    continue;
-                }
-                Err(error) => {
-                    let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
-                    return Err(system(0, "accept a rank", Errno::from_raw_os_error(code)));
-                }
-            };
-            let own = getuid().as_raw();
-            match socket::credentials(&stream) {
-                Ok(Credentials { uid, pid }) if uid == own => {
-                    if self.strangers.len() == STRANGERS_MAX {
-                        let oldest = self.strangers.remove(0);
-                        tracing::warn!(
-                            pid = oldest.pid,
-                            "too many connections without a word; closing the oldest"
-                        );
-                    }
-                    let nonblocking = stream.set_nonblocking(true);
-                    if nonblocking.is_ok() {
-                        self.strangers.push(Stranger {
-                            stream,
-                            pid,
-                            bytes: Vec::new(),
-                            deadline: Instant::now() + INTRODUCTION_TIMEOUT,
-                        });
-                    }
-                }
-                Ok(Credentials { uid, pid }) => {
-                    tracing::warn!(
-                        uid,
-                        pid,
-                        "another user's process knocked at this job's rendezvous; not let in"
-                    );
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot see who knocked at this job's rendezvous; not let in")
-                }
-            }
-        }
-    }
-
-    /// Hears what strangers have to say.
-    fn listen_to_strangers(&mut self) -> Result<(), RendezvousError> {
-        let mut index = 0;
-        while index < self.strangers.len() {
-            let stranger = &mut self.strangers[index];
-            match stranger.read() {
-                Reading::Unfinished => index += 1,
-                Reading::Nobody(reason) => {
-                    tracing::warn!(
-                        pid = stranger.pid,
-                        reason,
-                        "not a rank of this job; connection closed"
-                    );
-                    self.strangers.remove(index);
-                }
-                Reading::Foreign(origin) => {
-                    let own = Origin::own();
-                    return Err(RendezvousError::Version {
-                        pid: stranger.pid,
-                        version: origin.version,
-                        layout: origin.layout,
-                        rank0_version: own.version,
-                        rank0_layout: own.layout,
-                    });
-                }
-                Reading::Hello(hello) => {
-                    let pid = stranger.pid;
-                    // Still a stranger if it does not fit, so that it is told with the others.
-                    self.admit(&hello, pid)?;
-                    let Stranger { stream, pid, .. } = self.strangers.remove(index);
-                    self.guests[hello.rank - 1] = Some(Guest { stream, pid });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether this rank can be one of us.
-    fn admit(&self, hello: &Hello, pid: u32) -> Result<(), RendezvousError> {
-        let agree = |what: &str, found: String, expected: String| match found == expected {
-            true => Ok(()),
-            false => Err(RendezvousError::Disagreement {
-                what: what.to_owned(),
-                rank: hello.rank,
-                found,
-                expected,
-            }),
-        };
-        let size = self.meeting.size;
-        agree("job size", hello.size.to_string(), size.to_string())?;
-        agree("host key", hello.host_key.clone(), self.meeting.host_key.clone())?;
-        let rank = hello.rank;
-        if rank >= size {
-            return Err(RendezvousError::InvalidRank { rank, pid, size });
-        }
-        let first = match rank {
-            0 => Some(std::process::id()),
-            _ => self.guests[rank - 1].as_ref().map(|guest| guest.pid),
-        };
-        if let Some(first_pid) = first {
-            return Err(RendezvousError::DuplicateRank { rank, first_pid, pid });
-        }
-        let (words, bytes) = (self.layout.cache_words, self.layout.bytes());
-        agree(
-            "response cache words",
-            hello.cache_words.to_string(),
-            words.to_string(),
-        )?;
-        agree(
-            "shared memory bytes",
-            hello.region_bytes.to_string(),
-            bytes.to_string(),
-        )
-    }
-
-    /// A rank that waits says nothing; if it does, or hangs up, something is wrong.
-    fn look_after_guests(&mut self) -> Result<(), RendezvousError> {
-        for (rank, guest) in (1..).zip(&mut self.guests) {
-            let Some(guest) = guest else { continue };
-            match guest.stream.read(&mut [0; 64]) {
-                Ok(0) => return Err(RendezvousError::Vanished { rank, pid: guest.pid }),
-                Ok(bytes) => {
-                    return Err(RendezvousError::Malformed {
-                        rank,
-                        bytes,
-                        problem: "spoke out of turn".to_owned(),
-                    });
-                }
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(_) => return Err(RendezvousError::Vanished { rank, pid: guest.pid }),
-            }
-        }
-        Ok(())
-    }
-
     /// All are here: makes the region, hands it out, and gives the start when everyone has it.
     fn conclude(&mut self, open_pidfd: OpenPidfd) -> Result<Met, RendezvousError> {
-        let deadline = Instant::now() + MAPPING_TIMEOUT;
+        let deadline = deadline(MAPPING_TIMEOUT);
         let (region, file) = create_region(0, self.layout)?;
         let (welcome, pidfds) = self.identify(open_pidfd);
         let descriptors: Vec<_> = std::iter::once(file.as_fd())
@@ -367,12 +136,6 @@ impl Hall<'_> {
         Ok(Met { region, peers })
     }
 
-    fn guests(&self) -> impl Iterator<Item = (usize, &Guest)> {
-        (1..)
-            .zip(&self.guests)
-            .filter_map(|(rank, guest)| Some((rank, guest.as_ref()?)))
-    }
-
     /// Process ids and pidfds of all ranks. Ranks of one process share a pidfd.
     fn identify(&self, open_pidfd: OpenPidfd) -> (Welcome, Vec<Arc<OwnedFd>>) {
         let mut welcome = Welcome {
@@ -411,11 +174,8 @@ impl Hall<'_> {
     /// How rank 0 will learn of each rank's death.
     fn lifelines(&mut self, welcome: &Welcome, pidfds: &[Arc<OwnedFd>]) -> Vec<Peer> {
         let own_pidfd = welcome.pidfds[0];
-        let guests = std::mem::take(&mut self.guests).into_iter().map(|guest| {
-            let guest = guest.expect("all are here");
-            Arc::new(OwnedFd::from(guest.stream))
-        });
-        let ends: Vec<Arc<OwnedFd>> = guests.collect();
+        let guests = self.take_guests().into_iter();
+        let ends: Vec<Arc<OwnedFd>> = guests.map(|guest| Arc::new(guest.stream.into())).collect();
         let own = Peer {
             pid: welcome.pids[0],
             lifeline: match own_pidfd {
@@ -436,56 +196,5 @@ impl Hall<'_> {
             });
         }
         peers
-    }
-
-    /// Tells everyone why it comes to nothing, strangers too: one of them may be the reason.
-    fn refuse_all(&self, error: &RendezvousError) {
-        let guests = self.guests().map(|(_, guest)| &guest.stream);
-        let strangers = self.strangers.iter().map(|stranger| &stranger.stream);
-        for stream in guests.chain(strangers) {
-            // Who has gone need not be told, and for who does not read there is no waiting.
-            let _ = socket::send(stream, Body::Refused(error.clone()), &[], Instant::now());
-        }
-    }
-}
-
-impl Guest {
-    fn failed(&self, rank: usize, what: &str, error: Errno) -> RendezvousError {
-        match error {
-            Errno::PIPE | Errno::CONNRESET => RendezvousError::Vanished { rank, pid: self.pid },
-            error => system(0, &format!("{what} (rank {rank})"), error),
-        }
-    }
-}
-
-impl Stranger {
-    fn read(&mut self) -> Reading {
-        let mut chunk = [0; 4096];
-        loop {
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Reading::Nobody(format!("hung up after {} bytes", self.bytes.len())),
-                Ok(bytes) => self.bytes.extend_from_slice(&chunk[..bytes]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return match Instant::now() >= self.deadline {
-                        true => Reading::Nobody(format!(
-                            "only {} bytes in {} s",
-                            self.bytes.len(),
-                            INTRODUCTION_TIMEOUT.as_secs()
-                        )),
-                        false => Reading::Unfinished,
-                    };
-                }
-                Err(error) => return Reading::Nobody(error.to_string()),
-            }
-            // `decode` refuses what is longer than a message, so no stranger fills our memory.
-            match wire::decode(&self.bytes) {
-                Ok(None) => {}
-                Ok(Some(Body::Hello(hello))) => return Reading::Hello(hello),
-                Ok(Some(body)) => return Reading::Nobody(format!("said {body:?} first")),
-                Err(FrameError::Foreign(origin)) => return Reading::Foreign(origin),
-                Err(error) => return Reading::Nobody(error.to_string()),
-            }
-        }
     }
 }

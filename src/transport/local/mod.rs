@@ -1,9 +1,9 @@
 //! The local transport: ranks of one host, through shared memory and futexes.
 //!
 //! Nothing here is sent: a rank writes into its own part of a region that all have mapped, and raises a counter
-//! that the others wait on. The files are the steps of a job's life: [`rendezvous`] (who are we, and where is the
-//! region), [`layout`] (what lies where in it), [`snapshot`] and [`mailbox`] (the cycle's two kinds of traffic),
-//! [`doorbell`] (waking one another), [`peers`] (who has died, left or fallen silent).
+//! that the others wait on. The files are the steps of a job's life: `rendezvous` (who are we, and where is the
+//! region), `layout` (what lies where in it), `snapshot` and `mailbox` (the cycle's two kinds of traffic),
+//! `doorbell` (waking one another), `peers` (who has died, left or fallen silent).
 //!
 //! In a forked child nothing here acts: the region is not mapped there, and dropping it does nothing.
 
@@ -19,6 +19,7 @@ use crate::transport::{Agreement, Block, Doorbell, Transport};
 mod doorbell;
 mod error;
 mod guest;
+mod hall;
 mod host;
 mod layout;
 mod mailbox;

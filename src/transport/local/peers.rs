@@ -188,7 +188,7 @@ impl Peers {
 
     /// Ends the job because of `rank`; the first to say so counts.
     fn poison(&self, rank: usize, how: u64) {
-        let word = rank as u64 + 1 | how << 32;
+        let word = (rank as u64 + 1) | (how << 32);
         // Someone else may have been first; then theirs is the reason for all.
         let _ = self.poison[0].compare_exchange(0, word, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -304,4 +304,26 @@ fn is_stopped(pid: u32) -> bool {
 fn stat_is_stopped(stat: &str) -> bool {
     stat.rsplit_once(')')
         .is_some_and(|(_, rest)| matches!(rest.trim_start().chars().next(), Some('T' | 't')))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_is_read_behind_whatever_the_command_is_called() {
+        assert!(stat_is_stopped("7 (a) T 1 7 7 0"));
+        assert!(stat_is_stopped("7 (a) R (b)) t 1 7 7 0"));
+        assert!(!stat_is_stopped("7 (T) S 1 7 7 0"));
+        assert!(!stat_is_stopped("7 (a) T) R 1 7 7 0"));
+        assert!(!stat_is_stopped(""));
+        assert!(!is_stopped(std::process::id()));
+    }
+
+    #[test]
+    fn a_poison_word_tells_rank_and_manner() {
+        assert_eq!(unpack(0), None);
+        assert_eq!(unpack(1 | LOST << 32), Some((0, LOST)));
+        assert_eq!(unpack(64 | LEFT << 32), Some((63, LEFT)));
+    }
 }

@@ -17,7 +17,7 @@
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::getuid;
@@ -31,6 +31,9 @@ use super::{SIZE_MAX, guest, host, memory};
 
 /// Longest job key that goes into the socket's name as it is; the name has room for 107 bytes.
 const KEY_BYTES_MAX: usize = 64;
+
+/// How long everyone together has to map the region, once all are here.
+pub(super) const MAPPING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Whom to meet, where, and how long to wait.
 #[derive(Clone, Debug)]
@@ -120,6 +123,13 @@ pub(super) fn create_region(
     let region = Area::whole(Arc::new(region));
     layout.stamp(&region);
     Ok((region, file))
+}
+
+/// The end of a timeout that starts now; a day from now where the clock cannot hold it.
+pub(super) fn deadline(timeout: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(timeout)
+        .unwrap_or(now + Duration::from_secs(86_400))
 }
 
 /// A failed call, as an error.

@@ -1,0 +1,351 @@
+//! Where connections wait until all ranks have come.
+//!
+//! Whoever connects is a stranger until it has introduced itself. Strangers of other users, with other manners or
+//! with nothing to say are shown out and the meeting goes on; a rank of this job that does not fit ends it.
+
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use rustix::process::getuid;
+
+use super::error::RendezvousError;
+use super::layout::Layout;
+use super::rendezvous::{Meeting, system};
+use super::socket::{self, Credentials};
+use super::wire::{self, Body, FrameError, Hello, Origin};
+
+/// How long a connection may take to introduce itself.
+const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many may be about to; beyond that the one that has waited longest goes.
+const STRANGERS_MAX: usize = 128;
+/// How long, after a meeting has failed, those who still come are told why; they would wait in vain otherwise.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A rank that has introduced itself.
+pub(super) struct Guest {
+    pub(super) stream: UnixStream,
+    pub(super) pid: u32,
+}
+
+/// A connection that has not.
+struct Stranger {
+    stream: UnixStream,
+    pid: u32,
+    bytes: Vec<u8>,
+    deadline: Instant,
+}
+
+/// What a stranger turns out to be.
+enum Reading {
+    Unfinished,
+    Hello(Hello),
+    Foreign(Origin),
+    Nobody(String),
+}
+
+/// The hall.
+pub(super) struct Hall<'a> {
+    pub(super) meeting: &'a Meeting,
+    pub(super) layout: &'a Layout,
+    /// Ranks 1, 2, ….
+    guests: Vec<Option<Guest>>,
+    strangers: Vec<Stranger>,
+}
+
+impl<'a> Hall<'a> {
+    /// An empty hall.
+    pub(super) fn new(meeting: &'a Meeting, layout: &'a Layout) -> Self {
+        Self {
+            meeting,
+            layout,
+            guests: (1..meeting.size).map(|_| None).collect(),
+            strangers: Vec::new(),
+        }
+    }
+
+    /// Waits until every rank has come.
+    pub(super) fn fill(&mut self, listener: &UnixListener, deadline: Instant) -> Result<(), RendezvousError> {
+        loop {
+            self.accept(listener)?;
+            self.listen_to_strangers()?;
+            self.look_after_guests()?;
+            let missing: Vec<usize> = (1..self.meeting.size)
+                .filter(|rank| self.guests[rank - 1].is_none())
+                .collect();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Err(RendezvousError::Missing {
+                    missing,
+                    size: self.meeting.size,
+                    waited_seconds: self.meeting.start_timeout.as_secs(),
+                });
+            }
+            let next = self.strangers.iter().map(|stranger| stranger.deadline).min();
+            let until = next.map_or(deadline, |next| next.min(deadline));
+            self.sleep(listener, until.saturating_duration_since(now))?;
+        }
+    }
+
+    /// Sleeps until there is something to accept or to read.
+    fn sleep(&self, listener: &UnixListener, timeout: Duration) -> Result<(), RendezvousError> {
+        let guests = self.guests.iter().flatten().map(|guest| guest.stream.as_fd());
+        let strangers = self.strangers.iter().map(|stranger| stranger.stream.as_fd());
+        let mut fds: Vec<PollFd<'_>> = std::iter::once(listener.as_fd())
+            .chain(guests)
+            .chain(strangers)
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        match poll(&mut fds, Some(&socket::timespec(timeout))) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(system(0, "wait for the other ranks", error)),
+        }
+    }
+
+    /// Lets in all who knock, of this user.
+    fn accept(&mut self, listener: &UnixListener) -> Result<(), RendezvousError> {
+        loop {
+            let stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                    ) =>
+                {
+                    continue;
+                }
+                Err(error) => {
+                    let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
+                    return Err(system(0, "accept a rank", Errno::from_raw_os_error(code)));
+                }
+            };
+            let own = getuid().as_raw();
+            match socket::credentials(&stream) {
+                Ok(Credentials { uid, pid }) if uid == own => {
+                    if self.strangers.len() == STRANGERS_MAX {
+                        let oldest = self.strangers.remove(0);
+                        tracing::warn!(
+                            pid = oldest.pid,
+                            "too many connections without a word; closing the oldest"
+                        );
+                    }
+                    let nonblocking = stream.set_nonblocking(true);
+                    if nonblocking.is_ok() {
+                        self.strangers.push(Stranger {
+                            stream,
+                            pid,
+                            bytes: Vec::new(),
+                            deadline: Instant::now() + INTRODUCTION_TIMEOUT,
+                        });
+                    }
+                }
+                Ok(Credentials { uid, pid }) => {
+                    tracing::warn!(
+                        uid,
+                        pid,
+                        "another user's process knocked at this job's rendezvous; not let in"
+                    );
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot see who knocked at this job's rendezvous; not let in")
+                }
+            }
+        }
+    }
+
+    /// Hears what strangers have to say.
+    fn listen_to_strangers(&mut self) -> Result<(), RendezvousError> {
+        let mut index = 0;
+        while index < self.strangers.len() {
+            let stranger = &mut self.strangers[index];
+            match stranger.read() {
+                Reading::Unfinished => index += 1,
+                Reading::Nobody(reason) => {
+                    tracing::warn!(
+                        pid = stranger.pid,
+                        reason,
+                        "not a rank of this job; connection closed"
+                    );
+                    self.strangers.remove(index);
+                }
+                Reading::Foreign(origin) => {
+                    let own = Origin::own();
+                    return Err(RendezvousError::Version {
+                        pid: stranger.pid,
+                        version: origin.version,
+                        layout: origin.layout,
+                        rank0_version: own.version,
+                        rank0_layout: own.layout,
+                    });
+                }
+                Reading::Hello(hello) => {
+                    let pid = stranger.pid;
+                    // Still a stranger if it does not fit, so that it is told with the others.
+                    self.admit(&hello, pid)?;
+                    let Stranger { stream, pid, .. } = self.strangers.remove(index);
+                    self.guests[hello.rank - 1] = Some(Guest { stream, pid });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this rank can be one of us.
+    fn admit(&self, hello: &Hello, pid: u32) -> Result<(), RendezvousError> {
+        let agree = |what: &str, found: String, expected: String| match found == expected {
+            true => Ok(()),
+            false => Err(RendezvousError::Disagreement {
+                what: what.to_owned(),
+                rank: hello.rank,
+                found,
+                expected,
+            }),
+        };
+        let size = self.meeting.size;
+        agree("job size", hello.size.to_string(), size.to_string())?;
+        agree("host key", hello.host_key.clone(), self.meeting.host_key.clone())?;
+        let rank = hello.rank;
+        if rank >= size {
+            return Err(RendezvousError::InvalidRank { rank, pid, size });
+        }
+        let first = match rank {
+            0 => Some(std::process::id()),
+            _ => self.guests[rank - 1].as_ref().map(|guest| guest.pid),
+        };
+        if let Some(first_pid) = first {
+            return Err(RendezvousError::DuplicateRank { rank, first_pid, pid });
+        }
+        let (words, bytes) = (self.layout.cache_words, self.layout.bytes());
+        agree(
+            "response cache words",
+            hello.cache_words.to_string(),
+            words.to_string(),
+        )?;
+        agree(
+            "shared memory bytes",
+            hello.region_bytes.to_string(),
+            bytes.to_string(),
+        )
+    }
+
+    /// A rank that waits says nothing; if it does, or hangs up, something is wrong.
+    fn look_after_guests(&mut self) -> Result<(), RendezvousError> {
+        for (rank, guest) in (1..).zip(&mut self.guests) {
+            let Some(guest) = guest else { continue };
+            match guest.stream.read(&mut [0; 64]) {
+                Ok(0) => return Err(RendezvousError::Vanished { rank, pid: guest.pid }),
+                Ok(bytes) => {
+                    return Err(RendezvousError::Malformed {
+                        rank,
+                        bytes,
+                        problem: "spoke out of turn".to_owned(),
+                    });
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(_) => return Err(RendezvousError::Vanished { rank, pid: guest.pid }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Those who are here, with their ranks.
+    pub(super) fn guests(&self) -> impl Iterator<Item = (usize, &Guest)> {
+        (1..)
+            .zip(&self.guests)
+            .filter_map(|(rank, guest)| Some((rank, guest.as_ref()?)))
+    }
+
+    /// Hands over all of them, when all are here.
+    pub(super) fn take_guests(&mut self) -> Vec<Guest> {
+        let guests = self.guests.drain(..);
+        guests.map(|guest| guest.expect("all are here")).collect()
+    }
+
+    /// Tells everyone why it comes to nothing, strangers too: one of them may be the reason.
+    pub(super) fn refuse_all(&self, error: &RendezvousError) {
+        let guests = self.guests().map(|(_, guest)| &guest.stream);
+        let strangers = self.strangers.iter().map(|stranger| &stranger.stream);
+        for stream in guests.chain(strangers) {
+            refuse(stream, error);
+        }
+    }
+
+    /// Tells those who come after the end, until as many have come as there are ranks or the time is over.
+    pub(super) fn refuse_latecomers(&mut self, listener: &UnixListener, error: &RendezvousError) {
+        let deadline = Instant::now() + FAREWELL_TIMEOUT;
+        let told = self.guests().count() + self.strangers.len();
+        let mut expected = (self.meeting.size - 1).saturating_sub(told);
+        self.guests.clear();
+        self.strangers.clear();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // An error here would only hide the one that there is to tell.
+            if expected == 0
+                || left.is_zero()
+                || self.sleep(listener, left).is_err()
+                || self.accept(listener).is_err()
+            {
+                return;
+            }
+            for stranger in self.strangers.drain(..) {
+                refuse(&stranger.stream, error);
+                expected = expected.saturating_sub(1);
+            }
+        }
+    }
+}
+
+/// Who has gone need not be told, and for who does not read there is no waiting.
+fn refuse(stream: &UnixStream, error: &RendezvousError) {
+    let _ = socket::send(stream, Body::Refused(error.clone()), &[], Instant::now());
+}
+
+impl Guest {
+    /// A failed call on the connection to this rank, as an error.
+    pub(super) fn failed(&self, rank: usize, what: &str, error: Errno) -> RendezvousError {
+        match error {
+            Errno::PIPE | Errno::CONNRESET => RendezvousError::Vanished { rank, pid: self.pid },
+            error => system(0, &format!("{what} (rank {rank})"), error),
+        }
+    }
+}
+
+impl Stranger {
+    fn read(&mut self) -> Reading {
+        let mut chunk = [0; 4096];
+        loop {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Reading::Nobody(format!("hung up after {} bytes", self.bytes.len())),
+                Ok(bytes) => self.bytes.extend_from_slice(&chunk[..bytes]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return match Instant::now() >= self.deadline {
+                        true => Reading::Nobody(format!(
+                            "only {} bytes in {} s",
+                            self.bytes.len(),
+                            INTRODUCTION_TIMEOUT.as_secs()
+                        )),
+                        false => Reading::Unfinished,
+                    };
+                }
+                Err(error) => return Reading::Nobody(error.to_string()),
+            }
+            // `decode` refuses what is longer than a message, so no stranger fills our memory.
+            match wire::decode(&self.bytes) {
+                Ok(None) => {}
+                Ok(Some(Body::Hello(hello))) => return Reading::Hello(hello),
+                Ok(Some(body)) => return Reading::Nobody(format!("said {body:?} first")),
+                Err(FrameError::Foreign(origin)) => return Reading::Foreign(origin),
+                Err(error) => return Reading::Nobody(error.to_string()),
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Ranks as processes: death, departure, and what is left behind.
+//!
+//! The other ranks are this test binary again, running [`rank_of_a_job`] alone.
+
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+
+use super::super::*;
+use super::{PATIENCE, WORDS, meeting};
+
+const TASK: &str = "RONDE_TEST_TASK";
+/// Two seconds as promised, and slack for a busy machine.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Starts rank `rank` of `meeting` with something to do.
+fn spawn(meeting: &Meeting, rank: usize, task: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "transport::local::tests::processes::rank_of_a_job",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env(
+            TASK,
+            format!(
+                "{task} {rank} {} {} {}",
+                meeting.size, meeting.init, meeting.job_key
+            ),
+        )
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn open(meeting: &Meeting, rank: usize) -> LocalTransport {
+    let meeting = Meeting {
+        rank,
+        ..meeting.clone()
+    };
+    LocalTransport::open(&meeting, WORDS, 1 << 20, PATIENCE)
+        .unwrap()
+        .transport
+}
+
+/// Cycles with both kinds of traffic until something goes wrong.
+fn cycle_on(transport: &mut LocalTransport, first: u64, cycles: u64) -> Result<(), Error> {
+    let mut agreed = Agreement::default();
+    let mut frames = Vec::new();
+    for cycle in first..first + cycles {
+        transport.exchange(cycle, &Block::new(1), &mut agreed)?;
+        transport.gather(&[7; 40_000], &mut frames)?;
+        transport.broadcast(&mut vec![8; 40_000])?;
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "a rank of the other tests' jobs; they start it"]
+fn rank_of_a_job() {
+    let task = std::env::var(TASK).expect("started by another test");
+    let words: Vec<&str> = task.splitn(5, ' ').collect();
+    let number = |index: usize| words[index].parse::<usize>().unwrap();
+    let meeting = Meeting {
+        job_key: words[4].to_owned(),
+        init: number(3) as u32,
+        size: number(2),
+        ..meeting("", 1)
+    };
+    let rank = number(1);
+    match words[0] {
+        "cycle" => {
+            let mut transport = open(&meeting, rank);
+            let error = cycle_on(&mut transport, 1, u64::MAX - 1).unwrap_err();
+            println!("error: {error}");
+            transport.leave(Some(&error));
+        }
+        "leave" => {
+            let mut transport = open(&meeting, rank);
+            cycle_on(&mut transport, 1, 3).unwrap();
+            transport.leave(None);
+        }
+        "exit" => {
+            let mut transport = open(&meeting, rank);
+            cycle_on(&mut transport, 1, 3).unwrap();
+            std::process::exit(0);
+        }
+        "again" => again(&meeting),
+        "fork" => fork(&meeting),
+        "limits" => limits(&meeting),
+        other => panic!("unknown task {other}"),
+    }
+}
+
+/// What a rank that ran `cycle` printed, after it has ended.
+fn output(rank: Child) -> String {
+    let output = rank.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn signal(rank: &Child, signal: Signal) {
+    kill_process(Pid::from_child(rank), signal).unwrap();
+}
+
+#[test]
+fn a_killed_rank_is_named_by_every_survivor() {
+    for round in 0..8 {
+        let meeting = meeting("killed", 3);
+        let survivor = spawn(&meeting, 1, "cycle");
+        let mut victim = spawn(&meeting, 2, "cycle");
+        let pid = victim.id();
+        let mut transport = open(&meeting, 0);
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(3 * round));
+            signal(&victim, Signal::KILL);
+            let killed = Instant::now();
+            victim.wait().unwrap();
+            killed
+        });
+        let error = cycle_on(&mut transport, 1, u64::MAX - 1).unwrap_err();
+        let noticed = Instant::now();
+        assert!(
+            matches!(error, Error::PeerLost { rank: 2, pid: p } if p == pid),
+            "{error}"
+        );
+        transport.leave(Some(&error));
+        let killed = killer.join().unwrap();
+        assert!(noticed.saturating_duration_since(killed) < DEADLINE);
+        let text = output(survivor);
+        assert!(
+            text.contains(&format!("error: rank 2 died (process {pid})")),
+            "{text}"
+        );
+        assert!(killed.elapsed() < DEADLINE);
+        assert!(matches!(
+            transport.check_peers(),
+            Err(Error::PeerLost { rank: 2, .. })
+        ));
+    }
+}
+
+#[test]
+fn rank_0_dies_too() {
+    let meeting = meeting("killed-0", 3);
+    let mut zero = spawn(&meeting, 0, "cycle");
+    let pid = zero.id();
+    let survivor = spawn(&meeting, 2, "cycle");
+    let mut transport = open(&meeting, 1);
+    cycle_on(&mut transport, 1, 5).unwrap();
+    signal(&zero, Signal::KILL);
+    zero.wait().unwrap();
+    let error = cycle_on(&mut transport, 6, u64::MAX - 6).unwrap_err();
+    assert!(
+        matches!(error, Error::PeerLost { rank: 0, pid: p } if p == pid),
+        "{error}"
+    );
+    assert!(output(survivor).contains(&format!("rank 0 died (process {pid})")));
+}
+
+#[test]
+fn a_rank_that_exits_without_leaving_is_lost_though_its_exit_code_is_0() {
+    let meeting = meeting("exit", 2);
+    let mut other = spawn(&meeting, 1, "exit");
+    let mut transport = open(&meeting, 0);
+    cycle_on(&mut transport, 1, 3).unwrap();
+    assert!(other.wait().unwrap().success());
+    assert!(matches!(
+        transport.check_peers(),
+        Err(Error::PeerLost { rank: 1, .. })
+    ));
+}
+
+#[test]
+fn a_rank_that_leaves_and_exits_has_left() {
+    let meeting = meeting("leave", 2);
+    let mut other = spawn(&meeting, 1, "leave");
+    let mut transport = open(&meeting, 0);
+    cycle_on(&mut transport, 1, 3).unwrap();
+    assert!(other.wait().unwrap().success());
+    let error = cycle_on(&mut transport, 4, 1).unwrap_err();
+    assert!(matches!(error, Error::PeerLeft { rank: 1 }), "{error}");
+}
+
+/// A log that a test can read.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_stopped_rank_is_warned_about_and_waited_for_until_the_limit() {
+    let meeting = meeting("stopped", 2);
+    let mut other = spawn(&meeting, 1, "cycle");
+    let patience = Patience {
+        warn_after: Duration::from_millis(400),
+        give_up_after: Some(Duration::from_secs(1)),
+        ..PATIENCE
+    };
+    let mut transport = LocalTransport::open(&meeting, WORDS, 1 << 20, patience)
+        .unwrap()
+        .transport;
+    cycle_on(&mut transport, 1, 5).unwrap();
+    signal(&other, Signal::STOP);
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let error = tracing::subscriber::with_default(subscriber, || {
+        cycle_on(&mut transport, 6, u64::MAX - 6).unwrap_err()
+    });
+    assert!(matches!(error, Error::PeerStalled { rank: 1, .. }), "{error}");
+    signal(&other, Signal::KILL);
+    other.wait().unwrap();
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let about = format!(
+        "a rank that is stopped; continue it (SIGCONT) rank=1 pid={}",
+        other.id()
+    );
+    assert!(log.contains(&about), "{log}");
+    // At 0.4 s and at 0.8 s, one line each, unless the machine was too busy for the second.
+    assert!((1..=2).contains(&log.lines().count()), "{log}");
+}
+
+#[test]
+fn a_limit_on_file_size_or_address_space_is_an_error_and_not_a_signal() {
+    let mut rank = spawn(&meeting("limits", 1), 0, "limits");
+    assert!(rank.wait().unwrap().success());
+}
+
+fn limits(meeting: &Meeting) {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    let taken = pages * rustix::param::page_size() as u64;
+    for (resource, limit, word) in [
+        (Resource::As, taken + (64 << 20), "address space (ulimit -v)"),
+        (Resource::Fsize, 1 << 20, "file size (ulimit -f)"),
+    ] {
+        let before = getrlimit(resource);
+        let lower = Rlimit {
+            current: Some(limit),
+            ..before
+        };
+        setrlimit(resource, lower).unwrap();
+        let outcome = LocalTransport::open(meeting, WORDS, 128 << 20, PATIENCE);
+        setrlimit(resource, before).unwrap();
+        let error = outcome.map(|_| ()).unwrap_err();
+        assert!(matches!(error, RendezvousError::Memory { .. }), "{error}");
+        assert!(error.to_string().contains(word), "{error}");
+        open(meeting, 0);
+    }
+}
+
+#[test]
+fn hundreds_of_contexts_leave_nothing_behind() {
+    let mut rank = spawn(&meeting("again", 3), 0, "again");
+    assert!(rank.wait().unwrap().success());
+}
+
+/// Open files and mappings of shared regions of this process.
+fn holdings() -> (usize, usize) {
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    (files, maps.matches("memfd:ronde").count())
+}
+
+/// In a process of its own, so that no other test's files are counted.
+fn again(base: &Meeting) {
+    let mut before = None;
+    for init in 0..200 {
+        let meeting = Meeting { init, ..base.clone() };
+        std::thread::scope(|scope| {
+            for rank in 0..meeting.size {
+                let meeting = &meeting;
+                scope.spawn(move || cycle_on(&mut open(meeting, rank), 1, 2).unwrap());
+            }
+        });
+        // The first round may open what stays open, such as a standard stream.
+        let now = holdings();
+        assert_eq!(*before.get_or_insert(now), now, "after {init} rounds");
+        assert_eq!(now.1, 0, "mappings");
+    }
+}
+
+#[test]
+fn a_forked_child_cannot_leave_for_its_parent() {
+    let mut rank = spawn(&meeting("fork", 1), 0, "fork");
+    assert!(rank.wait().unwrap().success());
+}
+
+fn fork(meeting: &Meeting) {
+    let mut transport = open(meeting, 0);
+    let bell = transport.doorbell();
+    // SAFETY: the child drops what it has inherited and exits at once; it takes no lock of another thread but the
+    // allocator's, which libc hands over in order.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        transport.leave(None);
+        drop(bell);
+        drop(transport);
+        // SAFETY: ends this process without running the parent's exit handlers.
+        unsafe { libc::_exit(0) };
+    }
+    let child = Pid::from_raw(child).unwrap();
+    let (_, status) = rustix::process::waitpid(Some(child), rustix::process::WaitOptions::empty())
+        .unwrap()
+        .unwrap();
+    assert_eq!(status.exit_status(), Some(0), "{status:?}");
+    // The region is still mapped here, and this rank still present.
+    cycle_on(&mut transport, 1, 3).unwrap();
+    transport.check_peers().unwrap();
+    let seen = bell.wakes();
+    bell.wake_self();
+    assert_ne!(bell.wakes(), seen);
+}

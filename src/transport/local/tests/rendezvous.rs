@@ -1,0 +1,418 @@
+//! Meetings that fail, and meetings that strangers disturb.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::super::error::RendezvousError;
+use super::super::layout::Layout;
+use super::super::peers::Lifeline;
+use super::super::rendezvous::{Meeting, Met, address, meet};
+use super::super::wire::{self, Body, Hello, Message, Origin};
+use super::super::{SIZE_MAX, guest, host};
+use super::meeting;
+
+const LAYOUT: Layout = Layout {
+    size: 2,
+    cache_words: 1,
+    data_bytes: 0,
+};
+
+fn layout(size: usize) -> Layout {
+    Layout { size, ..LAYOUT }
+}
+
+fn rank(rank: usize, meeting: &Meeting) -> Meeting {
+    Meeting {
+        rank,
+        ..meeting.clone()
+    }
+}
+
+/// All of `ranks` try to meet; what each gets.
+fn try_to_meet(ranks: Vec<(Meeting, Layout)>) -> Vec<Result<Met, RendezvousError>> {
+    let ranks: Vec<_> = ranks
+        .into_iter()
+        .map(|(meeting, layout)| thread::spawn(move || meet(&meeting, &layout)))
+        .collect();
+    ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+}
+
+/// All of `ranks` get the same error, which is returned.
+fn same_error(ranks: Vec<(Meeting, Layout)>) -> RendezvousError {
+    let mut errors: Vec<_> = try_to_meet(ranks).into_iter().map(Result::unwrap_err).collect();
+    let error = errors.remove(0);
+    for other in errors {
+        assert_eq!(other, error);
+    }
+    error
+}
+
+/// Connects as soon as rank 0 listens.
+fn connect(meeting: &Meeting) -> UnixStream {
+    let address = address(meeting).unwrap();
+    loop {
+        match UnixStream::connect_addr(&address) {
+            Ok(stream) => return stream,
+            Err(_) => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+fn hello(rank: usize, size: usize) -> Body {
+    Body::Hello(Hello {
+        rank,
+        size,
+        pid: 1,
+        cache_words: LAYOUT.cache_words,
+        region_bytes: layout(size).bytes(),
+        host_key: "host".to_owned(),
+    })
+}
+
+fn foreign(body: Body) -> Vec<u8> {
+    let origin = Origin {
+        version: "9.8.7".to_owned(),
+        layout: 0xabc,
+    };
+    wire::frame(&Message { origin, body })
+}
+
+#[test]
+fn ranks_that_disagree_get_the_same_error_with_both_values() {
+    let meeting = |name| meeting(name, 2);
+    let error = |what: &str, found: &str, expected: &str| RendezvousError::Disagreement {
+        what: what.to_owned(),
+        rank: 1,
+        found: found.to_owned(),
+        expected: expected.to_owned(),
+    };
+
+    let two = meeting("size");
+    let three = Meeting {
+        size: 3,
+        ..rank(1, &two)
+    };
+    let found = same_error(vec![(two, layout(2)), (three, layout(3))]);
+    assert_eq!(found, error("job size", "3", "2"));
+
+    let zero = meeting("host-key");
+    let one = Meeting {
+        host_key: "other".to_owned(),
+        ..rank(1, &zero)
+    };
+    let found = same_error(vec![(zero, LAYOUT), (one, LAYOUT)]);
+    assert_eq!(found, error("host key", "other", "host"));
+
+    let zero = meeting("words");
+    let layout = Layout {
+        cache_words: 2,
+        ..LAYOUT
+    };
+    let found = same_error(vec![(rank(1, &zero), layout), (zero, LAYOUT)]);
+    assert_eq!(found, error("response cache words", "2", "1"));
+
+    let zero = meeting("bytes");
+    let layout = Layout {
+        data_bytes: 4096,
+        ..LAYOUT
+    };
+    let (more, less) = (layout.bytes().to_string(), LAYOUT.bytes().to_string());
+    let found = same_error(vec![(rank(1, &zero), layout), (zero, LAYOUT)]);
+    assert_eq!(found, error("shared memory bytes", &more, &less));
+}
+
+#[test]
+fn two_processes_of_one_rank_are_told_and_so_are_the_others() {
+    let own = std::process::id();
+    for (doubled, ranks) in [(0, vec![0, 0]), (1, vec![0, 1, 1])] {
+        let zero = meeting("duplicate", 3);
+        let error = same_error(ranks.into_iter().map(|r| (rank(r, &zero), layout(3))).collect());
+        let expected = RendezvousError::DuplicateRank {
+            rank: doubled,
+            first_pid: own,
+            pid: own,
+        };
+        assert_eq!(error, expected);
+    }
+}
+
+#[test]
+fn ranks_and_sizes_out_of_range_are_refused_at_once() {
+    let zero = meeting("range", 2);
+    let error = meet(&rank(2, &zero), &LAYOUT).unwrap_err();
+    assert!(
+        matches!(error, RendezvousError::InvalidRank { rank: 2, size: 2, .. }),
+        "{error}"
+    );
+    let many = Meeting {
+        size: SIZE_MAX + 1,
+        ..zero.clone()
+    };
+    let error = meet(&many, &layout(SIZE_MAX + 1)).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            RendezvousError::TooManyRanks {
+                size: 65,
+                size_max: 64
+            }
+        ),
+        "{error}"
+    );
+
+    // And by rank 0, if a rank does not see it itself.
+    let host = thread::spawn({
+        let zero = zero.clone();
+        move || meet(&zero, &LAYOUT)
+    });
+    let mut stream = connect(&zero);
+    stream.write_all(&wire::encode(hello(2, 2))).unwrap();
+    let error = host.join().unwrap().unwrap_err();
+    assert!(
+        matches!(error, RendezvousError::InvalidRank { rank: 2, size: 2, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn who_does_not_come_is_named_by_all_who_came() {
+    let zero = Meeting {
+        start_timeout: Duration::from_millis(1500),
+        ..meeting("missing", 4)
+    };
+    let error = same_error(vec![(zero.clone(), layout(4)), (rank(2, &zero), layout(4))]);
+    let expected = RendezvousError::Missing {
+        missing: vec![1, 3],
+        size: 4,
+        waited_seconds: 1,
+    };
+    assert_eq!(error, expected);
+
+    let error = meet(&rank(2, &zero), &layout(4)).unwrap_err();
+    assert!(
+        matches!(&error, RendezvousError::Missing { missing, .. } if missing == &[0]),
+        "{error}"
+    );
+}
+
+#[test]
+fn who_comes_after_the_end_is_told_too() {
+    let zero = meeting("late", 4);
+    let disagrees = Meeting {
+        host_key: "other".to_owned(),
+        ..rank(1, &zero)
+    };
+    let late = [2, 3].map(|r| {
+        let late = rank(r, &zero);
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            meet(&late, &layout(4)).unwrap_err()
+        })
+    });
+    let error = same_error(vec![(zero, layout(4)), (disagrees, layout(4))]);
+    assert!(
+        matches!(&error, RendezvousError::Disagreement { rank: 1, .. }),
+        "{error}"
+    );
+    for late in late {
+        assert_eq!(late.join().unwrap(), error);
+    }
+}
+
+#[test]
+fn a_rank_of_another_version_is_refused_by_name_on_both_sides() {
+    let zero = meeting("version", 2);
+    let host = thread::spawn({
+        let zero = zero.clone();
+        move || meet(&zero, &LAYOUT)
+    });
+    let mut stream = connect(&zero);
+    stream.write_all(&foreign(hello(1, 2))).unwrap();
+    let error = host.join().unwrap().unwrap_err();
+    let own = Origin::own();
+    assert_eq!(
+        error,
+        RendezvousError::Version {
+            pid: std::process::id(),
+            version: "9.8.7".to_owned(),
+            layout: 0xabc,
+            rank0_version: own.version.clone(),
+            rank0_layout: own.layout,
+        }
+    );
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert_eq!(wire::decode(&answer), Ok(Some(Body::Refused(error))));
+
+    // The other way round: rank 0 is the foreign one.
+    let zero = meeting("version-0", 2);
+    let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
+    let guest = thread::spawn(move || meet(&rank(1, &zero), &LAYOUT));
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(&foreign(Body::Go)).unwrap();
+    let error = guest.join().unwrap().unwrap_err();
+    let RendezvousError::Version {
+        version,
+        rank0_version,
+        ..
+    } = error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((version, rank0_version), (own.version, "9.8.7".to_owned()));
+}
+
+#[test]
+fn strangers_do_not_disturb() {
+    let zero = meeting("strangers", 2);
+    let host = thread::spawn({
+        let zero = zero.clone();
+        move || meet(&zero, &LAYOUT)
+    });
+    let began = Instant::now();
+    // More than are let wait, without a word; then garbage of several kinds; then one that hangs up half-way.
+    let silent: Vec<_> = (0..200).map(|_| connect(&zero)).collect();
+    let whole = wire::encode(hello(1, 2));
+    let mut length = whole.clone();
+    length[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+    let excess = [&whole[..], &whole].concat();
+    let garbage = [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &length,
+        &excess,
+        &wire::encode(Body::Go),
+        &[0; 100_000],
+    ];
+    for bytes in garbage {
+        let mut stream = connect(&zero);
+        // Rank 0 may hang up before it has read all.
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty());
+    }
+    connect(&zero).write_all(&whole[..20]).unwrap();
+    let one = meet(&rank(1, &zero), &LAYOUT).unwrap();
+    assert_eq!(one.peers.len(), 2);
+    host.join().unwrap().unwrap();
+    assert!(
+        began.elapsed() < zero.start_timeout,
+        "nobody waited for the silent"
+    );
+    drop(silent);
+}
+
+#[test]
+fn a_rank_that_goes_before_all_have_come_ends_the_meeting() {
+    for (bytes, gone) in [(&b""[..], true), (&b"x"[..], false)] {
+        let zero = meeting("vanished", 3);
+        let host = thread::spawn({
+            let zero = zero.clone();
+            move || meet(&zero, &layout(3))
+        });
+        let mut stream = connect(&zero);
+        stream.write_all(&wire::encode(hello(1, 3))).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        stream.write_all(bytes).unwrap();
+        let stream = (!gone).then_some(stream);
+        let error = host.join().unwrap().unwrap_err();
+        match gone {
+            true => assert!(
+                matches!(error, RendezvousError::Vanished { rank: 1, .. }),
+                "{error}"
+            ),
+            false => assert!(
+                matches!(error, RendezvousError::Malformed { rank: 1, .. }),
+                "{error}"
+            ),
+        }
+        drop(stream);
+    }
+}
+
+#[test]
+fn rank_0_that_goes_is_named() {
+    let zero = meeting("vanished-0", 2);
+    let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
+    let guest = thread::spawn(move || meet(&rank(1, &zero), &LAYOUT));
+    drop(listener.accept().unwrap());
+    let error = guest.join().unwrap().unwrap_err();
+    let own = std::process::id();
+    assert_eq!(error, RendezvousError::Vanished { rank: 0, pid: own });
+}
+
+#[test]
+fn a_region_too_large_for_the_machine_is_refused_on_all_ranks() {
+    let zero = meeting("memory", 2);
+    let layout = Layout {
+        data_bytes: 1 << 50,
+        ..LAYOUT
+    };
+    let error = same_error(vec![(zero.clone(), layout), (rank(1, &zero), layout)]);
+    let RendezvousError::Memory {
+        rank: 0,
+        needed_bytes,
+        available_bytes,
+        ..
+    } = error
+    else {
+        panic!("{error}");
+    };
+    assert!(needed_bytes >= 1 << 50 && available_bytes < needed_bytes);
+}
+
+#[test]
+fn a_timeout_beyond_the_clock_is_a_long_one() {
+    let zero = Meeting {
+        start_timeout: Duration::MAX,
+        ..meeting("forever", 2)
+    };
+    for met in try_to_meet(vec![(zero.clone(), LAYOUT), (rank(1, &zero), LAYOUT)]) {
+        assert_eq!(met.unwrap().peers.len(), 2);
+    }
+}
+
+#[test]
+fn long_job_keys_still_name_one_meeting_each() {
+    let name = |key: &str| {
+        let meeting = Meeting {
+            job_key: key.to_owned(),
+            init: 3,
+            ..meeting("key", 2)
+        };
+        format!("{:?}", address(&meeting).unwrap())
+    };
+    let long = "k".repeat(500);
+    assert_eq!(name(&long), name(&long));
+    assert_ne!(name(&long), name(&format!("{long}k")));
+    assert!(name("job").ends_with("-job-3\" (abstract)"), "{}", name("job"));
+}
+
+/// Where no pidfd is to be had, the connections of the rendezvous stay open and their hang-up tells.
+#[test]
+fn without_pidfds_connections_tell_of_death() {
+    let zero = meeting("no-pidfd", 3);
+    let guests = [1, 2].map(|r| {
+        let meeting = rank(r, &zero);
+        thread::spawn(move || guest::meet(&meeting, &layout(3)).unwrap())
+    });
+    let host = host::meet(&zero, &layout(3), |_| None).unwrap();
+    let [one, two] = guests.map(|guest| guest.join().unwrap());
+    let hung_up = |met: &Met, rank: usize| {
+        let Lifeline::Socket(end) = &met.peers[rank].lifeline else {
+            panic!("{:?}", met.peers[rank]);
+        };
+        let mut fds = [PollFd::new(end, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
+    };
+    assert!(matches!(one.peers[2].lifeline, Lifeline::Rank0));
+    assert!(!hung_up(&host, 1) && !hung_up(&host, 2) && !hung_up(&two, 0));
+    drop(one);
+    assert!(hung_up(&host, 1) && !hung_up(&host, 2) && !hung_up(&two, 0));
+    drop(host);
+    assert!(hung_up(&two, 0));
+}

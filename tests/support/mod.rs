@@ -1,0 +1,124 @@
+//! Jobs of real processes for tests: a test starts its own executable once per rank.
+//!
+//! `job("name of the test", ranks, body)` in a test function: in the parent it starts the ranks, waits for them
+//! and answers with what became of each; in a rank it runs `body` and exits with its outcome.
+
+#![allow(dead_code)] // each test file uses its part
+
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longer than any test takes, even on a loaded machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What became of a rank.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: ExitStatus,
+    pub(crate) output: String,
+    pub(crate) took: Duration,
+}
+
+/// A job under way.
+pub(crate) struct Job {
+    pub(crate) ranks: Vec<Child>,
+    began: Instant,
+}
+
+/// Starts `ranks` ranks that run `body` in processes of their own; `None` in such a process, which does not return.
+pub(crate) fn start(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Option<Job> {
+    if std::env::var("TEST_RONDE_BODY").is_ok_and(|name| name == test) {
+        body();
+        std::process::exit(0);
+    }
+    static JOBS: AtomicU32 = AtomicU32::new(0);
+    let key = format!("test-{}-{}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed));
+    let executable = std::env::current_exe().expect("a test knows its executable");
+    let start = |rank: usize| {
+        Command::new(&executable)
+            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .env("TEST_RONDE_BODY", test)
+            .env("HOROVOD_RANK", rank.to_string())
+            .env("HOROVOD_SIZE", ranks.to_string())
+            .env("RONDE_JOB_ID", &key)
+            .envs(env.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the test's own executable starts")
+    };
+    Some(Job { ranks: (0..ranks).map(start).collect(), began: Instant::now() })
+}
+
+impl Job {
+    /// Waits for all ranks; kills what is left after [`PATIENCE`] and fails then.
+    pub(crate) fn finish(self) -> Vec<Outcome> {
+        let began = self.began;
+        let waits: Vec<_> = self
+            .ranks
+            .into_iter()
+            .map(|mut rank| {
+                std::thread::spawn(move || {
+                    let (mut out, mut err) = (rank.stdout.take(), rank.stderr.take());
+                    let errors = std::thread::spawn(move || {
+                        let mut text = String::new();
+                        err.as_mut().map(|err| err.read_to_string(&mut text));
+                        text
+                    });
+                    let mut output = String::new();
+                    out.as_mut().map(|out| out.read_to_string(&mut output));
+                    let status = wait(&mut rank);
+                    output += &errors.join().expect("reading does not panic");
+                    Outcome { status, output, took: began.elapsed() }
+                })
+            })
+            .collect();
+        waits.into_iter().map(|wait| wait.join().expect("waiting does not panic")).collect()
+    }
+}
+
+fn wait(rank: &mut Child) -> ExitStatus {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = rank.try_wait().expect("a child can be waited for") {
+            return status;
+        }
+        if began.elapsed() > PATIENCE {
+            rank.kill().expect("a child can be killed");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs a job in which every rank must succeed.
+pub(crate) fn job(test: &str, ranks: usize, body: impl FnOnce()) {
+    job_with(test, ranks, &[], body);
+}
+
+/// The same, with variables in the environment.
+pub(crate) fn job_with(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Vec<Outcome> {
+    let Some(job) = start(test, ranks, env, body) else { return Vec::new() };
+    let outcomes = job.finish();
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        assert!(outcome.status.success(), "rank {rank} of {ranks}: {}\n{}", outcome.status, outcome.output);
+    }
+    outcomes
+}
+
+/// A small deterministic generator for test data.
+pub(crate) struct Draw(pub(crate) u64);
+
+impl Draw {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
