@@ -33,10 +33,6 @@ fn ronde() -> Command {
         }
     }
     command
-        .arg("bench")
-        .args(arguments.split_whitespace())
-        .envs(variables.iter().copied());
-    command.output().unwrap()
 }
 
 fn stdout(output: &Output) -> String {
