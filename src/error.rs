@@ -3,6 +3,24 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// What two ranks disagree about.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("mismatched {what} for tensor {tensor}: rank {rank} has {found}, rank {first_rank} has {expected}")]
+pub struct Mismatch {
+    /// Name of the tensor.
+    pub tensor: String,
+    /// What differs: operations, data types, tensor shapes, reduction operation, scale factors, root ranks, device.
+    pub what: String,
+    /// The rank that `expected` was taken from.
+    pub first_rank: usize,
+    /// What that rank submitted.
+    pub expected: String,
+    /// The rank that differs from it.
+    pub rank: usize,
+    /// What the latter submitted.
+    pub found: String,
+}
+
 /// Everything that can go wrong between a submission and its result. Cloneable, because one lost peer fails every
 /// pending tensor.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -71,23 +89,8 @@ pub enum Error {
     )]
     Forked,
     /// Two ranks submitted different things under one name. The runtime goes on.
-    #[error(
-        "mismatched {what} for tensor {tensor}: rank {rank} has {found}, rank {first_rank} has {expected}"
-    )]
-    Mismatch {
-        /// Name of the tensor.
-        tensor: String,
-        /// What differs: `operation`, `data type`, `shape`, `reduction operation`, `scale factors`, `root rank`, `device`.
-        what: String,
-        /// The rank that `expected` was taken from.
-        first_rank: usize,
-        /// What that rank submitted.
-        expected: String,
-        /// The rank that differs from it.
-        rank: usize,
-        /// What the latter submitted.
-        found: String,
-    },
+    #[error(transparent)]
+    Mismatch(Box<Mismatch>),
     /// A tensor of this name is still in flight on this rank.
     #[error(
         "tensor {tensor} is already in flight on rank {rank}; wait for its handle, or give this one another name"
@@ -208,7 +211,7 @@ impl Error {
 
     /// Whether ranks disagreed about one tensor; the context goes on.
     pub fn is_mismatch(&self) -> bool {
-        matches!(self, Self::Mismatch { .. })
+        matches!(self, Self::Mismatch(_))
     }
 
     /// Whether the context has come to its end in an orderly way.

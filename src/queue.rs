@@ -185,7 +185,7 @@ impl Front {
         let ring = !std::mem::replace(&mut intake.rung, true);
         let eager = self.early_cycle && intake.step_complete;
         // Where one tensor is a whole step, the caller will wait for it at once and drive the cycle itself.
-        let own = !intake.period.period().is_some_and(|period| period.items == 1);
+        let own = intake.period.period().is_none_or(|period| period.items != 1);
         let cycle = self.next_cycle.load(Ordering::Relaxed);
         drop(intake);
         if eager {

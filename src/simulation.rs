@@ -420,6 +420,5 @@ fn wait_in_vain(world: &Arc<World>, rank: usize, name: &str) -> usize {
     let hour = world.now() + Duration::from_secs(3600);
     assert!(!engine.wait(&ticket, Some(Nanos(hour.0))));
     world.depart(rank);
-    let cycles = lock(&log).versions.len();
-    cycles
+    lock(&log).versions.len()
 }

@@ -11,13 +11,13 @@ use crate::tensor::{Dtype, ReduceOp, Span};
 use crate::transport::sim::{SimTransport, World};
 
 /// One rank's collective in a [`World`].
-pub struct SimCollective {
+pub(crate) struct SimCollective {
     transport: SimTransport,
 }
 
 impl SimCollective {
     /// Rank `rank`'s collective.
-    pub fn new(world: &Arc<World>, rank: usize) -> Self {
+    pub(crate) fn new(world: &Arc<World>, rank: usize) -> Self {
         Self {
             transport: SimTransport::new(world, rank),
         }

@@ -178,12 +178,15 @@ fn cache_words(knobs: &Knobs) -> usize {
     knobs.cache_capacity.div_ceil(64)
 }
 
+/// Control and data of one process set.
+type Backend = (Box<dyn Transport>, Box<dyn Collective>);
+
 fn open_local(
     job: &str,
     rank: usize,
     size: usize,
     knobs: &Knobs,
-) -> Result<(Box<dyn Transport>, Box<dyn Collective>), Error> {
+) -> Result<Backend, Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let spin = if cores >= size { SPIN } else { Duration::ZERO };
     let seconds = |seconds: u64| Duration::from_secs(seconds);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::request::Params;
-use crate::error::Error;
+use crate::error::{Error, Mismatch};
 
 /// Why a tensor will not travel: two ranks submitted different things under its name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,14 +25,14 @@ pub struct Refusal {
 impl Refusal {
     /// The error that every rank's handle gets.
     pub fn into_error(self, tensor: &str) -> Error {
-        Error::Mismatch {
+        Error::Mismatch(Box::new(Mismatch {
             tensor: tensor.to_owned(),
             what: self.what,
             first_rank: self.first_rank as usize,
             expected: self.expected,
             rank: self.rank as usize,
             found: self.found,
-        }
+        }))
     }
 }
 

@@ -7,10 +7,9 @@
 //! deadlocked, and all of them get that as an error. One seed, one run: the same interleaving every time.
 //!
 //! Faults: [`World::kill`] makes a rank vanish at its next call, as SIGKILL would; delays come from the programs,
-//! which sleep in simulated time.
+//! which drive the cycle until a time of theirs.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -21,7 +20,7 @@ use crate::error::Error;
 use crate::queue::lock;
 
 /// Everything the simulated ranks share.
-pub struct World {
+pub(crate) struct World {
     state: Mutex<State>,
     /// One for each rank: signalled when it gets the baton.
     turns: Vec<Condvar>,
@@ -47,7 +46,6 @@ struct RankState {
     waiting: Option<(u64, Option<Nanos>)>,
     published: u64,
     blocks: [Block; 2],
-    mail: Vec<Vec<u8>>,
     eager: u64,
     wakes: u32,
     /// What the simulated collective has of this rank: calls made, calls read, and the contribution.
@@ -67,14 +65,13 @@ enum Life {
 
 impl World {
     /// A world for `size` ranks, drawn from `seed`.
-    pub fn new(size: usize, seed: u64) -> Arc<Self> {
+    pub(crate) fn new(size: usize, seed: u64) -> Arc<Self> {
         let rank = RankState {
             arrived: false,
             life: Life::Alive,
             waiting: None,
             published: 0,
             blocks: [Block::default(), Block::default()],
-            mail: Vec::new(),
             eager: 0,
             wakes: 0,
             calls: 0,
@@ -97,17 +94,17 @@ impl World {
     }
 
     /// Starts rank `rank`'s life: returns when it gets the baton for the first time.
-    pub fn arrive(&self, rank: usize) {
+    pub(crate) fn arrive(&self, rank: usize) {
         let mut state = lock(&self.state);
         state.ranks[rank].arrived = true;
         if state.ranks.iter().all(|rank| rank.arrived) {
             self.pass_on(&mut state);
         }
-        self.await_turn(state, rank);
+        drop(self.await_turn(state, rank));
     }
 
     /// Ends rank `rank`'s life, in whatever way it came to that.
-    pub fn depart(&self, rank: usize) {
+    pub(crate) fn depart(&self, rank: usize) {
         let mut state = lock(&self.state);
         if state.ranks[rank].life == Life::Alive {
             state.ranks[rank].life = Life::Left;
@@ -117,23 +114,12 @@ impl World {
     }
 
     /// Lets `rank` die at its next call.
-    pub fn kill(&self, rank: usize) {
+    pub(crate) fn kill(&self, rank: usize) {
         lock(&self.state).ranks[rank].life = Life::Doomed;
     }
 
-    /// Sleeps in simulated time.
-    pub fn sleep(&self, rank: usize, time: Duration) {
-        let until = lock(&self.state).now + time;
-        let _ = self.wait(rank, Some(until), |state| (state.now >= until).then_some(()));
-    }
-
-    /// Gives the other ranks a chance to run: a preemption.
-    pub fn yield_now(&self, rank: usize) {
-        self.sleep(rank, Duration::ZERO);
-    }
-
     /// A number below `bound`, from the world's seed.
-    pub fn draw(&self, bound: u64) -> u64 {
+    pub(crate) fn draw(&self, bound: u64) -> u64 {
         lock(&self.state).random.random_range(0..bound)
     }
 
@@ -243,7 +229,7 @@ impl Clock for World {
 }
 
 /// One rank's transport in a [`World`].
-pub struct SimTransport {
+pub(crate) struct SimTransport {
     world: Arc<World>,
     rank: usize,
     size: usize,
@@ -251,7 +237,7 @@ pub struct SimTransport {
 
 impl SimTransport {
     /// Rank `rank`'s transport.
-    pub fn new(world: &Arc<World>, rank: usize) -> Self {
+    pub(crate) fn new(world: &Arc<World>, rank: usize) -> Self {
         Self {
             world: Arc::clone(world),
             rank,

@@ -111,7 +111,7 @@ fn sleep_until_rung(bell: &LoomBell, role: Role) {
         if bell.rung() >= 1 {
             break;
         }
-        bell.park(role, seen, None);
+        bell.park(role, seen, Nap::Idle(None));
     }
 }
 
@@ -147,13 +147,13 @@ fn loom_of_two_eager_ranks_the_last_wakes_the_first() {
         let [one, two] = bells();
         let until_both = |bell: Arc<LoomBell>| {
             move || {
-                bell.eager(1);
+                bell.eager(1, false);
                 loop {
                     let seen = bell.wakes();
                     if bell.all_eager(1) {
                         break;
                     }
-                    bell.park(Role::Background, seen, None);
+                    bell.park(Role::Background, seen, Nap::Pace(Nanos(u64::MAX)));
                 }
             }
         };
