@@ -30,7 +30,9 @@ pub(crate) struct Autotune {
     log: Option<Log>,
     proposal: Option<Receiver<Proposal>>,
     progress: Arc<Progress>,
+    /// Of the measurement under way, or of the last one once it is `closed`.
     traffic: Traffic,
+    closed: bool,
     quiet: bool,
 }
 
@@ -73,6 +75,7 @@ impl Autotune {
             proposal: None,
             progress,
             traffic: Traffic::default(),
+            closed: false,
             quiet,
         };
         autotune.report(None);
@@ -88,6 +91,9 @@ impl Autotune {
     pub(crate) fn on_step(&mut self, sample: &StepSample) -> Option<Settings> {
         if self.finished() {
             return None;
+        }
+        if std::mem::take(&mut self.closed) {
+            self.traffic = Traffic::default();
         }
         self.traffic.add(sample);
         let step = self.session.on_step(sample.step_ms);
@@ -172,7 +178,8 @@ impl Autotune {
             return;
         }
         let best = self.session.best_so_far();
-        let traffic = std::mem::take(&mut self.traffic);
+        let traffic = self.traffic;
+        self.closed = true;
         for measurement in measurements {
             tracing::info!(
                 "autotune: {} {}: fusion {}: {:.3} ms",
