@@ -49,7 +49,9 @@ fn options() -> Result<Options, Failure> {
             "--bench" => {} // what `cargo bench` passes
             "--child" => options.child = Some((number()?, i32::try_from(number()?)?)),
             other => {
-                return Err(format!("unknown argument {other}; try --small, --ranks, --rounds, --f16").into());
+                return Err(
+                    format!("unknown argument {other}; try --small, --ranks, --rounds, --f16").into(),
+                );
             }
         }
     }
@@ -135,14 +137,17 @@ fn run(options: &Options, rank: usize, file: &File) -> Result<(), Failure> {
     if options.ranks <= cores {
         // One core each: this measures the collective, not where the scheduler puts two talkative processes.
         let before = rustix::thread::sched_getaffinity(None)?;
-        let own = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| before.is_set(*core)).nth(rank);
+        let own = (0..rustix::thread::CpuSet::MAX_CPU)
+            .filter(|core| before.is_set(*core))
+            .nth(rank);
         if let Some(core) = own {
             let mut allowed = rustix::thread::CpuSet::new();
             allowed.set(core);
             rustix::thread::sched_setaffinity(None, &allowed)?;
         }
     }
-    let mut collective = LocalCollective::over_file(file, rank, options.ranks, spin, Duration::from_secs(20))?;
+    let mut collective =
+        LocalCollective::over_file(file, rank, options.ranks, spin, Duration::from_secs(20))?;
     let shrink = if options.small { 64 } else { 1 };
     let resnet50: Vec<usize> = resnet50()
         .iter()
