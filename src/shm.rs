@@ -238,7 +238,7 @@ impl Counter {
             return Ok(());
         }
         let began = Instant::now();
-        let outcome = loop {
+        loop {
             self.sleepers.fetch_add(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             let seen = self.value.load(Ordering::Acquire);
@@ -259,8 +259,7 @@ impl Counter {
             {
                 break Err(error);
             }
-        };
-        outcome
+        }
     }
 
     /// Spins for `limit`; whether the number has come to `value`. After [`EAGER_SPIN`] it offers its core to others
