@@ -92,9 +92,8 @@ unsafe fn combine<I: Isa, S: Scheme>(
 #[inline(always)]
 unsafe fn run<I: Isa, S: Scheme>(task: &Task<'_>) {
     let element_bytes = size_of::<S::Element>();
-    let whole = task.elements / LANES * LANES;
     let mut at = 0;
-    while at < whole {
+    while at + LANES <= task.elements {
         let offset = at * element_bytes;
         // SAFETY: a whole block lies inside of every range (`Reducer::combine`), and every read of it comes before
         // the writes, so that an output may be a source.
@@ -115,9 +114,8 @@ unsafe fn run<I: Isa, S: Scheme>(task: &Task<'_>) {
         }
         at += LANES;
     }
-    let rest_bytes = (task.elements - whole) * element_bytes;
+    let (offset, rest_bytes) = (at * element_bytes, (task.elements - at) * element_bytes);
     if rest_bytes > 0 {
-        let offset = whole * element_bytes;
         // SAFETY: the last `rest_bytes` of every range; the block is longer than that and on the stack.
         unsafe {
             let result = combine::<I, S>(task, |source| {

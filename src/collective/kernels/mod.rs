@@ -24,6 +24,7 @@
 //! written at most twice; so outputs may be the same memory as a source.
 
 mod block;
+mod copy;
 mod float;
 mod integer;
 mod isa;
@@ -33,6 +34,7 @@ use crate::collective::Reduction;
 use crate::tensor::{Dtype, ReduceOp};
 
 use block::{Run, Scaling, Scheme, Task};
+pub(crate) use copy::Copier;
 pub(crate) use isa::Level;
 use op::{Max, Min, Product, Sum};
 

@@ -70,7 +70,8 @@ impl LocalCollective {
                 // SAFETY: the piece is readable (`Span::new`); its place is in this rank's area, which nobody reads
                 // any more (`wait_slot`) nor yet (not published).
                 unsafe {
-                    ptr::copy_nonoverlapping(piece.input, area.add(piece.at - whole.start), piece.bytes)
+                    self.copier
+                        .copy(piece.input, area.add(piece.at - whole.start), piece.bytes)
                 };
             }
         }
@@ -90,11 +91,12 @@ impl LocalCollective {
             self.wait(counters.copied_in(peer), chunk.wrapping_add(1), peer, lap)?;
         }
         let start = job.cut.chunk(index).start;
-        let own = self.layout.slot(chunk, self.rank);
+        let next = self.layout.slot(chunk, self.next_rank(self.rank));
         for piece in job.batch.pieces(job.cut.part(index, self.rank)) {
-            // SAFETY: inside of this rank's area.
-            let shared = unsafe { own.add(piece.at - start) };
-            // SAFETY: stage 1 left this rank's part of its area alone, and peers read it only when it is published.
+            // SAFETY: inside of the next rank's area.
+            let shared = unsafe { next.add(piece.at - start) };
+            // SAFETY: all peers have copied in; of the next rank's area this part is read only here until it is
+            // published, and written only here until the slot is free again.
             unsafe { self.combine(job, chunk, start, piece, shared) };
         }
         counters.reduced(self.rank).publish(chunk.wrapping_add(1));
@@ -109,11 +111,14 @@ impl LocalCollective {
         let start = job.cut.chunk(index).start;
         for peer in self.peers() {
             self.wait(counters.reduced(peer), chunk.wrapping_add(1), peer, lap)?;
-            let area = self.layout.slot(chunk, peer);
+            let area = self.layout.slot(chunk, self.next_rank(peer));
             for piece in job.batch.pieces(job.cut.part(index, peer)) {
                 // SAFETY: the owner has published this part and writes it no more before `copied_out` below; the
                 // output is writable and nobody else's (`Span::new`).
-                unsafe { ptr::copy_nonoverlapping(area.add(piece.at - start), piece.output, piece.bytes) };
+                unsafe {
+                    self.copier
+                        .copy(area.add(piece.at - start), piece.output, piece.bytes)
+                };
             }
         }
         counters.copied_out(self.rank).publish(chunk.wrapping_add(1));
@@ -129,7 +134,7 @@ impl LocalCollective {
         let area = self.layout.slot(chunk, self.rank);
         for piece in job.batch.pieces(job.cut.chunk(0)) {
             // SAFETY: as in `copy_in`.
-            unsafe { ptr::copy_nonoverlapping(piece.input, area.add(piece.at), piece.bytes) };
+            unsafe { self.copier.copy(piece.input, area.add(piece.at), piece.bytes) };
         }
         counters.copied_in(self.rank).publish(chunk.wrapping_add(1));
         lap.file(|phases| &mut phases.copy_in_ns);
@@ -159,7 +164,8 @@ impl LocalCollective {
     /// peers' areas into the private output and `shared`.
     ///
     /// # Safety
-    /// All peers must have copied the piece in; `shared` must be null or writable and read by nobody.
+    /// All peers must have copied the piece in; `shared` must be null, or the piece's place in an area of the slot,
+    /// there for this rank alone.
     unsafe fn combine(&self, job: &Job<'_>, chunk: u32, start: usize, piece: Piece, shared: *mut u8) {
         let sources: SmallVec<[*const u8; 16]> = (0..self.size)
             .map(|rank| {
@@ -171,8 +177,8 @@ impl LocalCollective {
                 }
             })
             .collect();
-        // SAFETY: readable: the piece (`Span::new`) and the areas (the caller); writable likewise; the output is the
-        // input or overlaps nothing.
+        // SAFETY: readable: the piece (`Span::new`) and the areas (the caller); writable likewise; an output is one
+        // of the sources or overlaps nothing.
         unsafe { job.reducer.combine(&sources, piece.output, shared, piece.bytes) };
     }
 }

@@ -1,7 +1,5 @@
 //! Broadcast: the root's chunks, copied in by it and out by everyone else.
 
-use std::ptr;
-
 use super::batch::Batch;
 use super::{Lap, LocalCollective};
 use crate::error::Error;
@@ -20,7 +18,7 @@ impl LocalCollective {
             for piece in batch.pieces(0..total_bytes) {
                 if piece.input != piece.output.cast_const() {
                     // SAFETY: disjoint, or the same and skipped (`Span::new`).
-                    unsafe { ptr::copy_nonoverlapping(piece.input, piece.output, piece.bytes) };
+                    unsafe { self.copier.copy(piece.input, piece.output, piece.bytes) };
                 }
             }
             lap.file(|phases| &mut phases.copy_out_ns);
@@ -40,7 +38,10 @@ impl LocalCollective {
                 for piece in batch.pieces(range) {
                     // SAFETY: the piece is readable (`Span::new`); its place is in the root's area, which nobody
                     // reads any more (`wait_slot`) nor yet (not published).
-                    unsafe { ptr::copy_nonoverlapping(piece.input, area.add(piece.at - start), piece.bytes) };
+                    unsafe {
+                        self.copier
+                            .copy(piece.input, area.add(piece.at - start), piece.bytes)
+                    };
                 }
                 counters.copied_in(root).publish(chunk.wrapping_add(1));
                 lap.file(|phases| &mut phases.copy_in_ns);
@@ -50,7 +51,8 @@ impl LocalCollective {
                     // SAFETY: the root has published the chunk and leaves it alone until `copied_out` below; the
                     // output is writable and nobody else's (`Span::new`).
                     unsafe {
-                        ptr::copy_nonoverlapping(area.add(piece.at - start), piece.output, piece.bytes)
+                        self.copier
+                            .copy(area.add(piece.at - start), piece.output, piece.bytes)
                     };
                 }
                 counters.copied_out(self.rank).publish(chunk.wrapping_add(1));

@@ -11,13 +11,19 @@
 //!
 //! 1. **copy in**: a rank copies its contribution to all parts but its own to its area of the slot;
 //! 2. **reduce**: it combines its own part from its private input and the peers' areas, in rank order, into both its
-//!    private output and the same part of its own area, which stage 1 left free;
-//! 3. **copy out**: it copies every other part from its owner's area to the private output.
+//!    private output and the *next* rank's area, over the contribution it has just read there;
+//! 3. **copy out**: it copies every other part from where its owner put it to the private output.
 //!
 //! For *n* ranks and a batch of *B* bytes a rank writes *B* bytes to shared memory and reads 2·*B*·(*n* − 1)/*n* from
-//! its peers' areas. Iteration *i* copies chunk *i* in, reduces chunk *i* − 1, and copies chunk *i* − 2 out, so
+//! there. Iteration *i* copies chunk *i* in, reduces chunk *i* − 1, and copies chunk *i* − 2 out, so
 //! that what a stage waits for has mostly happened while this rank did other things. A slot is reused once all ranks
 //! have copied its former chunk out.
+//!
+//! Why over the contribution: a cache line that two cores have read must be taken from the other one before it can be
+//! written, one round trip between the cores each, and stores queue behind it. Here the owner writes a line that it
+//! fetches anyway, and the rank that copies the result out of its own area will be the next to write it. Results put
+//! in areas of their own made the two-rank allreduce 1.2 times slower where the cores share a cache, and 6 times
+//! where they do not (EPYC 9004, 102 MB: 12.5 → 10.4 ms and 71 → 12 ms).
 //!
 //! A *tiny* batch is one chunk that everyone copies in whole, then everyone reduces all of it: one meeting less.
 //! Since the order is the ranks' order everywhere, the bits are the same.
@@ -43,7 +49,7 @@ use std::time::{Duration, Instant};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
-use crate::collective::kernels::Level;
+use crate::collective::kernels::{Copier, Level};
 use crate::collective::{Collective, Phases, Reduction};
 use crate::error::Error;
 use crate::shm::{Area, Counter, Region, Watch};
@@ -61,6 +67,7 @@ pub struct LocalCollective {
     spin: Duration,
     watch: Arc<dyn Watch>,
     level: Level,
+    copier: Copier,
     /// The number of the next chunk.
     next: u32,
     /// Memory for [`Batch::new`].
@@ -91,13 +98,15 @@ impl LocalCollective {
     /// If `area` is smaller than [`required_bytes`](Self::required_bytes), or `rank` not below `size`.
     pub(crate) fn new(area: Area, rank: usize, size: usize, spin: Duration, watch: Arc<dyn Watch>) -> Self {
         assert!(rank < size, "rank {rank} of {size}");
+        let level = Level::detect();
         Self {
             layout: Layout::new(&area, size),
             rank,
             size,
             spin,
             watch,
-            level: Level::detect(),
+            level,
+            copier: Copier::new(level),
             next: 0,
             starts: Vec::new(),
         }
@@ -135,6 +144,7 @@ impl LocalCollective {
     #[cfg(test)]
     fn at_level(mut self, level: Level) -> Self {
         self.level = level;
+        self.copier = Copier::new(level);
         self
     }
 
@@ -142,6 +152,11 @@ impl LocalCollective {
     fn peers(&self) -> impl Iterator<Item = usize> + use<> {
         let (rank, size) = (self.rank, self.size);
         (1..size).map(move |distance| (rank + distance) % size)
+    }
+
+    /// The rank after `rank`.
+    fn next_rank(&self, rank: usize) -> usize {
+        (rank + 1) % self.size
     }
 
     /// Waits until `counter`, rank `on`'s, has come to `value`.

@@ -1,3 +1,6 @@
+//! Ranks as threads over one region. Under valgrind (memcheck) the tests of `collective::kernels` and
+//! `spans_across_every_border` go over every kind of access in less than a minute.
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
