@@ -69,8 +69,8 @@ pub(crate) struct Executed<'a> {
 /// What an observer learns when a cycle ends.
 pub(crate) struct CycleEnd {
     pub(crate) settings: Settings,
-    /// When the caller marked the end of a step, if it did since the last cycle.
-    pub(crate) step_mark: Option<Nanos>,
+    /// When the caller marked the ends of steps since the last cycle.
+    pub(crate) step_marks: Vec<Nanos>,
 }
 
 /// When the next cycle is due.
@@ -96,7 +96,7 @@ pub(crate) struct Cycle {
     number: u64,
     began: Nanos,
     settings: Settings,
-    /// Settings to publish with the next block: newer than `settings` while a change is under way.
+    /// Settings to publish with the next block: newer than `settings` if this rank wants a change.
     newest: Settings,
 
     cache: ResponseCache,
@@ -254,23 +254,14 @@ impl Cycle {
         self.block.settings = self.newest;
         self.transport
             .exchange(self.number, &self.block, &mut self.agreed)?;
-        self.adopt_settings();
+        // All ranks switch in this same cycle; in the first one to what rank 0's environment says.
+        self.settings = self.agreed.settings;
+        self.newest = self.settings;
         self.take_common_hits();
         if self.agreed.any.has(Status::UNCACHED) {
             self.negotiate_uncached()?;
         }
         Ok(())
-    }
-
-    /// Switches to settings that every rank holds: all ranks do so in this same cycle.
-    fn adopt_settings(&mut self) {
-        // Equal versions count too: in the first cycle all ranks take over what rank 0's environment says.
-        if self.agreed.newest.version >= self.newest.version {
-            self.newest = self.agreed.newest;
-        }
-        if self.agreed.settings.version >= self.settings.version {
-            self.settings = self.agreed.settings;
-        }
     }
 
     fn take_common_hits(&mut self) {
@@ -468,7 +459,7 @@ impl Cycle {
         self.hits.resize_with(words * 64, || None);
         let end = CycleEnd {
             settings: self.settings,
-            step_mark: self.front.take_step_mark(),
+            step_marks: self.front.take_step_marks(),
         };
         if let Some(wanted) = self.observer.cycle_ended(&end) {
             self.newest = Settings {
@@ -479,7 +470,7 @@ impl Cycle {
         if !self.unsent.is_empty() {
             self.front.doorbell.ring(self.number + 1); // evicted in this cycle: to be asked for in the next
         }
-        self.front.renew_eagerness(self.pending());
+        self.front.renew_eagerness();
     }
 
     // ---- between cycles ------------------------------------------------------------------------------------

@@ -57,12 +57,10 @@ impl Engine {
         if ticket.is_done() {
             return true;
         }
-        let _waiting = self.front.begin_waiting();
         let over = || ticket.is_done() || deadline.is_some_and(|deadline| self.front.clock.now() >= deadline);
         while !over() {
             let free = || self.cycle.try_lock().ok();
             let driven = free().or_else(|| {
-                self.front.hurry(false);
                 let slice = deadline.map_or(WAIT_SLICE, |end| (end - self.front.clock.now()).min(WAIT_SLICE));
                 self.front
                     .completions()
@@ -70,7 +68,6 @@ impl Engine {
             });
             if let Some(mut cycle) = driven {
                 self.front.doorbell.present(true);
-                self.front.hurry(true);
                 self.drive_until(&mut cycle, &over, deadline);
                 let work_left = cycle.pending() > 0 && cycle.ended().is_none();
                 drop(cycle);
@@ -85,11 +82,15 @@ impl Engine {
     }
 
     pub(crate) fn drive_until(&self, cycle: &mut Cycle, over: &dyn Fn() -> bool, deadline: Option<Nanos>) {
+        let mut hurried = false;
         while !over() {
+            if !std::mem::replace(&mut hurried, true) {
+                self.front.hurry();
+            }
             let wakes = self.front.doorbell.wakes();
             match self.advance(cycle) {
                 Advance::Ended => return,
-                Advance::Stepped => {}
+                Advance::Stepped => hurried = false,
                 Advance::Nap(nap) => self.front.doorbell.park(Role::Driver, wakes, nap.until(deadline)),
             }
         }

@@ -1,4 +1,34 @@
-//! Ronde.
+//! Ronde: collective communication for data-parallel training, with tensor fusion that tunes itself.
+//!
+//! Every rank submits its gradients as they become ready. A background thread agrees with the other ranks on which
+//! tensors are ready everywhere (*negotiation*), packs them up to the *fusion threshold*, allreduces each pack and
+//! hands the results back; at the latest once per *cycle time*. What Horovod's users set as `HOROVOD_*` means the
+//! same here, and `HOROVOD_AUTOTUNE=1` finds better values while the job runs.
+//!
+//! ```
+//! use ronde::{Context, ReduceOp};
+//!
+//! // In a job: `Context::from_env()`, in every process that `ronde run -np 4 -- …` has started.
+//! let context = Context::builder().alone().build()?;
+//! let handles: Vec<_> = (0..3)
+//!     .map(|layer| context.allreduce(&format!("layer{layer}"), vec![0.5f32; 1000], ReduceOp::Average))
+//!     .collect::<Result<_, _>>()?;
+//! for handle in handles {
+//!     let gradient: Vec<f32> = handle.wait()?;
+//!     assert_eq!(gradient, [0.5; 1000]);
+//! }
+//! # Ok::<(), ronde::Error>(())
+//! ```
+//!
+//! # The rooms
+//! - [`Context`] and what it hands out: [`context`]. Settings: [`knobs`]. Who am I: [`identity`].
+//! - The heart: `cycle.rs` (one step: collect, negotiate, plan, execute, complete), [`negotiation`], [`fusion`].
+//! - The seams, each with a simulated twin: [`clock`], [`transport`] (control), [`collective`] (data).
+//! - What is recorded: [`timeline`]; what is tuned from it: the crate `ronde-tuner`.
+//! - The program `ronde`: `cli`, [`bench`].
+//!
+//! Linux only. Results are bit-identical on all ranks, and whatever the fusion and the order of arrival.
+
 mod autotune;
 pub mod bench;
 #[cfg(feature = "cli")]
@@ -29,3 +59,8 @@ pub use context::{Allreduce, Buffer, Builder, Context, Failed, Handle, RawHandle
 pub use error::Error;
 pub use settings::Settings;
 pub use tensor::{Device, Dtype, Element, ReduceOp};
+
+/// The README's program must compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

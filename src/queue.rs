@@ -19,6 +19,9 @@ use crate::transport::Doorbell;
 /// repeat must not grow for ever.
 const IDLE_NAMES_MAX: usize = 1 << 16;
 
+/// Step marks kept for the next cycle; a program that marks steps without submitting anything needs no more.
+const STEP_MARKS_MAX: usize = 1024;
+
 /// Tensors in flight at once on one rank.
 const IN_FLIGHT_MAX: usize = 1 << 20;
 
@@ -108,11 +111,10 @@ pub(crate) struct Front {
     intake: Mutex<Intake>,
     /// The cycle that will pick up what is submitted now.
     next_cycle: AtomicU64,
-    /// Callers blocked in `wait`.
-    waiting: AtomicUsize,
     completions: Completions,
-    /// When the caller last marked the end of a step, nanoseconds; 0 = never.
-    step_mark: AtomicU64,
+    /// When the caller marked the ends of steps: more than one when it is quicker than the cycle's end.
+    step_marks: Mutex<Vec<Nanos>>,
+    step_marked: AtomicBool,
     early_cycle: bool,
     pub(crate) doorbell: Arc<dyn Doorbell>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -149,9 +151,9 @@ impl Front {
                 closed: None,
             }),
             next_cycle: AtomicU64::new(1),
-            waiting: AtomicUsize::new(0),
             completions: Completions::default(),
-            step_mark: AtomicU64::new(0),
+            step_marks: Mutex::new(Vec::new()),
+            step_marked: AtomicBool::new(false),
             early_cycle,
             doorbell,
             clock,
@@ -205,15 +207,10 @@ impl Front {
         self.next_cycle.store(next_cycle, Ordering::Relaxed);
     }
 
-    /// At the end of a cycle, with `pending` tensors still not through: says again what makes the next one urgent.
-    pub(crate) fn renew_eagerness(&self, pending: usize) {
-        if !self.early_cycle {
-            return;
-        }
+    /// At the end of a cycle: if a step's last tensor came while it ran, the next cycle need not wait either.
+    pub(crate) fn renew_eagerness(&self) {
         let intake = lock(&self.intake);
-        let queued = intake.queue.len();
-        let eager = (intake.step_complete && queued > 0)
-            || (pending + queued > 0 && self.waiting.load(Ordering::Relaxed) > 0);
+        let eager = self.early_cycle && intake.step_complete && !intake.queue.is_empty();
         let cycle = self.next_cycle.load(Ordering::Relaxed);
         drop(intake);
         if eager {
@@ -222,17 +219,12 @@ impl Front {
         }
     }
 
-    /// Counts the caller among those blocked until the guard is dropped.
-    pub(crate) fn begin_waiting(&self) -> Waiting<'_> {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting(self)
-    }
-
-    /// Says that a caller is blocked: a reason not to wait for the cycle time. `driving`: the caller has the cycle.
-    pub(crate) fn hurry(&self, driving: bool) {
+    /// Says that a caller is blocked until the next cycle, which it drives itself: a reason not to wait for the
+    /// cycle time. (A caller whose tensor travels in the cycle that runs now is not blocked until the next.)
+    pub(crate) fn hurry(&self) {
         if self.early_cycle {
             self.doorbell
-                .eager(self.next_cycle.load(Ordering::Relaxed), !driving);
+                .eager(self.next_cycle.load(Ordering::Relaxed), false);
         }
     }
 
@@ -267,15 +259,20 @@ impl Front {
 
     /// Notes that the caller's training step ends now.
     pub(crate) fn mark_step(&self) {
-        self.step_mark.store(self.clock.now().0, Ordering::Relaxed);
+        let now = self.clock.now();
+        let mut marks = lock(&self.step_marks);
+        if marks.len() < STEP_MARKS_MAX {
+            marks.push(now);
+        }
+        self.step_marked.store(true, Ordering::Release);
     }
 
-    /// The newest mark, once.
-    pub(crate) fn take_step_mark(&self) -> Option<Nanos> {
-        if self.step_mark.load(Ordering::Relaxed) == 0 {
-            return None;
+    /// The marks since the last call.
+    pub(crate) fn take_step_marks(&self) -> Vec<Nanos> {
+        if !self.step_marked.swap(false, Ordering::Acquire) {
+            return Vec::new();
         }
-        Some(Nanos(self.step_mark.swap(0, Ordering::Relaxed))).filter(|mark| mark.0 != 0)
+        std::mem::take(&mut lock(&self.step_marks))
     }
 }
 
@@ -318,15 +315,6 @@ impl Intake {
             .insert(name, (Arc::clone(&tensor), Arc::clone(&ticket)));
         self.in_flight += 1;
         Ok((tensor, ticket))
-    }
-}
-
-/// See [`Front::begin_waiting`].
-pub(crate) struct Waiting<'a>(&'a Front);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

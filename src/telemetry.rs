@@ -120,7 +120,7 @@ impl Tuning {
     }
 
     fn cycle_ended(&mut self, cycle: &CycleEnd) -> Option<Settings> {
-        if let Some(mark) = cycle.step_mark {
+        for &mark in &cycle.step_marks {
             let step = self.meter.mark_step(mark);
             self.take(step);
         }

@@ -22,7 +22,8 @@ fn reduce_until_error(context: &Context, tensors: usize, elements: usize) -> (Er
         let submitted: Result<Vec<_>, _> = (0..tensors)
             .map(|tensor| context.allreduce(&format!("t{tensor}"), vec![1.0f32; elements], ReduceOp::Sum))
             .collect();
-        let outcome = submitted.and_then(|handles| handles.into_iter().try_for_each(|handle| handle.wait().map(drop)));
+        let outcome =
+            submitted.and_then(|handles| handles.into_iter().try_for_each(|handle| handle.wait().map(drop)));
         if let Err(failed) = outcome {
             return (failed.error, began.elapsed());
         }
@@ -34,20 +35,33 @@ fn survivors_of_sigkill_at_random_moments_name_the_dead_rank() {
     const TEST: &str = "survivors_of_sigkill_at_random_moments_name_the_dead_rank";
     const RANKS: usize = 3;
     let mut draw = Draw(0x5eed);
-    let rounds = if std::env::var("TEST_RONDE_QUICK").is_ok() { 10 } else { 50 };
+    let rounds = if std::env::var("TEST_RONDE_QUICK").is_ok() {
+        10
+    } else {
+        50
+    };
     for round in 0..rounds {
         // Small tensors: mostly in negotiation when it happens; large ones: mostly in the data path.
         let elements = [10usize, 3_000, 2_000_000][round % 3].to_string();
-        let env = [("TEST_RONDE_ELEMENTS", &elements[..]), ("HOROVOD_START_TIMEOUT", "4")];
+        let env = [
+            ("TEST_RONDE_ELEMENTS", &elements[..]),
+            ("HOROVOD_START_TIMEOUT", "4"),
+        ];
         let job = start(TEST, RANKS, &env, || {
-            let elements = std::env::var("TEST_RONDE_ELEMENTS").expect("set above").parse().expect("a number");
+            let elements = std::env::var("TEST_RONDE_ELEMENTS")
+                .expect("set above")
+                .parse()
+                .expect("a number");
             let context = match Context::from_env() {
                 Ok(context) => context,
                 Err(error) => return println!("never met: {error}"),
             };
             let (error, took) = reduce_until_error(&context, 5, elements);
             println!("error after {took:?}: {error}");
-            let later = context.allreduce("later", vec![1.0f32], ReduceOp::Sum).err().expect("the context has ended");
+            let later = context
+                .allreduce("later", vec![1.0f32], ReduceOp::Sum)
+                .err()
+                .expect("the context has ended");
             println!("later: {}", later.error);
             assert!(took < DEADLINE, "took {took:?}");
             assert!(error.is_peer_gone() && later.error.is_peer_gone());
@@ -66,12 +80,23 @@ fn survivors_of_sigkill_at_random_moments_name_the_dead_rank() {
             let met = text.contains("error after");
             let named = text.contains(&format!("rank {victim}")) || text.contains(&format!("process {pid}"));
             let missed = text.contains("never met") && text.contains(&victim.to_string());
-            assert!(named || missed, "round {round}, rank {rank}, victim {victim}: {text}");
-            assert!(!met || outcome.status.success(), "round {round}, rank {rank}: {text}");
+            assert!(
+                named || missed,
+                "round {round}, rank {rank}, victim {victim}: {text}"
+            );
+            assert!(
+                !met || outcome.status.success(),
+                "round {round}, rank {rank}: {text}"
+            );
         }
         // A rank killed before the ranks met is waited for until the start timeout.
-        let met = outcomes.iter().any(|outcome| outcome.output.contains("error after"));
-        assert!(!met || took < 2 * DEADLINE, "round {round}: survivors took {took:?}");
+        let met = outcomes
+            .iter()
+            .any(|outcome| outcome.output.contains("error after"));
+        assert!(
+            !met || took < 2 * DEADLINE,
+            "round {round}: survivors took {took:?}"
+        );
     }
 }
 
@@ -80,7 +105,11 @@ fn a_rank_that_exits_without_a_word_is_lost_even_with_code_zero() {
     let test = "a_rank_that_exits_without_a_word_is_lost_even_with_code_zero";
     job(test, 3, || {
         let context = context();
-        context.allreduce("warm", vec![1.0f32], ReduceOp::Sum).expect("in").wait().expect("out");
+        context
+            .allreduce("warm", vec![1.0f32], ReduceOp::Sum)
+            .expect("in")
+            .wait()
+            .expect("out");
         if context.rank() == 1 {
             std::process::exit(0);
         }
@@ -92,17 +121,28 @@ fn a_rank_that_exits_without_a_word_is_lost_even_with_code_zero() {
 
 #[test]
 fn a_rank_that_shuts_down_is_named_by_those_who_still_need_it() {
-    job("a_rank_that_shuts_down_is_named_by_those_who_still_need_it", 3, || {
-        let context = context();
-        context.allreduce("warm", vec![1.0f32], ReduceOp::Sum).expect("in").wait().expect("out");
-        if context.rank() == 2 {
-            return context.shutdown();
-        }
-        let (error, took) = reduce_until_error(&context, 2, 100);
-        // The third rank may leave, with this error, before this one has noticed anything.
-        assert!(matches!(error, Error::PeerLeft { .. } | Error::PeerFailed { .. }), "{error}");
-        assert!(took < DEADLINE);
-    });
+    job(
+        "a_rank_that_shuts_down_is_named_by_those_who_still_need_it",
+        3,
+        || {
+            let context = context();
+            context
+                .allreduce("warm", vec![1.0f32], ReduceOp::Sum)
+                .expect("in")
+                .wait()
+                .expect("out");
+            if context.rank() == 2 {
+                return context.shutdown();
+            }
+            let (error, took) = reduce_until_error(&context, 2, 100);
+            // The third rank may leave, with this error, before this one has noticed anything.
+            assert!(
+                matches!(error, Error::PeerLeft { .. } | Error::PeerFailed { .. }),
+                "{error}"
+            );
+            assert!(took < DEADLINE);
+        },
+    );
 }
 
 #[test]
@@ -110,7 +150,10 @@ fn ranks_may_leave_as_soon_as_their_own_work_is_done() {
     job("ranks_may_leave_as_soon_as_their_own_work_is_done", 4, || {
         for round in 0..30 {
             let context = context();
-            let sum = context.allreduce("x", vec![1.0f32; 300_000], ReduceOp::Sum).expect("in").wait();
+            let sum = context
+                .allreduce("x", vec![1.0f32; 300_000], ReduceOp::Sum)
+                .expect("in")
+                .wait();
             assert_eq!(sum.expect("nobody was still needed")[0], 4.0, "round {round}");
         }
     });
@@ -121,10 +164,17 @@ fn a_panic_with_a_context_in_hand_is_seen_by_the_others() {
     const TEST: &str = "a_panic_with_a_context_in_hand_is_seen_by_the_others";
     let Some(job) = start(TEST, 2, &[], || {
         let context = context();
-        context.allreduce("warm", vec![1.0f32], ReduceOp::Sum).expect("in").wait().expect("out");
+        context
+            .allreduce("warm", vec![1.0f32], ReduceOp::Sum)
+            .expect("in")
+            .wait()
+            .expect("out");
         assert!(context.rank() != 1, "rank 1 panics");
         let (error, took) = reduce_until_error(&context, 2, 100);
-        assert!(error.is_peer_gone() && error.to_string().contains("rank 1"), "{error}");
+        assert!(
+            error.is_peer_gone() && error.to_string().contains("rank 1"),
+            "{error}"
+        );
         assert!(took < DEADLINE);
     }) else {
         return;
@@ -137,8 +187,10 @@ fn a_panic_with_a_context_in_hand_is_seen_by_the_others() {
 #[test]
 fn a_stopped_rank_is_warned_about_and_given_up_after_the_limit() {
     const TEST: &str = "a_stopped_rank_is_warned_about_and_given_up_after_the_limit";
-    let limits =
-        [("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"), ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "3")];
+    let limits = [
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
+        ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "3"),
+    ];
     let Some(job) = start(TEST, 2, &limits, || {
         let context = context();
         println!("running");
@@ -150,7 +202,12 @@ fn a_stopped_rank_is_warned_about_and_given_up_after_the_limit() {
     };
     std::thread::sleep(Duration::from_millis(700));
     let pid = job.ranks[1].id().to_string();
-    let signal = |name: &str| Command::new("kill").args([name, &pid]).status().expect("kill runs");
+    let signal = |name: &str| {
+        Command::new("kill")
+            .args([name, &pid])
+            .status()
+            .expect("kill runs")
+    };
     signal("-STOP");
     let stopped = Instant::now();
     std::thread::sleep(Duration::from_secs(7));
@@ -173,7 +230,11 @@ fn a_tensor_missing_on_one_rank_is_warned_about_by_name() {
                 std::thread::sleep(Duration::from_millis(2_600));
             }
             let name = "late_one";
-            context.allreduce(name, vec![round], ReduceOp::Sum).expect("in").wait().expect("out");
+            context
+                .allreduce(name, vec![round], ReduceOp::Sum)
+                .expect("in")
+                .wait()
+                .expect("out");
         }
     }) else {
         return;
@@ -184,20 +245,28 @@ fn a_tensor_missing_on_one_rank_is_warned_about_by_name() {
     }
     let text = &outcomes[0].output;
     assert!(text.contains("Missing ranks:"), "{text}");
-    assert!(text.matches("2: [late_one]").count() >= 2, "once uncached, once cached: {text}");
+    assert!(
+        text.matches("2: [late_one]").count() >= 2,
+        "once uncached, once cached: {text}"
+    );
 }
 
 #[test]
 fn the_stall_limit_ends_the_job_with_the_tensors_name() {
     const TEST: &str = "the_stall_limit_ends_the_job_with_the_tensors_name";
-    let limits =
-        [("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"), ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2")];
+    let limits = [
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
+        ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2"),
+    ];
     let Some(job) = start(TEST, 2, &limits, || {
         let context = context();
         let began = Instant::now();
         if context.rank() == 0 {
-            let failed =
-                context.allreduce("lonely", vec![1i32], ReduceOp::Sum).expect("in").wait().expect_err("no peer");
+            let failed = context
+                .allreduce("lonely", vec![1i32], ReduceOp::Sum)
+                .expect("in")
+                .wait()
+                .expect_err("no peer");
             println!("{}", failed.error);
             assert!(matches!(failed.error, Error::TensorStalled { .. }));
         } else {
@@ -207,54 +276,78 @@ fn the_stall_limit_ends_the_job_with_the_tensors_name() {
                 Ok(handle) => handle.wait().expect_err("rank 0 has given up").error,
                 Err(failed) => failed.error,
             };
-            assert!(matches!(error, Error::PeerFailed { rank: 0, .. } | Error::PeerLost { rank: 0, .. }), "{error}");
+            assert!(
+                matches!(
+                    error,
+                    Error::PeerFailed { rank: 0, .. } | Error::PeerLost { rank: 0, .. }
+                ),
+                "{error}"
+            );
         }
         assert!(began.elapsed() < Duration::from_secs(20));
     }) else {
         return;
     };
     let outcomes = job.finish();
-    assert!(outcomes[0].status.success() && outcomes[0].output.contains("lonely"), "{}", outcomes[0].output);
+    assert!(
+        outcomes[0].status.success() && outcomes[0].output.contains("lonely"),
+        "{}",
+        outcomes[0].output
+    );
     assert!(outcomes[1].status.success(), "{}", outcomes[1].output);
 }
 
 #[test]
 fn hundreds_of_rounds_of_init_and_shutdown_leave_nothing_behind() {
-    job("hundreds_of_rounds_of_init_and_shutdown_leave_nothing_behind", 2, || {
-        let holdings = || {
-            let count = |path: &str| std::fs::read_dir(path).expect("procfs").count();
-            let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
-            let shared = maps.lines().filter(|line| line.contains("memfd:")).count();
-            (count("/proc/self/fd"), shared, count("/proc/self/task"))
-        };
-        let mut first = None;
-        for round in 0..200 {
-            let context = context();
-            let sum = context.allreduce("x", vec![round; 100], ReduceOp::Sum).expect("in").wait().expect("out");
-            assert_eq!(sum, vec![2 * round; 100]);
-            if round % 3 == 0 {
-                context.shutdown();
-            } else {
-                drop(context);
+    job(
+        "hundreds_of_rounds_of_init_and_shutdown_leave_nothing_behind",
+        2,
+        || {
+            let holdings = || {
+                let count = |path: &str| std::fs::read_dir(path).expect("procfs").count();
+                let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
+                let shared = maps.lines().filter(|line| line.contains("memfd:")).count();
+                (count("/proc/self/fd"), shared, count("/proc/self/task"))
+            };
+            let mut first = None;
+            for round in 0..200 {
+                let context = context();
+                let sum = context
+                    .allreduce("x", vec![round; 100], ReduceOp::Sum)
+                    .expect("in")
+                    .wait()
+                    .expect("out");
+                assert_eq!(sum, vec![2 * round; 100]);
+                if round % 3 == 0 {
+                    context.shutdown();
+                } else {
+                    drop(context);
+                }
+                let now = holdings();
+                assert_eq!(
+                    *first.get_or_insert(now),
+                    now,
+                    "after round {round}: descriptors, mappings, threads"
+                );
             }
-            let now = holdings();
-            assert_eq!(*first.get_or_insert(now), now, "after round {round}: descriptors, mappings, threads");
-        }
-    });
+        },
+    );
 }
 
 #[test]
 fn a_forked_child_is_refused_and_does_no_harm() {
     job("a_forked_child_is_refused_and_does_no_harm", 2, || {
         let context = context();
-        let pending = context.allreduce("before", vec![1.0f32; 1000], ReduceOp::Sum).expect("in");
+        let pending = context
+            .allreduce("before", vec![1.0f32; 1000], ReduceOp::Sum)
+            .expect("in");
         // SAFETY: the child calls nothing that could hang on a lock held elsewhere: the refusals under test come
         // before any lock, and it ends with `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let refused = context.allreduce("child", vec![1.0f32], ReduceOp::Sum).is_err_and(|failed| {
-                matches!(failed.error, Error::Forked)
-            });
+            let refused = context
+                .allreduce("child", vec![1.0f32], ReduceOp::Sum)
+                .is_err_and(|failed| matches!(failed.error, Error::Forked));
             drop(pending);
             drop(context);
             // SAFETY: ends the process at once, without the parent's exit handlers.
@@ -265,7 +358,14 @@ fn a_forked_child_is_refused_and_does_no_harm() {
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0, "the child was refused and ended by itself");
         assert_eq!(pending.wait().expect("out"), [2.0; 1000]);
-        assert_eq!(context.allreduce("after", vec![1.0f32], ReduceOp::Sum).expect("in").wait().expect("out"), [2.0]);
+        assert_eq!(
+            context
+                .allreduce("after", vec![1.0f32], ReduceOp::Sum)
+                .expect("in")
+                .wait()
+                .expect("out"),
+            [2.0]
+        );
     });
 }
 
@@ -274,17 +374,29 @@ fn an_idle_job_uses_no_cpu() {
     job("an_idle_job_uses_no_cpu", 2, || {
         let context = context();
         for step in 0..50 {
-            context.allreduce("x", vec![step], ReduceOp::Sum).expect("in").wait().expect("out");
+            context
+                .allreduce("x", vec![step], ReduceOp::Sum)
+                .expect("in")
+                .wait()
+                .expect("out");
         }
         let ticks = || {
             let stat = std::fs::read_to_string("/proc/self/stat").expect("procfs");
-            let fields: Vec<&str> = stat.rsplit(')').next().expect("a name in brackets").split_whitespace().collect();
+            let fields: Vec<&str> = stat
+                .rsplit(')')
+                .next()
+                .expect("a name in brackets")
+                .split_whitespace()
+                .collect();
             fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime")
         };
         let before = ticks();
         std::thread::sleep(Duration::from_secs(2));
         let used = ticks() - before; // hundredths of a second
-        assert!(used <= 4, "an idle rank used {used} ticks in two seconds: something spins");
+        assert!(
+            used <= 4,
+            "an idle rank used {used} ticks in two seconds: something spins"
+        );
         context.barrier().expect("all come");
     });
 }

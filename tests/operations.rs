@@ -30,12 +30,20 @@ const LENGTHS: [usize; 7] = [0, 1, 2, 31, 1024, 65_537, 400_003];
 macro_rules! check_type {
     ($context:expr, $type:ty, $from:expr, $to:expr, $round:expr, $tolerance:expr) => {{
         let (rank, size) = ($context.rank(), $context.size());
-        for op in [ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product] {
+        for op in [
+            ReduceOp::Sum,
+            ReduceOp::Average,
+            ReduceOp::Min,
+            ReduceOp::Max,
+            ReduceOp::Product,
+        ] {
             let handles: Vec<_> = LENGTHS
                 .iter()
                 .enumerate()
                 .map(|(tensor, &length)| {
-                    let buffer: Vec<$type> = (0..length).map(|index| $from(value(rank, tensor, index))).collect();
+                    let buffer: Vec<$type> = (0..length)
+                        .map(|index| $from(value(rank, tensor, index)))
+                        .collect();
                     let name = format!("{}.{op}.{length}", stringify!($type));
                     $context.allreduce(&name, buffer, op).expect("submitted")
                 })
@@ -59,8 +67,22 @@ fn all_types() {
     check_type!(context, f64, |v| v as f64, |v: f64| v, |w| w, 1e-14);
     check_type!(context, i32, |v| v as i32, f64::from, f64::round, 0.0); // an average rounds half away from zero
     check_type!(context, i64, |v| v, |v: i64| v as f64, f64::round, 0.0);
-    check_type!(context, half::f16, |v| half::f16::from_f64(v as f64), half::f16::to_f64, |w| w, 2e-3);
-    check_type!(context, half::bf16, |v| half::bf16::from_f64(v as f64), half::bf16::to_f64, |w| w, 2e-2);
+    check_type!(
+        context,
+        half::f16,
+        |v| half::f16::from_f64(v as f64),
+        half::f16::to_f64,
+        |w| w,
+        2e-3
+    );
+    check_type!(
+        context,
+        half::bf16,
+        |v| half::bf16::from_f64(v as f64),
+        half::bf16::to_f64,
+        |w| w,
+        2e-2
+    );
 }
 
 #[test]
@@ -94,9 +116,16 @@ fn ranks_may_submit_in_any_order_and_at_any_time() {
                     std::thread::sleep(std::time::Duration::from_micros(draw.below(300)));
                 }
                 let length = 1 + 97 * tensor + usize::from(step == 20 && tensor == 3);
-                let buffer: Vec<i64> = (0..length).map(|index| value(context.rank(), tensor, index)).collect();
+                let buffer: Vec<i64> = (0..length)
+                    .map(|index| value(context.rank(), tensor, index))
+                    .collect();
                 let name = format!("t{tensor}");
-                handles.push((tensor, context.allreduce(&name, buffer, ReduceOp::Sum).expect("submitted")));
+                handles.push((
+                    tensor,
+                    context
+                        .allreduce(&name, buffer, ReduceOp::Sum)
+                        .expect("submitted"),
+                ));
             }
             for (tensor, handle) in handles {
                 for (index, got) in handle.wait().expect("reduced").into_iter().enumerate() {
@@ -110,28 +139,55 @@ fn ranks_may_submit_in_any_order_and_at_any_time() {
 
 #[test]
 fn eight_ranks_end_with_the_same_bits_whatever_the_fusion() {
-    job("eight_ranks_end_with_the_same_bits_whatever_the_fusion", 8, || {
-        let context = context();
-        let numbers = |tensor: usize| -> Vec<f32> {
-            let mut draw = Draw(7 + (context.rank() * 100 + tensor) as u64);
-            (0..5_000).map(|_| (draw.next() as f32 / 1e12).sin()).collect()
-        };
-        // Fused: all at once. Alone: one after another.
-        let handles: Vec<_> = (0..10)
-            .map(|tensor| context.allreduce(&format!("f{tensor}"), numbers(tensor), ReduceOp::Average).expect("in"))
-            .collect();
-        for (tensor, handle) in handles.into_iter().enumerate() {
-            let fused = handle.wait().expect("reduced");
-            let alone = context.allreduce("alone", numbers(tensor), ReduceOp::Average).expect("in").wait().expect("out");
-            let bits = |numbers: &[f32]| numbers.iter().map(|number| number.to_bits()).collect::<Vec<u32>>();
-            assert_eq!(bits(&fused), bits(&alone));
-            // And the same on every rank: the largest and smallest bit patterns agree.
-            let hash = bits(&fused).iter().fold(0i64, |hash, &bits| hash.wrapping_mul(31).wrapping_add(i64::from(bits)));
-            let high = context.allreduce("high", vec![hash], ReduceOp::Max).expect("in").wait().expect("out");
-            let low = context.allreduce("low", vec![hash], ReduceOp::Min).expect("in").wait().expect("out");
-            assert_eq!(high, low);
-        }
-    });
+    job(
+        "eight_ranks_end_with_the_same_bits_whatever_the_fusion",
+        8,
+        || {
+            let context = context();
+            let numbers = |tensor: usize| -> Vec<f32> {
+                let mut draw = Draw(7 + (context.rank() * 100 + tensor) as u64);
+                (0..5_000).map(|_| (draw.next() as f32 / 1e12).sin()).collect()
+            };
+            // Fused: all at once. Alone: one after another.
+            let handles: Vec<_> = (0..10)
+                .map(|tensor| {
+                    context
+                        .allreduce(&format!("f{tensor}"), numbers(tensor), ReduceOp::Average)
+                        .expect("in")
+                })
+                .collect();
+            for (tensor, handle) in handles.into_iter().enumerate() {
+                let fused = handle.wait().expect("reduced");
+                let alone = context
+                    .allreduce("alone", numbers(tensor), ReduceOp::Average)
+                    .expect("in")
+                    .wait()
+                    .expect("out");
+                let bits = |numbers: &[f32]| {
+                    numbers
+                        .iter()
+                        .map(|number| number.to_bits())
+                        .collect::<Vec<u32>>()
+                };
+                assert_eq!(bits(&fused), bits(&alone));
+                // And the same on every rank: the largest and smallest bit patterns agree.
+                let hash = bits(&fused).iter().fold(0i64, |hash, &bits| {
+                    hash.wrapping_mul(31).wrapping_add(i64::from(bits))
+                });
+                let high = context
+                    .allreduce("high", vec![hash], ReduceOp::Max)
+                    .expect("in")
+                    .wait()
+                    .expect("out");
+                let low = context
+                    .allreduce("low", vec![hash], ReduceOp::Min)
+                    .expect("in")
+                    .wait()
+                    .expect("out");
+                assert_eq!(high, low);
+            }
+        },
+    );
 }
 
 #[test]
@@ -141,12 +197,23 @@ fn broadcast_barrier_scale_factors_and_borrowed_slices() {
         let rank = context.rank();
         for root in 0..context.size() {
             let mine = vec![rank as f64; 200_000];
-            let got = context.broadcast(&format!("b{root}"), mine, root).expect("in").wait().expect("out");
+            let got = context
+                .broadcast(&format!("b{root}"), mine, root)
+                .expect("in")
+                .wait()
+                .expect("out");
             assert!(got.iter().all(|&number| number == root as f64));
         }
         context.barrier().expect("all come");
-        let scaled = Allreduce::from(ReduceOp::Sum).prescale(0.5).postscale(4.0).shape(&[2, 2]);
-        let got = context.allreduce("scaled", vec![1.0f32, 2.0, 3.0, 4.0], scaled).expect("in").wait().expect("out");
+        let scaled = Allreduce::from(ReduceOp::Sum)
+            .prescale(0.5)
+            .postscale(4.0)
+            .shape(&[2, 2]);
+        let got = context
+            .allreduce("scaled", vec![1.0f32, 2.0, 3.0, 4.0], scaled)
+            .expect("in")
+            .wait()
+            .expect("out");
         assert_eq!(got, [6.0, 12.0, 18.0, 24.0]);
         let (mut a, mut b) = ([rank as f32; 3], [rank as i64]);
         context
@@ -172,8 +239,14 @@ fn handles_can_be_polled_awaited_and_dropped() {
         let (x, y) = block_on(awaited);
         assert_eq!((x, y), (vec![2; 10], vec![4; 10]));
         for _ in 0..50 {
-            drop(context.allreduce("dropped", vec![1.0f32; 10_000], ReduceOp::Sum).expect("in"));
-            let handle = context.allreduce("kept", vec![1.0f32], ReduceOp::Sum).expect("in");
+            drop(
+                context
+                    .allreduce("dropped", vec![1.0f32; 10_000], ReduceOp::Sum)
+                    .expect("in"),
+            );
+            let handle = context
+                .allreduce("kept", vec![1.0f32], ReduceOp::Sum)
+                .expect("in");
             while !handle.is_done() {
                 std::thread::yield_now();
             }
@@ -203,75 +276,155 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 #[test]
 fn mismatches_name_both_ranks_and_values_and_the_job_goes_on() {
-    job("mismatches_name_both_ranks_and_values_and_the_job_goes_on", 3, || {
-        let context = context();
-        let odd = context.rank() == 2;
-        let check = |error: Error, what: &str, values: [&str; 2]| {
-            let text = error.to_string();
-            assert!(error.is_mismatch(), "{text}");
-            for part in [what, "rank 2", values[0], values[1]] {
-                assert!(text.contains(part), "{part:?} in {text:?}");
+    job(
+        "mismatches_name_both_ranks_and_values_and_the_job_goes_on",
+        3,
+        || {
+            let context = context();
+            let odd = context.rank() == 2;
+            let check = |error: Error, what: &str, values: [&str; 2]| {
+                let text = error.to_string();
+                assert!(error.is_mismatch(), "{text}");
+                for part in [what, "rank 2", values[0], values[1]] {
+                    assert!(text.contains(part), "{part:?} in {text:?}");
+                }
+            };
+            for round in 0..3 {
+                // Twice the same, so that in later rounds the good one is cached.
+                let sum = |length: usize| {
+                    context
+                        .allreduce("t", vec![1.0f32; length], ReduceOp::Sum)
+                        .expect("in")
+                        .wait()
+                };
+                assert_eq!(sum(4).expect("agrees")[0], 3.0, "round {round}");
+                let failed = sum(if odd { 5 } else { 4 }).expect_err("shapes differ");
+                assert_eq!(
+                    failed.buffer.len(),
+                    if odd { 5 } else { 4 },
+                    "the buffer comes back"
+                );
+                check(failed.error, "shapes", ["[4]", "[5]"]);
+
+                let op = if odd { ReduceOp::Max } else { ReduceOp::Sum };
+                let failed = context
+                    .allreduce("t", vec![1.0f32; 4], op)
+                    .expect("in")
+                    .wait()
+                    .expect_err("ops differ");
+                check(failed.error, "reduction", ["sum", "max"]);
+
+                let scale = Allreduce::from(ReduceOp::Sum).prescale(if odd { 2.0 } else { 1.0 });
+                let failed = context
+                    .allreduce("t", vec![1.0f32; 4], scale)
+                    .expect("in")
+                    .wait()
+                    .expect_err("scales differ");
+                check(failed.error, "factors", ["prescale 1", "prescale 2"]);
+
+                let error = if odd {
+                    context
+                        .allreduce("t", vec![1.0f64; 4], ReduceOp::Sum)
+                        .expect("in")
+                        .wait()
+                        .expect_err("types")
+                        .error
+                } else {
+                    context
+                        .allreduce("t", vec![1.0f32; 4], ReduceOp::Sum)
+                        .expect("in")
+                        .wait()
+                        .expect_err("types")
+                        .error
+                };
+                check(error, "data types", ["float32", "float64"]);
+
+                let root = usize::from(odd);
+                let failed = context
+                    .broadcast("b", vec![1i64], root)
+                    .expect("in")
+                    .wait()
+                    .expect_err("roots differ");
+                check(failed.error, "root", ["has 0", "has 1"]);
+
+                let error = if odd {
+                    context
+                        .broadcast("k", vec![1.0f32], 0)
+                        .expect("in")
+                        .wait()
+                        .expect_err("operations differ")
+                        .error
+                } else {
+                    context
+                        .allreduce("k", vec![1.0f32], ReduceOp::Sum)
+                        .expect("in")
+                        .wait()
+                        .expect_err("operations")
+                        .error
+                };
+                check(error, "operations", ["ALLREDUCE", "BROADCAST"]);
             }
-        };
-        for round in 0..3 {
-            // Twice the same, so that in later rounds the good one is cached.
-            let sum = |length: usize| context.allreduce("t", vec![1.0f32; length], ReduceOp::Sum).expect("in").wait();
-            assert_eq!(sum(4).expect("agrees")[0], 3.0, "round {round}");
-            let failed = sum(if odd { 5 } else { 4 }).expect_err("shapes differ");
-            assert_eq!(failed.buffer.len(), if odd { 5 } else { 4 }, "the buffer comes back");
-            check(failed.error, "shapes", ["[4]", "[5]"]);
-
-            let op = if odd { ReduceOp::Max } else { ReduceOp::Sum };
-            let failed = context.allreduce("t", vec![1.0f32; 4], op).expect("in").wait().expect_err("ops differ");
-            check(failed.error, "reduction", ["sum", "max"]);
-
-            let scale = Allreduce::from(ReduceOp::Sum).prescale(if odd { 2.0 } else { 1.0 });
-            let failed = context.allreduce("t", vec![1.0f32; 4], scale).expect("in").wait().expect_err("scales differ");
-            check(failed.error, "factors", ["prescale 1", "prescale 2"]);
-
-            let error = if odd {
-                context.allreduce("t", vec![1.0f64; 4], ReduceOp::Sum).expect("in").wait().expect_err("types").error
-            } else {
-                context.allreduce("t", vec![1.0f32; 4], ReduceOp::Sum).expect("in").wait().expect_err("types").error
-            };
-            check(error, "data types", ["float32", "float64"]);
-
-            let root = usize::from(odd);
-            let failed = context.broadcast("b", vec![1i64], root).expect("in").wait().expect_err("roots differ");
-            check(failed.error, "root", ["has 0", "has 1"]);
-
-            let error = if odd {
-                context.broadcast("k", vec![1.0f32], 0).expect("in").wait().expect_err("operations differ").error
-            } else {
-                context.allreduce("k", vec![1.0f32], ReduceOp::Sum).expect("in").wait().expect_err("operations").error
-            };
-            check(error, "operations", ["ALLREDUCE", "BROADCAST"]);
-        }
-    });
+        },
+    );
 }
 
 #[test]
 fn what_is_wrong_on_one_rank_alone_is_refused_at_once() {
     job("what_is_wrong_on_one_rank_alone_is_refused_at_once", 2, || {
         let context = context();
-        let first = context.allreduce("twice", vec![1.0f32], ReduceOp::Sum).expect("in");
+        let first = context
+            .allreduce("twice", vec![1.0f32], ReduceOp::Sum)
+            .expect("in");
         if context.rank() == 0 {
             // The other rank has not submitted `early` yet: it is still in flight here.
-            let early = context.allreduce("early", vec![1.0f32; 2], ReduceOp::Sum).expect("in");
-            let failed = context.allreduce("early", vec![7.0f32; 2], ReduceOp::Sum).err().expect("in flight");
-            assert!(matches!(failed.error, Error::DuplicateName { rank: 0, .. }), "{}", failed.error);
+            let early = context
+                .allreduce("early", vec![1.0f32; 2], ReduceOp::Sum)
+                .expect("in");
+            let failed = context
+                .allreduce("early", vec![7.0f32; 2], ReduceOp::Sum)
+                .err()
+                .expect("in flight");
+            assert!(
+                matches!(failed.error, Error::DuplicateName { rank: 0, .. }),
+                "{}",
+                failed.error
+            );
             assert_eq!(failed.buffer, [7.0; 2]);
             context.barrier().expect("all come");
             assert_eq!(early.wait().expect("out"), [2.0; 2]);
         } else {
             context.barrier().expect("all come");
-            context.allreduce("early", vec![1.0f32; 2], ReduceOp::Sum).expect("in").wait().expect("out");
+            context
+                .allreduce("early", vec![1.0f32; 2], ReduceOp::Sum)
+                .expect("in")
+                .wait()
+                .expect("out");
         }
         assert_eq!(first.wait().expect("out"), [2.0]);
-        let failed = context.broadcast("b", vec![1.0f32], 2).err().expect("no such root");
-        assert_eq!(failed.error.to_string(), "invalid root rank 2 for tensor b: ranks are 0..2");
+        let failed = context
+            .broadcast("b", vec![1.0f32], 2)
+            .err()
+            .expect("no such root");
+        assert_eq!(
+            failed.error.to_string(),
+            "invalid root rank 2 for tensor b: ranks are 0..2"
+        );
         let shaped = Allreduce::from(ReduceOp::Sum).shape(&[3, 2]);
-        let failed = context.allreduce("s", vec![1.0f32; 5], shaped).err().expect("shape does not fit");
-        assert!(matches!(failed.error, Error::ShapeMismatch { expected: 6, found: 5, .. }), "{}", failed.error);
+        let failed = context
+            .allreduce("s", vec![1.0f32; 5], shaped)
+            .err()
+            .expect("shape does not fit");
+        assert!(
+            matches!(
+                failed.error,
+                Error::ShapeMismatch {
+                    expected: 6,
+                    found: 5,
+                    ..
+                }
+            ),
+            "{}",
+            failed.error
+        );
     });
 }

@@ -6,7 +6,11 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 fn ronde(args: &[&str], env: &[(&str, &str)]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ronde")).args(args).envs(env.iter().copied()).output().expect("ronde starts")
+    Command::new(env!("CARGO_BIN_EXE_ronde"))
+        .args(args)
+        .envs(env.iter().copied())
+        .output()
+        .expect("ronde starts")
 }
 
 fn text(output: &Output) -> String {
@@ -30,34 +34,70 @@ fn check_fails(args: &[&str], env: &[(&str, &str)], parts: &[&str]) {
 
 #[test]
 fn knobs_out_of_range_name_variable_value_and_range() {
-    check_fails(&BENCH, &[("HOROVOD_FUSION_THRESHOLD", "lots")], &["HOROVOD_FUSION_THRESHOLD", "lots"]);
-    check_fails(&BENCH, &[("HOROVOD_CYCLE_TIME", "-1")], &["HOROVOD_CYCLE_TIME", "-1", "ms"]);
+    check_fails(
+        &BENCH,
+        &[("HOROVOD_FUSION_THRESHOLD", "lots")],
+        &["HOROVOD_FUSION_THRESHOLD", "lots"],
+    );
+    check_fails(
+        &BENCH,
+        &[("HOROVOD_CYCLE_TIME", "-1")],
+        &["HOROVOD_CYCLE_TIME", "-1", "ms"],
+    );
 }
 
 #[test]
 fn contradicting_rank_variables_name_both() {
-    let env = [("HOROVOD_RANK", "1"), ("HOROVOD_SIZE", "4"), ("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")];
-    check_fails(&["bench", "--model", "many-small"], &env, &["HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"]);
+    let env = [
+        ("HOROVOD_RANK", "1"),
+        ("HOROVOD_SIZE", "4"),
+        ("OMPI_COMM_WORLD_RANK", "2"),
+        ("OMPI_COMM_WORLD_SIZE", "4"),
+    ];
+    check_fails(
+        &["bench", "--model", "many-small"],
+        &env,
+        &["HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"],
+    );
 }
 
 #[test]
 fn paths_that_cannot_be_written_are_named_at_init() {
-    check_fails(&BENCH, &[("HOROVOD_TIMELINE", "/no/such/folder/t.json")], &["/no/such/folder/t.json", "HOROVOD_TIMELINE"]);
-    let env = [("HOROVOD_AUTOTUNE", "1"), ("HOROVOD_AUTOTUNE_LOG", "/no/such/folder/a.csv")];
+    check_fails(
+        &BENCH,
+        &[("HOROVOD_TIMELINE", "/no/such/folder/t.json")],
+        &["/no/such/folder/t.json", "HOROVOD_TIMELINE"],
+    );
+    let env = [
+        ("HOROVOD_AUTOTUNE", "1"),
+        ("HOROVOD_AUTOTUNE_LOG", "/no/such/folder/a.csv"),
+    ];
     check_fails(&BENCH, &env, &["/no/such/folder/a.csv", "HOROVOD_AUTOTUNE_LOG"]);
 }
 
 #[test]
 fn unknown_models_and_bad_profiles_are_named() {
-    check_fails(&["bench", "--model", "resnet51", "-np", "2"], &[], &["resnet51", "resnet50"]);
-    check_fails(&["bench", "--profile", "/no/such/file", "-np", "2"], &[], &["/no/such/file"]);
+    check_fails(
+        &["bench", "--model", "resnet51", "-np", "2"],
+        &[],
+        &["resnet51", "resnet50"],
+    );
+    check_fails(
+        &["bench", "--profile", "/no/such/file", "-np", "2"],
+        &[],
+        &["/no/such/file"],
+    );
     let folder = tempfile::tempdir().expect("a folder");
     let empty = folder.path().join("empty.txt");
     std::fs::write(&empty, "").expect("written");
     let path = empty.to_str().expect("text");
     check_fails(&["bench", "--profile", path, "-np", "2"], &[], &[path]);
     std::fs::write(&empty, "10\nmany\n").expect("written");
-    check_fails(&["bench", "--profile", path, "-np", "2"], &[], &[path, "line 2", "many"]);
+    check_fails(
+        &["bench", "--profile", path, "-np", "2"],
+        &[],
+        &[path, "line 2", "many"],
+    );
 }
 
 #[test]
@@ -70,8 +110,16 @@ fn impossible_numbers_of_ranks_are_refused() {
 fn too_little_memory_says_how_much_is_needed() {
     let program = env!("CARGO_BIN_EXE_ronde");
     let script = format!("ulimit -v 60000; exec {program} bench --model many-small --steps 2");
-    let job = [("HOROVOD_RANK", "0"), ("HOROVOD_SIZE", "1"), ("RONDE_JOB_ID", "too-little-memory")];
-    let output = Command::new("sh").args(["-c", &script]).envs(job).output().expect("sh starts");
+    let job = [
+        ("HOROVOD_RANK", "0"),
+        ("HOROVOD_SIZE", "1"),
+        ("RONDE_JOB_ID", "too-little-memory"),
+    ];
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .envs(job)
+        .output()
+        .expect("sh starts");
     let text = text(&output);
     assert!(!output.status.success(), "{text}");
     assert!(text.contains("RLIMIT_AS") || text.contains("memory"), "{text}");
@@ -80,7 +128,12 @@ fn too_little_memory_says_how_much_is_needed() {
 
 #[test]
 fn ranks_on_other_hosts_are_refused_in_one_sentence() {
-    let env = [("HOROVOD_RANK", "0"), ("HOROVOD_SIZE", "4"), ("HOROVOD_LOCAL_RANK", "0"), ("HOROVOD_LOCAL_SIZE", "2")];
+    let env = [
+        ("HOROVOD_RANK", "0"),
+        ("HOROVOD_SIZE", "4"),
+        ("HOROVOD_LOCAL_RANK", "0"),
+        ("HOROVOD_LOCAL_SIZE", "2"),
+    ];
     check_fails(&["bench", "--model", "many-small"], &env, &["4 ranks", "MPI"]);
 }
 
@@ -101,18 +154,43 @@ fn timeline_and_autotune_log_of_a_run_are_whole() {
     let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
     let (timeline, log, json) = (path("t.json"), path("a.csv"), path("o.json"));
     let program = env!("CARGO_BIN_EXE_ronde");
-    let env = [("HOROVOD_TIMELINE", &timeline[..]), ("HOROVOD_AUTOTUNE", "1"), ("HOROVOD_AUTOTUNE_LOG", &log)];
-    let bench = ["bench", "--model", "many-small", "--link", "300,5", "--steps", "60", "--json", &json];
-    let args = [&["run", "-np", "2", "--timeline-mark-cycles", "--", program][..], &bench].concat();
+    let env = [
+        ("HOROVOD_TIMELINE", &timeline[..]),
+        ("HOROVOD_AUTOTUNE", "1"),
+        ("HOROVOD_AUTOTUNE_LOG", &log),
+    ];
+    let bench = [
+        "bench",
+        "--model",
+        "many-small",
+        "--link",
+        "300,5",
+        "--steps",
+        "60",
+        "--json",
+        &json,
+    ];
+    let args = [
+        &["run", "-np", "2", "--timeline-mark-cycles", "--", program][..],
+        &bench,
+    ]
+    .concat();
     let output = ronde(&args, &env);
     assert!(output.status.success(), "{}", text(&output));
 
     let read = |path: &str| std::fs::read_to_string(path).expect("written");
-    let events: Vec<serde_json::Value> = serde_json::from_str(&read(&timeline)).expect("the timeline is JSON");
+    let events: Vec<serde_json::Value> =
+        serde_json::from_str(&read(&timeline)).expect("the timeline is JSON");
     let named = |name: &str| events.iter().filter(|event| event["name"] == name).count();
-    assert!(named("NEGOTIATE_ALLREDUCE") >= 60_000, "every tensor of every step");
+    assert!(
+        named("NEGOTIATE_ALLREDUCE") >= 60_000,
+        "every tensor of every step"
+    );
     assert!(named("SHM_ALLREDUCE") >= 60_000 && named("CYCLE_START") > 10);
-    assert!(named("0") >= 60_000 && named("1") >= 60_000, "a tick of each rank, also for cached tensors");
+    assert!(
+        named("0") >= 60_000 && named("1") >= 60_000,
+        "a tick of each rank, also for cached tensors"
+    );
     let count = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
     assert_eq!(count("B"), count("E"));
 
@@ -120,10 +198,19 @@ fn timeline_and_autotune_log_of_a_run_are_whole() {
     let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     let horovod = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score";
     assert!(csv.starts_with(horovod), "{csv}");
-    assert_eq!((rows[1][5], rows[1][4], rows[1][7]), ("128", "1", "default"), "the default is measured first: {csv}");
+    assert_eq!(
+        (rows[1][5], rows[1][4], rows[1][7]),
+        ("128", "1", "default"),
+        "the default is measured first: {csv}"
+    );
     assert_eq!(rows.last().expect("rows")[7], "best", "{csv}");
 
     let report: serde_json::Value = serde_json::from_str(&read(&json)).expect("JSON");
     assert_eq!((&report["tensors"], &report["np"]), (&1000.into(), &2.into()));
-    assert!(report["autotune"]["default_step_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{report}");
+    assert!(
+        report["autotune"]["default_step_ms"]
+            .as_f64()
+            .is_some_and(|ms| ms > 0.0),
+        "{report}"
+    );
 }

@@ -254,7 +254,7 @@ impl Traffic {
 fn space(knobs: &Knobs, fusion_mb: f64, cycle_ms: f64) -> Result<Space, ronde_tuner::Error> {
     let mut fusion = Parameter::log("fusion_mb", 1.0 / 16.0, 256.0, 16).with_zero();
     let mut cycle = Parameter::log("cycle_ms", 0.1, 100.0, 13);
-    if knobs.fixed.fusion_threshold {
+    if knobs.fixed.fusion_threshold || knobs.disable_group_fusion {
         fusion = fusion.fixed(fusion_mb);
     }
     if knobs.fixed.cycle_time {

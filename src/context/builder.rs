@@ -131,7 +131,7 @@ impl Builder {
         let (transport, collective) = open_local(&job, rank, size, &knobs)?;
         let settings = Settings {
             version: 0,
-            fusion_threshold_bytes: knobs.fusion_threshold_bytes,
+            fusion_threshold_bytes: threshold_bytes(&knobs),
             cycle_time_ns: (knobs.cycle_time_ms * 1e6).round() as u64,
         };
         progress.set_settings(settings);
@@ -172,6 +172,16 @@ impl Builder {
     }
 }
 
+/// The threshold that the knobs mean. Without group fusion a tensor outside of groups is a group by itself, as in
+/// Horovod; and a group is never cut, so that is the same as no fusion.
+fn threshold_bytes(knobs: &Knobs) -> u64 {
+    if knobs.disable_group_fusion {
+        0
+    } else {
+        knobs.fusion_threshold_bytes
+    }
+}
+
 /// 64-bit words for a bit per cached tensor. The capacity is rounded up to whole words, and the ranks compare
 /// words when they meet: caches of different sizes would drift apart.
 fn cache_words(knobs: &Knobs) -> usize {
@@ -181,12 +191,7 @@ fn cache_words(knobs: &Knobs) -> usize {
 /// Control and data of one process set.
 type Backend = (Box<dyn Transport>, Box<dyn Collective>);
 
-fn open_local(
-    job: &str,
-    rank: usize,
-    size: usize,
-    knobs: &Knobs,
-) -> Result<Backend, Error> {
+fn open_local(job: &str, rank: usize, size: usize, knobs: &Knobs) -> Result<Backend, Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let spin = if cores >= size { SPIN } else { Duration::ZERO };
     let seconds = |seconds: u64| Duration::from_secs(seconds);

@@ -115,13 +115,6 @@ impl Knobs {
             Some(TimelineTarget::Dynamic) | None => None,
         }
     }
-
-    /// What tuning may cost, in steps at the default settings: `RONDE_AUTOTUNE_BUDGET`, else 2 % of
-    /// `RONDE_AUTOTUNE_STEPS`, else 20.
-    pub fn autotune_budget_steps(&self) -> f64 {
-        let share = self.autotune_steps.map(|steps| 0.02 * steps as f64);
-        self.autotune_budget.or(share).unwrap_or(20.0)
-    }
 }
 
 impl Default for Knobs {

@@ -179,24 +179,6 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// What tuning may cost, in steps at the default settings. Unset: 20, or 2 % of autotune_steps.
-    autotune_budget: Option<f64> {
-        env: "RONDE_AUTOTUNE_BUDGET",
-        flag: Flag::value("autotune-budget"),
-        kind: Kind::Real { unit: "steps", min: 0.0, max: 1e9 },
-        default: "",
-        tunable: false,
-        scope: Scope::Runtime,
-    }
-    /// Steps that the job will take, from which the tuner's budget follows.
-    autotune_steps: Option<u64> {
-        env: "RONDE_AUTOTUNE_STEPS",
-        flag: Flag::value("autotune-steps"),
-        kind: Kind::Count { unit: "steps", min: 1, max: 1_000_000_000_000 },
-        default: "",
-        tunable: false,
-        scope: Scope::Runtime,
-    }
     /// Seed of the tuner's random choices.
     autotune_seed: u64 {
         env: "RONDE_AUTOTUNE_SEED",

@@ -93,10 +93,9 @@ pub struct Agreement {
     pub common: Vec<u64>,
     /// Facts that hold on at least one rank.
     pub any: Status,
-    /// The oldest of the ranks' newest settings: every rank holds at least these, so all may switch to them.
+    /// The newest settings that any rank brought, the first rank's among equals. Every rank sees the same, values
+    /// included, so all switch to them in this cycle.
     pub settings: Settings,
-    /// The newest settings any rank brought; published again with this rank's next block.
-    pub newest: Settings,
     /// Ready words of every rank (rank-major); filled only if [`details`](Self::details) asks for them.
     pub ready: Vec<u64>,
     /// Ready times in microseconds of every rank (rank-major, 64 per word), where the bit is set; likewise.
@@ -133,11 +132,8 @@ impl Agreement {
         }
         self.any = self.any.with(block.status());
         let settings = block.settings();
-        if self.ranks == 0 || settings.version < self.settings.version {
+        if self.ranks == 0 || settings.version > self.settings.version {
             self.settings = settings;
-        }
-        if self.ranks == 0 || settings.version > self.newest.version {
-            self.newest = settings;
         }
         if self.details {
             let base = self.ready_us.len();
@@ -180,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn common_bits_are_those_of_every_rank_and_settings_the_oldest() {
+    fn common_bits_are_those_of_every_rank_and_settings_the_newest() {
         let mut a = Block::new(2);
         a.settings = settings(4);
         a.set(3, 10);
@@ -199,7 +195,7 @@ mod tests {
         agreed.add(&b);
         assert_eq!(agreed.common, [0, 1 << 6]);
         assert!(agreed.any.has(Status::UNCACHED));
-        assert_eq!((agreed.settings.version, agreed.newest.version), (3, 4));
+        assert_eq!(agreed.settings.version, 4);
         assert_eq!((agreed.ready_on(0, 3), agreed.ready_on(1, 3)), (Some(10), None));
         assert_eq!(agreed.ready_on(1, 70), Some(20));
     }

@@ -34,7 +34,11 @@ pub(crate) fn start(test: &str, ranks: usize, env: &[(&str, &str)], body: impl F
         std::process::exit(0);
     }
     static JOBS: AtomicU32 = AtomicU32::new(0);
-    let key = format!("test-{}-{}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed));
+    let key = format!(
+        "test-{}-{}",
+        std::process::id(),
+        JOBS.fetch_add(1, Ordering::Relaxed)
+    );
     let executable = std::env::current_exe().expect("a test knows its executable");
     let start = |rank: usize| {
         Command::new(&executable)
@@ -49,7 +53,10 @@ pub(crate) fn start(test: &str, ranks: usize, env: &[(&str, &str)], body: impl F
             .spawn()
             .expect("the test's own executable starts")
     };
-    Some(Job { ranks: (0..ranks).map(start).collect(), began: Instant::now() })
+    Some(Job {
+        ranks: (0..ranks).map(start).collect(),
+        began: Instant::now(),
+    })
 }
 
 impl Job {
@@ -71,11 +78,18 @@ impl Job {
                     out.as_mut().map(|out| out.read_to_string(&mut output));
                     let status = wait(&mut rank);
                     output += &errors.join().expect("reading does not panic");
-                    Outcome { status, output, took: began.elapsed() }
+                    Outcome {
+                        status,
+                        output,
+                        took: began.elapsed(),
+                    }
                 })
             })
             .collect();
-        waits.into_iter().map(|wait| wait.join().expect("waiting does not panic")).collect()
+        waits
+            .into_iter()
+            .map(|wait| wait.join().expect("waiting does not panic"))
+            .collect()
     }
 }
 
@@ -99,10 +113,17 @@ pub(crate) fn job(test: &str, ranks: usize, body: impl FnOnce()) {
 
 /// The same, with variables in the environment.
 pub(crate) fn job_with(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Vec<Outcome> {
-    let Some(job) = start(test, ranks, env, body) else { return Vec::new() };
+    let Some(job) = start(test, ranks, env, body) else {
+        return Vec::new();
+    };
     let outcomes = job.finish();
     for (rank, outcome) in outcomes.iter().enumerate() {
-        assert!(outcome.status.success(), "rank {rank} of {ranks}: {}\n{}", outcome.status, outcome.output);
+        assert!(
+            outcome.status.success(),
+            "rank {rank} of {ranks}: {}\n{}",
+            outcome.status,
+            outcome.output
+        );
     }
     outcomes
 }
