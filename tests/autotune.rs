@@ -48,6 +48,8 @@ fn a_job_that_marks_no_steps_is_tuned_and_all_ranks_follow() {
                 break;
             }
         }
+        // The last change travels with the next cycle.
+        context.barrier().expect("all come");
         let after = context.settings();
         println!("{steps} steps; from {before} to {after}");
         if context.rank() == 0 {

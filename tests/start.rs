@@ -109,20 +109,18 @@ fn impossible_numbers_of_ranks_are_refused() {
 #[test]
 fn too_little_memory_says_how_much_is_needed() {
     let program = env!("CARGO_BIN_EXE_ronde");
-    let script = format!("ulimit -v 60000; exec {program} bench --model many-small --steps 2");
-    let job = [
-        ("HOROVOD_RANK", "0"),
-        ("HOROVOD_SIZE", "1"),
-        ("RONDE_JOB_ID", "too-little-memory"),
-    ];
+    // Sixteen ranks want 32 MiB of rings, on top of what a process has mapped anyway.
+    let script =
+        format!("ulimit -v 45000; exec {program} run -np 16 -- {program} bench --model many-small --steps 2");
     let output = Command::new("sh")
         .args(["-c", &script])
-        .envs(job)
         .output()
         .expect("sh starts");
     let text = text(&output);
     assert!(!output.status.success(), "{text}");
-    assert!(text.contains("RLIMIT_AS") || text.contains("memory"), "{text}");
+    for part in ["needs", "bytes of shared memory", "ulimit -v"] {
+        assert!(text.contains(part), "{part:?} in {text:?}");
+    }
     assert!(!text.contains("panicked"), "{text}");
 }
 
@@ -207,10 +205,5 @@ fn timeline_and_autotune_log_of_a_run_are_whole() {
 
     let report: serde_json::Value = serde_json::from_str(&read(&json)).expect("JSON");
     assert_eq!((&report["tensors"], &report["np"]), (&1000.into(), &2.into()));
-    assert!(
-        report["autotune"]["default_step_ms"]
-            .as_f64()
-            .is_some_and(|ms| ms > 0.0),
-        "{report}"
-    );
+    assert_eq!(report["autotune"]["steps_active"], 60, "{report}");
 }

@@ -393,8 +393,39 @@ fn one_ring_is_one_wake_up_and_repeats_are_none() {
         }
         let mut agreed = Agreement::default();
         transport.exchange(1, &Block::new(1), &mut agreed).unwrap();
-        let expected = if transport.rank() == 0 { 0 } else { 1 };
-        assert_eq!((bell.rung(), bell.wakes()), (5, expected));
+        // The ringer's own sleeper hears it too.
+        assert_eq!((bell.rung(), bell.wakes()), (5, 1));
+    });
+}
+
+#[test]
+fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
+    on_ranks("paced", 2, |mut transport| {
+        let bell = transport.doorbell();
+        let mut agreed = Agreement::default();
+        transport.exchange(1, &Block::new(1), &mut agreed).unwrap();
+        let began = MonotonicClock.now();
+        if transport.rank() == 0 {
+            std::thread::sleep(Duration::from_millis(50));
+            bell.ring(2);
+        } else {
+            let deadline = began + Duration::from_millis(300);
+            bell.park(Role::Background, bell.wakes(), Nap::Pace(deadline));
+            assert!(MonotonicClock.now() >= deadline, "a ring woke a paced sleeper");
+        }
+        transport.exchange(2, &Block::new(1), &mut agreed).unwrap();
+        if transport.rank() == 0 {
+            std::thread::sleep(Duration::from_millis(50));
+            bell.eager(3, false);
+        } else {
+            let seen = bell.wakes();
+            bell.eager(3, false);
+            bell.park(Role::Background, seen, Nap::Pace(began + Duration::from_secs(60)));
+            assert!(
+                MonotonicClock.now() < began + Duration::from_secs(30),
+                "eagerness woke nobody"
+            );
+        }
     });
 }
 
