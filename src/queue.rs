@@ -105,6 +105,15 @@ pub(crate) struct Submission {
     pub(crate) at: Nanos,
 }
 
+impl Drop for Submission {
+    /// Whatever happens to it, its caller gets an answer.
+    fn drop(&mut self) {
+        if !self.ticket.is_done() {
+            self.ticket.complete(Err(Error::ShutDown));
+        }
+    }
+}
+
 /// Shared by all callers of one rank and its cycle.
 pub(crate) struct Front {
     rank: usize,

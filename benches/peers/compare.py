@@ -6,7 +6,7 @@
 One round starts every contestant once per model, each in fresh processes, so that a slow minute of the machine or an
 unlucky placement of pages hits all alike; the order turns by one each round. A cell is the median over rounds of the
 round's median step; its spread is the smallest and largest of them. Ratios are taken inside a round, then summarised
-the same way. Writes DIR/peers.json (everything) and DIR/peers.md (the tables).
+the same way. Writes DIR/peers.json (everything) and DIR/README.md (the tables).
 """
 
 import argparse
@@ -154,7 +154,7 @@ def main():
             rounds[model].append(times)
         print(f"bench-peers: round {number + 1} of {options.rounds} done", file=sys.stderr)
         write(options, contest, rounds, load_first)  # after every round: a late failure loses nothing
-    print((options.out / "peers.md").read_text())
+    print((options.out / "README.md").read_text())
 
 
 def write(options, contest, rounds, load_first):
@@ -169,7 +169,7 @@ def write(options, contest, rounds, load_first):
         "rounds_ms": rounds}
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "peers.json").write_text(json.dumps(result, indent=1) + "\n")
-    (options.out / "peers.md").write_text(markdown(result))
+    (options.out / "README.md").write_text(markdown(result))
 
 
 if __name__ == "__main__":
