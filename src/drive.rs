@@ -6,12 +6,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::clock::Nanos;
 use crate::cycle::{Cycle, Due};
 use crate::error::Error;
-use crate::queue::{Front, Ticket, lock};
+use crate::queue::{Front, Ticket};
 use crate::transport::{Nap, Role};
 
 /// A cycle and its front, shared by the background thread and all callers.
@@ -20,6 +20,9 @@ pub(crate) struct Engine {
     pub(crate) cycle: Mutex<Cycle>,
     pub(crate) rank: usize,
 }
+
+/// How long a shutdown waits for the step that runs. Longer than any batch takes, shorter than a user's patience.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a caller sleeps before it looks again whether the cycle is free to be driven.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
@@ -59,7 +62,14 @@ impl Engine {
         }
         let over = || ticket.is_done() || deadline.is_some_and(|deadline| self.front.clock.now() >= deadline);
         while !over() {
-            let free = || self.cycle.try_lock().ok();
+            // A cycle that is about to be ended is left to who ends it.
+            let free = || {
+                if self.front.is_closing() {
+                    None
+                } else {
+                    self.cycle.try_lock().ok()
+                }
+            };
             let driven = free().or_else(|| {
                 let slice = deadline.map_or(WAIT_SLICE, |end| (end - self.front.clock.now()).min(WAIT_SLICE));
                 self.front
@@ -83,7 +93,7 @@ impl Engine {
 
     pub(crate) fn drive_until(&self, cycle: &mut Cycle, over: &dyn Fn() -> bool, deadline: Option<Nanos>) {
         let mut hurried = false;
-        while !over() {
+        while !over() && !self.front.is_closing() {
             if !std::mem::replace(&mut hurried, true) {
                 self.front.hurry();
             }
@@ -122,10 +132,25 @@ impl Engine {
         }
     }
 
-    /// Ends the cycle in an orderly way, after the step that runs, if one does.
-    pub(crate) fn shut_down(&self) {
-        lock(&self.cycle).end(Error::ShutDown);
-        self.front.doorbell.wake_self();
+    /// Ends the cycle in an orderly way, after the step that runs, if one does. False if that step does not end: it
+    /// waits for a rank that is alive and silent, and is left to do so.
+    pub(crate) fn shut_down(&self) -> bool {
+        self.front.begin_closing();
+        self.front.doorbell.wake_self(); // a caller that drives the cycle lets go of it
+        let began = Instant::now();
+        loop {
+            match self.cycle.try_lock() {
+                Ok(mut cycle) => cycle.end(Error::ShutDown),
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().end(Error::ShutDown),
+                Err(TryLockError::WouldBlock) if began.elapsed() < SHUTDOWN_PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+                Err(TryLockError::WouldBlock) => return false,
+            }
+            self.front.doorbell.wake_self();
+            return true;
+        }
     }
 
     fn panicked(&self, message: &str) -> Error {

@@ -125,6 +125,8 @@ pub(crate) struct Front {
     step_marks: Mutex<Vec<Nanos>>,
     step_marked: AtomicBool,
     early_cycle: bool,
+    /// The context is being shut down.
+    closing: AtomicBool,
     pub(crate) doorbell: Arc<dyn Doorbell>,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -164,6 +166,7 @@ impl Front {
             step_marks: Mutex::new(Vec::new()),
             step_marked: AtomicBool::new(false),
             early_cycle,
+            closing: AtomicBool::new(false),
             doorbell,
             clock,
         }
@@ -260,6 +263,15 @@ impl Front {
             submission.ticket.complete(Err(error.clone()));
         }
         self.completions.announce();
+    }
+
+    /// Asks whoever drives the cycle to let go of it.
+    pub(crate) fn begin_closing(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
     }
 
     pub(crate) fn completions(&self) -> &Completions {

@@ -400,3 +400,36 @@ fn an_idle_job_uses_no_cpu() {
         context.barrier().expect("all come");
     });
 }
+
+#[test]
+fn a_thread_that_waits_is_told_when_another_shuts_the_context_down() {
+    job(
+        "a_thread_that_waits_is_told_when_another_shuts_the_context_down",
+        2,
+        || {
+            let context = context();
+            let handle = context
+                .allreduce(
+                    &format!("of rank {} alone", context.rank()),
+                    vec![1.0f32],
+                    ReduceOp::Sum,
+                )
+                .expect("in");
+            let waiting = std::thread::spawn(move || handle.wait());
+            std::thread::sleep(Duration::from_millis(300));
+            let began = Instant::now();
+            context.shutdown();
+            let failed = waiting
+                .join()
+                .expect("no panic")
+                .expect_err("nobody else submits it");
+            assert!(
+                failed.error.is_shut_down() || failed.error.is_peer_gone(),
+                "{}",
+                failed.error
+            );
+            assert_eq!(failed.buffer, [1.0]);
+            assert!(began.elapsed() < DEADLINE);
+        },
+    );
+}

@@ -330,9 +330,15 @@ impl Context {
             return;
         }
         let Some(thread) = self.thread.take() else { return };
-        self.engine.shut_down();
-        // It has caught its own panics: joining can only succeed.
-        let _ = thread.join();
+        if self.engine.shut_down() {
+            // It has caught its own panics: joining can only succeed.
+            let _ = thread.join();
+        } else {
+            tracing::error!(
+                "this rank leaves while its cycle still waits for a silent rank; \
+                 set HOROVOD_STALL_SHUTDOWN_TIME_SECONDS to have such a wait end with an error"
+            );
+        }
     }
 }
 
