@@ -20,58 +20,11 @@ use crate::negotiation::response::{decode, encode};
 use crate::negotiation::{
     Coordinator, OpKind, Params, Request, RequestList, Response, ResponseCache, ResponseList,
 };
-use crate::queue::{Front, Submission, Tensor};
+use crate::observer::{CycleEnd, Executed, NoObserver, Observer};
+use crate::queue::{Front, Submission};
 use crate::settings::Settings;
 use crate::tensor::Span;
 use crate::transport::{Agreement, Block, Status, Transport};
-
-/// Watches cycles go by: timeline, step metrics and tuner in a job, a log in the simulator. It must be quick; it
-/// runs between the collectives.
-pub(crate) trait Observer: Send {
-    /// A cycle begins.
-    fn cycle_began(&mut self, _now: Nanos) {}
-    /// A tensor has become ready on all ranks; `ready_us` gives each rank's time, where it is known.
-    fn negotiated(
-        &mut self,
-        _tensor: &Tensor,
-        _kind: OpKind,
-        _ready_us: &mut dyn Iterator<Item = Option<u64>>,
-    ) {
-    }
-    /// The ranks have agreed on this cycle; negotiation took from when it began until `now`.
-    fn agreed(&mut self, _began: Nanos, _now: Nanos) {}
-    /// A batch has been moved.
-    fn executed(&mut self, _batch: &Executed<'_>) {}
-    /// The ranks disagreed about a tensor.
-    fn refused(&mut self, _tensor: &Tensor, _error: &Error) {}
-    /// A cycle ends, under `settings`; the answer, on rank 0, is what to change them to.
-    fn cycle_ended(&mut self, _cycle: &CycleEnd) -> Option<Settings> {
-        None
-    }
-    /// Tensors that some ranks wait for, to be complained about; the answer is when to look again.
-    ///
-    /// # Errors
-    /// If it has lasted too long.
-    fn look_at_stalls(&mut self, _now: Nanos, _cycle: &Cycle) -> Result<Option<Nanos>, Error> {
-        Ok(None)
-    }
-}
-
-/// What an observer learns of a batch.
-pub(crate) struct Executed<'a> {
-    pub(crate) members: &'a [&'a Submission],
-    pub(crate) activity: Option<&'static str>,
-    pub(crate) began: Nanos,
-    pub(crate) ended: Nanos,
-    pub(crate) phases: Phases,
-}
-
-/// What an observer learns when a cycle ends.
-pub(crate) struct CycleEnd {
-    pub(crate) settings: Settings,
-    /// When the caller marked the ends of steps since the last cycle.
-    pub(crate) step_marks: Vec<Nanos>,
-}
 
 /// When the next cycle is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -557,11 +510,6 @@ impl Cycle {
 
 /// How often peers are looked at while work is pending but no cycle runs.
 const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-
-/// Sees nothing.
-pub(crate) struct NoObserver;
-
-impl Observer for NoObserver {}
 
 /// What tensors must have in common to share a batch.
 #[derive(Clone, Copy, PartialEq)]

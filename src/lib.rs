@@ -25,7 +25,7 @@
 //! - The heart: `cycle.rs` (one step: collect, negotiate, plan, execute, complete), [`negotiation`], [`fusion`].
 //! - The seams, each with a simulated twin: [`clock`], [`transport`] (control), [`collective`] (data).
 //! - What is recorded: [`timeline`]; what is tuned from it: the crate `ronde-tuner`.
-//! - The program `ronde`: `cli`, [`bench`].
+//! - The program `ronde`: `cli`, [`mod@bench`].
 //!
 //! Linux only. Results are bit-identical on all ranks, and whatever the fusion and the order of arrival.
 
@@ -44,6 +44,7 @@ pub mod identity;
 pub mod knobs;
 pub mod logging;
 pub mod negotiation;
+mod observer;
 mod queue;
 pub mod settings;
 mod shm;

@@ -12,10 +12,11 @@ use proptest::prelude::*;
 
 use crate::clock::{Clock, Nanos};
 use crate::collective::sim::SimCollective;
-use crate::cycle::{Cycle, CycleEnd, Executed, Observer};
+use crate::cycle::Cycle;
 use crate::drive::Engine;
 use crate::error::Error;
 use crate::negotiation::{OpKind, Params};
+use crate::observer::{CycleEnd, Executed, Observer};
 use crate::queue::{Front, lock};
 use crate::settings::Settings;
 use crate::tensor::{Dtype, ReduceOp, Span};

@@ -9,11 +9,12 @@ use smallvec::SmallVec;
 
 use crate::autotune::{Autotune, Progress};
 use crate::clock::{Clock, Nanos};
-use crate::cycle::{Cycle, CycleEnd, Executed, Observer};
+use crate::cycle::Cycle;
 use crate::error::Error;
 use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, StallInspector};
+use crate::observer::{CycleEnd, Executed, Observer};
 use crate::queue::Tensor;
 use crate::settings::Settings;
 use crate::timeline::event::{Activity, BatchRecord, Member, TensorId};

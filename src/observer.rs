@@ -1,0 +1,63 @@
+//! What may watch the cycle: the timeline, the step metrics, the tuner and the stall inspector in a job, a log in the
+//! simulator. The cycle tells, and is told one thing back: settings to change to.
+
+use crate::clock::Nanos;
+use crate::collective::Phases;
+use crate::cycle::Cycle;
+use crate::error::Error;
+use crate::negotiation::OpKind;
+use crate::queue::{Submission, Tensor};
+use crate::settings::Settings;
+
+/// Watches cycles go by: timeline, step metrics and tuner in a job, a log in the simulator. It must be quick; it
+/// runs between the collectives.
+pub(crate) trait Observer: Send {
+    /// A cycle begins.
+    fn cycle_began(&mut self, _now: Nanos) {}
+    /// A tensor has become ready on all ranks; `ready_us` gives each rank's time, where it is known.
+    fn negotiated(
+        &mut self,
+        _tensor: &Tensor,
+        _kind: OpKind,
+        _ready_us: &mut dyn Iterator<Item = Option<u64>>,
+    ) {
+    }
+    /// The ranks have agreed on this cycle; negotiation took from when it began until `now`.
+    fn agreed(&mut self, _began: Nanos, _now: Nanos) {}
+    /// A batch has been moved.
+    fn executed(&mut self, _batch: &Executed<'_>) {}
+    /// The ranks disagreed about a tensor.
+    fn refused(&mut self, _tensor: &Tensor, _error: &Error) {}
+    /// A cycle ends, under `settings`; the answer, on rank 0, is what to change them to.
+    fn cycle_ended(&mut self, _cycle: &CycleEnd) -> Option<Settings> {
+        None
+    }
+    /// Tensors that some ranks wait for, to be complained about; the answer is when to look again.
+    ///
+    /// # Errors
+    /// If it has lasted too long.
+    fn look_at_stalls(&mut self, _now: Nanos, _cycle: &Cycle) -> Result<Option<Nanos>, Error> {
+        Ok(None)
+    }
+}
+
+/// What an observer learns of a batch.
+pub(crate) struct Executed<'a> {
+    pub(crate) members: &'a [&'a Submission],
+    pub(crate) activity: Option<&'static str>,
+    pub(crate) began: Nanos,
+    pub(crate) ended: Nanos,
+    pub(crate) phases: Phases,
+}
+
+/// What an observer learns when a cycle ends.
+pub(crate) struct CycleEnd {
+    pub(crate) settings: Settings,
+    /// When the caller marked the ends of steps since the last cycle.
+    pub(crate) step_marks: Vec<Nanos>,
+}
+
+/// Sees nothing.
+pub(crate) struct NoObserver;
+
+impl Observer for NoObserver {}
