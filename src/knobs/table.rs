@@ -93,7 +93,7 @@ knob_table! {
         flag: Flag::value("cache-capacity"),
         kind: Kind::Count { unit: "tensors", min: 0, max: 1 << 20 },
         default: "1024",
-        tunable: true,
+        tunable: false,
         scope: Scope::Runtime,
     }
     /// Fuse the tensors of a group only with each other.
