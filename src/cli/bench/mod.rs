@@ -17,6 +17,7 @@ use super::run::{self, LaunchSpec, Output};
 use super::{EXIT_USAGE, fail, print};
 use crate::bench::schedule::{ComputeKind, Schedule};
 use crate::bench::{Plan, Workload, models, profile};
+use crate::collective::local::LocalCollective;
 use crate::identity::{Identity, MAX_RANKS, Source};
 use crate::knobs::Knobs;
 
@@ -34,9 +35,6 @@ const STEPS_AFTER_TUNING: usize = 20;
 
 /// Most steps to wait for a verdict where `--steps` does not say; a tuner that needs more is broken.
 const TUNING_STEPS_MAX: usize = 20_000;
-
-/// Distance of the chunk edges that the sentinels watch, in bytes: the largest slot of the local collective.
-const CHUNK_BYTES: usize = 1 << 20;
 
 /// Longest pretended backward pass, in ms: one minute.
 const COMPUTE_MS_MAX: f64 = 60_000.0;
@@ -162,7 +160,7 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
             return Ok(launch(args, ranks));
         }
     }
-    Ok(rank::main(args, &knobs, &plan(args, workload, &knobs)))
+    Ok(rank::main(args, &knobs, &plan(args, workload, &knobs, ranks)))
 }
 
 /// Starts the ranks: this program again, with the same arguments.
@@ -191,7 +189,7 @@ fn launch(args: &Args, ranks: usize) -> ExitCode {
     }
 }
 
-fn plan(args: &Args, workload: Workload, knobs: &Knobs) -> Plan {
+fn plan(args: &Args, workload: Workload, knobs: &Knobs, ranks: usize) -> Plan {
     let steps = args.steps.map(|steps| steps as usize);
     let (tuning_steps_max, steps) = if knobs.autotune {
         (steps.unwrap_or(TUNING_STEPS_MAX), STEPS_AFTER_TUNING)
@@ -206,7 +204,7 @@ fn plan(args: &Args, workload: Workload, knobs: &Knobs) -> Plan {
         warmup_steps: args.warmup as usize,
         tuning_steps_max,
         steps,
-        chunk_bytes: CHUNK_BYTES,
+        chunk_bytes: LocalCollective::chunk_bytes(ranks),
     }
 }
 

@@ -31,7 +31,7 @@ const LINE_BYTES: usize = 128;
 const TINY_BYTES: usize = 64 << 10;
 
 /// Bytes of a chunk in the ring for `size` ranks.
-fn chunk_bytes(size: usize) -> usize {
+pub(super) fn chunk_bytes(size: usize) -> usize {
     let fair = RING_BYTES_MAX / (SLOTS * size) / CHUNK_BYTES_MIN * CHUNK_BYTES_MIN;
     fair.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX)
 }

@@ -91,6 +91,11 @@ impl LocalCollective {
         layout::required_bytes(size)
     }
 
+    /// Bytes of the chunks that a batch among `size` ranks is cut into.
+    pub fn chunk_bytes(size: usize) -> usize {
+        layout::chunk_bytes(size)
+    }
+
     /// The collective of rank `rank` of `size` over `area`, which is zero before the first of them uses it and best
     /// starts on a page boundary. A wait spins for `spin`, then sleeps and asks `watch` now and then.
     ///
