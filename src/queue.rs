@@ -99,6 +99,8 @@ pub(crate) struct Submission {
     pub(crate) tensor: Arc<Tensor>,
     pub(crate) ticket: Arc<Ticket>,
     pub(crate) params: Params,
+    /// What the searches for the step know it by.
+    pub(crate) item: Item,
     pub(crate) group: Option<u32>,
     /// `None` for a barrier.
     pub(crate) span: Option<Span>,
@@ -192,6 +194,7 @@ impl Front {
             tensor,
             ticket: Arc::clone(&ticket),
             params,
+            item,
             group,
             span,
             at,

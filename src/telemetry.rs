@@ -19,14 +19,14 @@ use crate::queue::Tensor;
 use crate::settings::Settings;
 use crate::timeline::event::{Activity, BatchRecord, Member, TensorId};
 use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
-use crate::timeline::period::Item;
 use crate::timeline::recorder::Recorder;
 
 /// See the module.
 pub(crate) struct Telemetry {
     clock: Arc<dyn Clock>,
     progress: Arc<Progress>,
-    settings: Settings,
+    /// Those last shown to callers; none before the first cycle.
+    settings: Option<Settings>,
     recorder: Option<Recorder>,
     tuning: Option<Tuning>,
     stalls: Option<StallInspector>,
@@ -73,11 +73,10 @@ impl Telemetry {
                 shutdown.map(Duration::from_secs),
             )
         });
-        let settings = Settings::default();
         Ok(Self {
             clock,
             progress,
-            settings,
+            settings: None,
             recorder: recorder.transpose()?,
             tuning,
             stalls,
@@ -105,10 +104,7 @@ impl Tuning {
             collective_ns,
             wait_ns: batch.phases.wait_ns,
         };
-        let items = batch.members.iter().map(|member| {
-            let params = &member.params;
-            Item::new(&member.tensor.name, params.kind, params.dtype, params.elements())
-        });
+        let items = batch.members.iter().map(|member| member.item);
         let step = self.meter.executed(&executed, items);
         self.take(step);
     }
@@ -209,8 +205,8 @@ impl Observer for Telemetry {
         if let Some(recorder) = &mut self.recorder {
             recorder.end_cycle();
         }
-        if cycle.settings != self.settings || cycle.settings.version == 0 {
-            self.settings = cycle.settings;
+        if self.settings != Some(cycle.settings) {
+            self.settings = Some(cycle.settings);
             self.progress.set_settings(cycle.settings);
         }
         self.tuning.as_mut()?.cycle_ended(cycle)

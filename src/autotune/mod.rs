@@ -33,6 +33,8 @@ pub(crate) struct Autotune {
     /// Of the measurement under way, or of the last one once it is `closed`.
     traffic: Traffic,
     closed: bool,
+    /// There is a verdict.
+    finished: bool,
     quiet: bool,
 }
 
@@ -76,6 +78,7 @@ impl Autotune {
             progress,
             traffic: Traffic::default(),
             closed: false,
+            finished: false,
             quiet,
         };
         autotune.report(None);
@@ -89,7 +92,7 @@ impl Autotune {
 
     /// Takes in one step; answers with settings to switch to.
     pub(crate) fn on_step(&mut self, sample: &StepSample) -> Option<Settings> {
-        if self.finished() {
+        if self.finished {
             return None;
         }
         if std::mem::take(&mut self.closed) {
@@ -124,16 +127,11 @@ impl Autotune {
             None
         };
         if let Some(verdict) = &verdict {
+            self.finished = true;
             self.write_final(verdict);
         }
         self.report(verdict);
         next
-    }
-
-    fn finished(&self) -> bool {
-        self.progress
-            .autotune()
-            .is_some_and(|report| report.verdict.is_some())
     }
 
     /// Has the next proposal computed, on a thread that any other work may push aside.
@@ -232,7 +230,7 @@ impl Autotune {
 impl Drop for Autotune {
     /// Training has ended: says so if that was before the verdict.
     fn drop(&mut self) {
-        if !self.finished()
+        if !self.finished
             && !self.quiet
             && let Some(verdict) = self.session.verdict_if_stopped()
         {

@@ -39,17 +39,7 @@ impl Builder {
     /// This process's rank and the number of ranks, all on this host.
     #[must_use]
     pub fn rank(mut self, rank: usize, size: usize) -> Self {
-        let source = Identity::single().source;
-        let (local_rank, local_size, cross_rank, cross_size) = (rank, size, 0, 1);
-        self.identity = Some(Identity {
-            rank,
-            size,
-            local_rank,
-            local_size,
-            cross_rank,
-            cross_size,
-            source,
-        });
+        self.identity = Some(Identity::on_one_host(rank, size));
         self
     }
 

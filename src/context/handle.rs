@@ -65,6 +65,17 @@ pub struct Handle<B: Buffer> {
 }
 
 impl<B: Buffer> Handle<B> {
+    /// The handle of a submission that may have been refused: then the buffer goes back at once.
+    pub(super) fn over(buffer: B, submitted: Result<RawHandle, Error>) -> Result<Self, Failed<B>> {
+        match submitted {
+            Ok(raw) => Ok(Self {
+                raw,
+                buffer: Some(buffer),
+            }),
+            Err(error) => Err(Failed { error, buffer }),
+        }
+    }
+
     /// Whether the outcome is known; never blocks.
     pub fn is_done(&self) -> bool {
         self.raw.is_done()
@@ -75,11 +86,8 @@ impl<B: Buffer> Handle<B> {
     /// # Errors
     /// Why it failed, and the buffer.
     pub fn wait(mut self) -> Result<B, Failed<B>> {
+        // Refused in a forked child, the buffer is the caller's again: the parent's cycle never touches its memory.
         let outcome = self.raw.wait();
-        if matches!(outcome, Err(Error::Forked)) {
-            // The parent's cycle never touches this process's memory: the buffer is the caller's again.
-            return self.hand_out(outcome);
-        }
         self.hand_out(outcome)
     }
 

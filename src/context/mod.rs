@@ -160,13 +160,7 @@ impl Context {
         // SAFETY: the handle owns the buffer until the operation is over, or leaves it to the ticket.
         let raw =
             unsafe { self.submit_allreduce(name, B::DTYPE, address, address, elements, options.into()) };
-        match raw {
-            Ok(raw) => Ok(Handle {
-                raw,
-                buffer: Some(buffer),
-            }),
-            Err(error) => Err(Failed { error, buffer }),
-        }
+        Handle::over(buffer, raw)
     }
 
     /// Replaces `buffer`, in place, by the one that rank `root` submits under `name`.
@@ -182,13 +176,7 @@ impl Context {
         let (address, elements) = (buffer.address(), buffer.elements());
         // SAFETY: as for `allreduce`.
         let raw = unsafe { self.submit_broadcast(name, B::DTYPE, address, address, elements, root, None) };
-        match raw {
-            Ok(raw) => Ok(Handle {
-                raw,
-                buffer: Some(buffer),
-            }),
-            Err(error) => Err(Failed { error, buffer }),
-        }
+        Handle::over(buffer, raw)
     }
 
     /// Returns when every rank has called it.

@@ -126,11 +126,16 @@ impl Identity {
 
     /// A job of one process.
     pub fn single() -> Identity {
+        Self::on_one_host(0, 1)
+    }
+
+    /// Rank `rank` of `size`, all on this host, as the program itself says.
+    pub(crate) fn on_one_host(rank: usize, size: usize) -> Identity {
         Identity {
-            rank: 0,
-            size: 1,
-            local_rank: 0,
-            local_size: 1,
+            rank,
+            size,
+            local_rank: rank,
+            local_size: size,
             cross_rank: 0,
             cross_size: 1,
             source: Source::Single,

@@ -47,7 +47,7 @@ use snapshot::Snapshot;
 
 /// Most ranks on one host: their pidfds travel in one message, and beyond this the exchange, in which every rank
 /// reads every other's block, would want a tree.
-pub const SIZE_MAX: usize = 64;
+pub const SIZE_MAX: usize = crate::identity::MAX_RANKS;
 
 /// One rank's end of the local transport.
 pub struct LocalTransport {
