@@ -69,7 +69,11 @@ fn block(rank: usize, cycle: u64) -> Block {
     let mut random = SmallRng::seed_from_u64(cycle << 8 | rank as u64);
     let words = 1 + (cycle as usize % WORDS);
     let mut block = Block::new(words);
-    block.status = Status(random.random_range(0..2));
+    // One cycle in sixteen all have joined; else each has with even odds.
+    block.status = match cycle % 16 {
+        0 => Status::JOINED,
+        _ => Status(random.random_range(0..4)),
+    };
     block.settings.version = cycle + rank as u64 % 2;
     for bit in 0..64 * words {
         if random.random_bool(0.9) {
