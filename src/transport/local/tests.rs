@@ -13,6 +13,7 @@ use crate::transport::{Nap, Role, Status};
 
 mod processes;
 mod rendezvous;
+mod sets;
 
 /// A name of its own for each meeting of this test process.
 pub(super) fn meeting(name: &str, size: usize) -> Meeting {
@@ -21,9 +22,10 @@ pub(super) fn meeting(name: &str, size: usize) -> Meeting {
         job_key: format!("test-{name}-{}", std::process::id()),
         init: INIT.fetch_add(1, Ordering::Relaxed),
         rank: 0,
-        size,
+        members: (0..size).collect(),
         start_timeout: Duration::from_secs(30),
         host_key: "host".to_owned(),
+        agreement: String::new(),
     }
 }
 
