@@ -200,9 +200,10 @@ fn open_local(job: &str, rank: usize, size: usize, knobs: &Knobs) -> Result<Back
         init: next_init(job, rank),
         job_key: job.to_owned(),
         rank,
-        size,
+        members: (0..size).collect(),
         start_timeout: seconds(knobs.start_timeout_seconds),
         host_key,
+        agreement: String::new(),
     };
     let data_bytes = LocalCollective::required_bytes(size);
     let opened = LocalTransport::open(&meeting, cache_words(knobs), data_bytes, patience)
