@@ -1,4 +1,4 @@
-//! A simulated collective: the ranks of a [`World`] meet, and each combines all contributions by itself.
+//! A simulated collective: the members of a [`SimSet`] meet, and each combines all contributions by itself.
 //!
 //! It knows sums of `f32` and `i64`, which is what the simulated programs submit; the arithmetic of every other
 //! case is the local collective's, tested there.
@@ -8,18 +8,20 @@ use std::sync::Arc;
 use super::{Collective, Phases, Reduction};
 use crate::error::Error;
 use crate::tensor::{Dtype, ReduceOp, Span};
-use crate::transport::sim::{SimTransport, World};
+use crate::transport::sim::SimSet;
 
-/// One rank's collective in a [`World`].
+/// One member's collective in a [`SimSet`].
 pub(crate) struct SimCollective {
-    transport: SimTransport,
+    set: Arc<SimSet>,
+    rank: usize,
 }
 
 impl SimCollective {
-    /// Rank `rank`'s collective.
-    pub(crate) fn new(world: &Arc<World>, rank: usize) -> Self {
+    /// The collective of set rank `rank`.
+    pub(crate) fn new(set: &Arc<SimSet>, rank: usize) -> Self {
         Self {
-            transport: SimTransport::new(world, rank),
+            set: Arc::clone(set),
+            rank,
         }
     }
 
@@ -29,7 +31,7 @@ impl SimCollective {
             // SAFETY: `Span::new` promised that the input is readable while the operation runs.
             bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(span.input(), span.bytes()) });
         }
-        let result = self.transport.share(bytes, |all| {
+        let result = self.set.share(self.rank, bytes, |all| {
             assert!(
                 all.iter().all(|bytes| bytes.len() == all[0].len()),
                 "every rank plans the same batch"
