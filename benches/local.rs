@@ -226,7 +226,7 @@ impl Line<'_> {
             for _ in 0..self.steps {
                 meet(collective)?;
                 let began = Instant::now();
-                let step = collective.allreduce(&spans, &reduction)?;
+                let step = collective.allreduce(&spans, &reduction, &[])?;
                 samples[0].push(began.elapsed().as_secs_f64());
                 phases = add(phases, step);
             }
@@ -251,7 +251,7 @@ impl Line<'_> {
             streamed.extend(stream);
         }
         fill(&mut tensors, dtype, rank);
-        collective.allreduce(&spans, &reduction)?;
+        collective.allreduce(&spans, &reduction, &[])?;
         if rank == 0 {
             self.report(&steps, &libc, &streamed, phases, width, hash(&tensors));
         }
@@ -334,7 +334,7 @@ fn slowest(collective: &mut LocalCollective, samples: &mut [f64]) -> Result<(), 
         prescale: 1.0,
         postscale: 1.0,
     };
-    collective.allreduce(&[span], &reduction)?;
+    collective.allreduce(&[span], &reduction, &[])?;
     Ok(())
 }
 

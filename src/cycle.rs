@@ -375,12 +375,12 @@ impl Cycle {
                         prescale,
                         postscale,
                     };
-                    let phases = self.collective.allreduce(&self.spans, &reduction)?;
-                    (phases, Some(self.collective.allreduce_activity()))
+                    let phases = self.collective.allreduce(&self.spans, &reduction, &[])?;
+                    (phases, Some(self.collective.activities().allreduce))
                 }
                 OpKind::Broadcast => {
                     let phases = self.collective.broadcast(&self.spans, params.root as usize)?;
-                    (phases, Some(self.collective.broadcast_activity()))
+                    (phases, Some(self.collective.activities().broadcast))
                 }
                 OpKind::Barrier => (Phases::default(), None),
             };

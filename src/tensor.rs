@@ -7,6 +7,12 @@ use smallvec::SmallVec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Dtype {
+    /// 8-bit unsigned integer.
+    U8 = 0,
+    /// 8-bit signed integer.
+    I8 = 1,
+    /// 16-bit signed integer.
+    I16 = 3,
     /// 32-bit signed integer.
     I32 = 4,
     /// 64-bit signed integer.
@@ -17,18 +23,33 @@ pub enum Dtype {
     F32 = 7,
     /// IEEE 754 double precision.
     F64 = 8,
+    /// Truth value, one byte: 0 is false, anything else true; results are 0 or 1. Reductions are logical: sum and max
+    /// are OR, product and min are AND; there is no average, and scale factors are 1.
+    Bool = 9,
     /// bfloat16: the upper half of a single-precision number.
     Bf16 = 10,
 }
 
 impl Dtype {
     /// Every element type, for tables and tests.
-    pub const ALL: [Self; 6] = [Self::I32, Self::I64, Self::F16, Self::F32, Self::F64, Self::Bf16];
+    pub const ALL: [Self; 10] = [
+        Self::U8,
+        Self::I8,
+        Self::I16,
+        Self::I32,
+        Self::I64,
+        Self::F16,
+        Self::F32,
+        Self::F64,
+        Self::Bool,
+        Self::Bf16,
+    ];
 
     /// Size of one element in bytes.
     pub const fn size_bytes(self) -> usize {
         match self {
-            Self::F16 | Self::Bf16 => 2,
+            Self::U8 | Self::I8 | Self::Bool => 1,
+            Self::I16 | Self::F16 | Self::Bf16 => 2,
             Self::I32 | Self::F32 => 4,
             Self::I64 | Self::F64 => 8,
         }
@@ -37,11 +58,15 @@ impl Dtype {
     /// The name used in timelines, profiles and messages.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::U8 => "uint8",
+            Self::I8 => "int8",
+            Self::I16 => "int16",
             Self::I32 => "int32",
             Self::I64 => "int64",
             Self::F16 => "float16",
             Self::F32 => "float32",
             Self::F64 => "float64",
+            Self::Bool => "bool",
             Self::Bf16 => "bfloat16",
         }
     }
@@ -58,7 +83,7 @@ impl std::fmt::Display for Dtype {
     }
 }
 
-/// How an allreduce combines the ranks' elements. Discriminants are Horovod's public constants.
+/// How a reduction combines the ranks' elements. Discriminants are Horovod's public constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {
@@ -119,9 +144,15 @@ pub enum Device {
 /// Dimensions of a tensor, outermost first; empty for a scalar.
 pub type Shape = SmallVec<[usize; 4]>;
 
-/// One rank's bytes of a tensor, as a collective reads and writes them.
+/// One rank's bytes of a tensor, as a collective reads and writes them: an input of [`bytes`](Self::bytes) bytes, and an
+/// output whose length follows from the operation.
 ///
-/// `input` and `output` are the same address for an operation in place and do not overlap otherwise.
+/// - allreduce, broadcast: the output is as long as the input, and the same memory or disjoint;
+/// - allgather: as long as all ranks' inputs together; the input may be its own place within the output, else disjoint;
+/// - alltoall: as long as what all ranks send here; disjoint;
+/// - reducescatter: as long as this rank's share; disjoint.
+///
+/// A rank that has no data for a tensor takes part with an [absent](Self::absent) span.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     input: *const u8,
@@ -136,14 +167,28 @@ unsafe impl Send for Span {}
 unsafe impl Sync for Span {}
 
 impl Span {
-    /// A span over `bytes` bytes read at `input` and written at `output`.
+    /// A span over `bytes` bytes read at `input` and a result written at `output`.
     ///
     /// # Safety
-    /// Until the operation that uses the span has completed, `input` must be readable and `output` writable for
-    /// `bytes` bytes, both aligned for the tensor's element type, nobody else may write the input or touch the
-    /// output, and the two ranges must be equal or disjoint.
+    /// Until the operation that uses the span has completed, `input` must be readable for `bytes` bytes and `output`
+    /// writable for the operation's result, both aligned for the tensor's element type; nobody else may write the input
+    /// or touch the output, and the two may overlap only as the type's description allows.
     pub unsafe fn new(input: *const u8, output: *mut u8, bytes: usize) -> Self {
         Self { input, output, bytes }
+    }
+
+    /// The span of a rank that has no data for a tensor of `bytes` bytes: it contributes nothing and keeps nothing.
+    pub fn absent(bytes: usize) -> Self {
+        Self {
+            input: std::ptr::null(),
+            output: std::ptr::null_mut(),
+            bytes,
+        }
+    }
+
+    /// Whether this rank has no data for the tensor. False for a span of no bytes that has an address.
+    pub fn is_absent(&self) -> bool {
+        self.input.is_null() && self.output.is_null()
     }
 
     /// Where the contribution is read.
@@ -156,7 +201,7 @@ impl Span {
         self.output
     }
 
-    /// Length in bytes.
+    /// Length of the input in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -178,4 +223,15 @@ macro_rules! element {
         impl Element for $rust { const DTYPE: Dtype = Dtype::$dtype; }
     )*};
 }
-element!(i32 => I32, i64 => I64, half::f16 => F16, f32 => F32, f64 => F64, half::bf16 => Bf16);
+element!(
+    u8 => U8,
+    i8 => I8,
+    i16 => I16,
+    i32 => I32,
+    i64 => I64,
+    half::f16 => F16,
+    f32 => F32,
+    f64 => F64,
+    bool => Bool,
+    half::bf16 => Bf16,
+);

@@ -82,6 +82,7 @@ macro_rules! payload {
             pub(super) fn zeros(dtype: Dtype, elements: usize) -> Self {
                 match dtype {
                     $(Dtype::$variant => Self::$variant(vec![<$type>::from_small(0); elements]),)*
+                    other => unreachable!("{other} is none of `PATTERN_DTYPES`, and profiles refuse it"),
                 }
             }
 
@@ -137,7 +138,15 @@ macro_rules! payload {
     };
 }
 
-payload!(I32(i32), I64(i64), F16(f16), F32(f32), F64(f64), Bf16(bf16));
+payload!(
+    I16(i16),
+    I32(i32),
+    I64(i64),
+    F16(f16),
+    F32(f32),
+    F64(f64),
+    Bf16(bf16)
+);
 
 /// How much of a tensor is written and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::workload::{TensorSpec, Workload, ready_fractions};
+use crate::bench::verify::PATTERN_DTYPES;
 use crate::tensor::Dtype;
 
 /// The profile version this reader understands.
@@ -266,11 +267,11 @@ impl TryFrom<ProfileTensorFields> for ProfileTensor {
                 "tensor `{name}` has op `{op}`; the benchmark runs `allreduce` only"
             ));
         }
-        let dtype = Dtype::ALL
+        let dtype = PATTERN_DTYPES
             .into_iter()
             .find(|known| known.name() == dtype)
             .ok_or_else(|| {
-                let known = Dtype::ALL.map(Dtype::name).join(", ");
+                let known = PATTERN_DTYPES.map(Dtype::name).join(", ");
                 format!("tensor `{name}` has dtype `{dtype}`; choose one of {known}")
             })?;
         let elements = elements

@@ -47,6 +47,7 @@ fn to_number<T: Element>(value: T) -> f64 {
         .or_else(|| of::<f64>(any))
         .or_else(|| of::<f16>(any))
         .or_else(|| of::<bf16>(any))
+        .or_else(|| of::<i16>(any))
         .or_else(|| of::<i32>(any))
         .or_else(|| of::<i64>(any))
         .unwrap()
@@ -58,8 +59,10 @@ fn from_number<T: Element>(number: f64) -> T {
         Dtype::F64 => Box::new(number),
         Dtype::F16 => Box::new(f16::from_f64(number)),
         Dtype::Bf16 => Box::new(bf16::from_f64(number)),
+        Dtype::I16 => Box::new(number as i16),
         Dtype::I32 => Box::new(number as i32),
         Dtype::I64 => Box::new(number as i64),
+        Dtype::U8 | Dtype::I8 | Dtype::Bool => unreachable!("the benchmark submits none"),
     };
     *boxed.downcast().unwrap()
 }
@@ -162,6 +165,7 @@ fn plan(steps: usize, tuning_steps_max: usize) -> Plan {
             tensor("d", Dtype::I64, 70),
             tensor("e", Dtype::F64, 16),
             tensor("f", Dtype::I32, 17),
+            tensor("g", Dtype::I16, 29),
         ],
         recorded_backward_ms: None,
     };

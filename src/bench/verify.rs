@@ -12,13 +12,24 @@
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
-use crate::tensor::Element;
+use crate::tensor::{Dtype, Element};
 
 /// Period of the pattern, coprime with every power of two.
 const PERIOD: usize = 13;
 
 /// Chunk edges checked per tensor and step.
 const EDGES_PER_STEP: usize = 4;
+
+/// The element types that can hold the pattern's values, negative ones too, for up to 64 ranks and with room to spare.
+pub const PATTERN_DTYPES: [Dtype; 7] = [
+    Dtype::I16,
+    Dtype::I32,
+    Dtype::I64,
+    Dtype::F16,
+    Dtype::F32,
+    Dtype::F64,
+    Dtype::Bf16,
+];
 
 /// An element type that can hold the pattern.
 pub trait PatternElement: Element + PartialEq {
@@ -54,6 +65,7 @@ pattern_element!(f32, f32::EPSILON as f64, value => value as f32, element => f64
 pattern_element!(f64, f64::EPSILON, value => f64::from(value), element => element);
 pattern_element!(f16, 1.0 / 1024.0, value => f16::from_f32(value as f32), element => element.to_f64());
 pattern_element!(bf16, 1.0 / 128.0, value => bf16::from_f32(value as f32), element => element.to_f64());
+pattern_element!(i16, 0.0, value => value as i16, element => f64::from(element));
 pattern_element!(i32, 0.0, value => value, element => f64::from(element));
 pattern_element!(i64, 0.0, value => i64::from(value), element => element as f64);
 

@@ -1,8 +1,11 @@
 //! The data seam: what moves and combines tensors once the ranks have agreed on a batch.
 //!
 //! A batch is a list of [`Span`]s of one element type, treated as if it were one buffer: where one tensor ends
-//! and the next begins never shows in the result. Every rank calls with spans of the same lengths in the same
-//! order; the cycle guarantees it.
+//! and the next begins never shows in the result. Every rank calls with the same operations over the same tensors in
+//! the same order, and with the same tables of lengths; the cycle guarantees it.
+//!
+//! A rank that has joined and has no data takes part with [absent](Span::absent) spans. It contributes nothing,
+//! rather than an identity element: scale factors and signed zeros would show that.
 
 mod kernels;
 pub mod local;
@@ -42,24 +45,70 @@ pub struct Phases {
     pub wait_ns: u64,
 }
 
+/// What the timeline calls a backend's operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activities {
+    /// Such as `SHM_ALLREDUCE`.
+    pub allreduce: &'static str,
+    /// Such as `SHM_ALLGATHER`.
+    pub allgather: &'static str,
+    /// Such as `SHM_BCAST`.
+    pub broadcast: &'static str,
+    /// Such as `SHM_ALLTOALL`.
+    pub alltoall: &'static str,
+    /// Such as `SHM_REDUCESCATTER`.
+    pub reducescatter: &'static str,
+}
+
 /// Moves and combines tensors among the ranks of one process set.
+///
+/// In tables of lengths, `size` is the number of ranks and tensor `t` is `spans[t]`. The spans of one rank in one batch
+/// are all absent or none is.
 pub trait Collective: Send {
-    /// What the timeline calls an allreduce by this backend, such as `SHM_ALLREDUCE`.
-    fn allreduce_activity(&self) -> &'static str;
+    /// What the timeline calls this backend's operations.
+    fn activities(&self) -> &'static Activities;
 
-    /// What the timeline calls a broadcast by this backend, such as `SHM_BCAST`.
-    fn broadcast_activity(&self) -> &'static str;
-
-    /// Combines the batch element by element over all ranks; every rank gets the same bits, which depend neither
-    /// on how tensors are batched nor on who came first (`design.md` §4).
+    /// Combines the batch element by element over all ranks but those in `absent`, in rank order; every rank gets the
+    /// same bits, which depend neither on how tensors are batched nor on who came first (`design.md` §4). An average
+    /// divides by the number of all ranks, absent or not.
     ///
     /// # Errors
     /// A peer that died, left or stalled beyond the limit; outputs are then unspecified.
-    fn allreduce(&mut self, spans: &[Span], reduction: &Reduction) -> Result<Phases, Error>;
+    fn allreduce(&mut self, spans: &[Span], reduction: &Reduction, absent: &[usize])
+    -> Result<Phases, Error>;
 
-    /// Copies `root`'s inputs to the outputs of every rank, its own included.
+    /// Copies `root`'s inputs to the outputs of every rank, its own included. The root is not absent.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
     fn broadcast(&mut self, spans: &[Span], root: usize) -> Result<Phases, Error>;
+
+    /// Lays the ranks' inputs one after another, in rank order, into the outputs of every rank. Rank `r` contributes
+    /// `bytes[t * size + r]` bytes to tensor `t`, an absent one none.
+    ///
+    /// # Errors
+    /// As for [`allreduce`](Self::allreduce).
+    fn allgather(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error>;
+
+    /// Sends a part of every rank's input to each rank. Of tensor `t`, rank `from` sends `bytes[(t * size + from) * size
+    /// + to]` bytes to rank `to`; inputs hold these parts in rank order of `to`, outputs in rank order of `from`. An absent
+    /// rank sends none, and what is sent to it is dropped.
+    ///
+    /// # Errors
+    /// As for [`allreduce`](Self::allreduce).
+    fn alltoall(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error>;
+
+    /// Combines as [`allreduce`](Self::allreduce) does, with the same bits, but each rank gets its share only. Rank `r`'s
+    /// share of tensor `t` has `bytes[t * size + r]` bytes; every input holds the shares in rank order. An absent rank's
+    /// share is reduced by nobody.
+    ///
+    /// # Errors
+    /// As for [`allreduce`](Self::allreduce).
+    fn reducescatter(
+        &mut self,
+        spans: &[Span],
+        bytes: &[usize],
+        reduction: &Reduction,
+        absent: &[usize],
+    ) -> Result<Phases, Error>;
 }

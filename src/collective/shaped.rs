@@ -1,4 +1,5 @@
-//! A collective made as slow as a network: every message takes its latency and its bytes' time, at least.
+//! A collective made as slow as a network: every message takes its latency and its bytes' time, at least. The bytes are
+//! those that the rank sends or receives, whichever are more; of an allreduce or a broadcast, the batch's.
 //!
 //! It sleeps rather than spins, so that compute overlaps with it as with a real network card, and moves the data
 //! for real. Used by `ronde bench --link`, whose output says "shaped".
@@ -7,7 +8,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Collective, Phases, Reduction};
+use super::{Activities, Collective, Phases, Reduction};
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::Error;
 use crate::knobs::Link;
@@ -17,28 +18,55 @@ use crate::tensor::Span;
 pub struct ShapedCollective {
     inner: Box<dyn Collective>,
     link: Link,
+    rank: usize,
+    size: usize,
     clock: Arc<dyn Clock>,
 }
 
 impl ShapedCollective {
-    /// Slows `inner` down to `link`.
-    pub fn new(inner: Box<dyn Collective>, link: Link) -> Self {
+    /// Slows `inner`, the collective of rank `rank` of `size`, down to `link`.
+    pub fn new(inner: Box<dyn Collective>, link: Link, rank: usize, size: usize) -> Self {
         Self {
             inner,
             link,
+            rank,
+            size,
             clock: Arc::new(MonotonicClock),
         }
     }
 
+    /// Of a table of one length per tensor and rank: the sum of this rank's and that of the others'. In an allgather it
+    /// sends the one and receives the other, in a reducescatter the other way round.
+    fn own_and_others(&self, bytes: &[usize]) -> (usize, usize) {
+        let own: usize = bytes.iter().skip(self.rank).step_by(self.size).sum();
+        (own, bytes.iter().sum::<usize>() - own)
+    }
+
+    /// What this rank sends to others in an alltoall.
+    fn sent(&self, bytes: &[usize]) -> usize {
+        let rows = bytes.chunks(self.size).skip(self.rank).step_by(self.size);
+        rows.map(|row| row.iter().sum::<usize>() - row[self.rank]).sum()
+    }
+
+    /// What this rank receives from others in an alltoall.
+    fn received(&self, bytes: &[usize]) -> usize {
+        let column = |table: &[usize]| -> usize {
+            let all: usize = table.iter().skip(self.rank).step_by(self.size).sum();
+            all - table[self.rank * self.size + self.rank]
+        };
+        bytes.chunks(self.size * self.size).map(column).sum()
+    }
+
+    /// Runs `operation`, which sends or receives `bytes` over the link.
     fn shaped(
         &mut self,
-        spans: &[Span],
+        bytes: usize,
         operation: impl FnOnce(&mut dyn Collective) -> Result<Phases, Error>,
     ) -> Result<Phases, Error> {
         let began = self.clock.now();
         let mut phases = operation(&mut *self.inner)?;
         let moved = self.clock.now();
-        let due = began + message_time(self.link, spans.iter().map(Span::bytes).sum());
+        let due = began + message_time(self.link, bytes);
         if moved < due {
             // The kernel's default slack of 50 µs would be a large part of a fast link's latency.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1_000));
@@ -55,20 +83,46 @@ fn message_time(link: Link, bytes: usize) -> Duration {
 }
 
 impl Collective for ShapedCollective {
-    fn allreduce_activity(&self) -> &'static str {
-        self.inner.allreduce_activity()
+    fn activities(&self) -> &'static Activities {
+        self.inner.activities()
     }
 
-    fn broadcast_activity(&self) -> &'static str {
-        self.inner.broadcast_activity()
-    }
-
-    fn allreduce(&mut self, spans: &[Span], reduction: &Reduction) -> Result<Phases, Error> {
-        self.shaped(spans, |inner| inner.allreduce(spans, reduction))
+    fn allreduce(
+        &mut self,
+        spans: &[Span],
+        reduction: &Reduction,
+        absent: &[usize],
+    ) -> Result<Phases, Error> {
+        let bytes = spans.iter().map(Span::bytes).sum();
+        self.shaped(bytes, |inner| inner.allreduce(spans, reduction, absent))
     }
 
     fn broadcast(&mut self, spans: &[Span], root: usize) -> Result<Phases, Error> {
-        self.shaped(spans, |inner| inner.broadcast(spans, root))
+        let bytes = spans.iter().map(Span::bytes).sum();
+        self.shaped(bytes, |inner| inner.broadcast(spans, root))
+    }
+
+    fn allgather(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
+        let (own, others) = self.own_and_others(bytes);
+        self.shaped(own.max(others), |inner| inner.allgather(spans, bytes))
+    }
+
+    fn alltoall(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
+        let busier = self.sent(bytes).max(self.received(bytes));
+        self.shaped(busier, |inner| inner.alltoall(spans, bytes))
+    }
+
+    fn reducescatter(
+        &mut self,
+        spans: &[Span],
+        bytes: &[usize],
+        reduction: &Reduction,
+        absent: &[usize],
+    ) -> Result<Phases, Error> {
+        let (own, others) = self.own_and_others(bytes);
+        self.shaped(own.max(others), |inner| {
+            inner.reducescatter(spans, bytes, reduction, absent)
+        })
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Collective, Phases, Reduction};
+use super::{Activities, Collective, Phases, Reduction};
 use crate::error::Error;
 use crate::tensor::{Dtype, ReduceOp, Span};
 use crate::transport::sim::SimSet;
@@ -62,15 +62,22 @@ macro_rules! sum {
 }
 
 impl Collective for SimCollective {
-    fn allreduce_activity(&self) -> &'static str {
-        "SIM_ALLREDUCE"
+    fn activities(&self) -> &'static Activities {
+        &Activities {
+            allreduce: "SIM_ALLREDUCE",
+            allgather: "SIM_ALLGATHER",
+            broadcast: "SIM_BCAST",
+            alltoall: "SIM_ALLTOALL",
+            reducescatter: "SIM_REDUCESCATTER",
+        }
     }
 
-    fn broadcast_activity(&self) -> &'static str {
-        "SIM_BCAST"
-    }
-
-    fn allreduce(&mut self, spans: &[Span], reduction: &Reduction) -> Result<Phases, Error> {
+    fn allreduce(
+        &mut self,
+        spans: &[Span],
+        reduction: &Reduction,
+        _absent: &[usize],
+    ) -> Result<Phases, Error> {
         assert_eq!(reduction.op, ReduceOp::Sum, "simulated programs submit sums");
         self.exchange(spans, |all| match reduction.dtype {
             Dtype::F32 => sum!(f32, all),
@@ -81,5 +88,23 @@ impl Collective for SimCollective {
 
     fn broadcast(&mut self, spans: &[Span], root: usize) -> Result<Phases, Error> {
         self.exchange(spans, |all| all[root].to_vec())
+    }
+
+    fn allgather(&mut self, spans: &[Span], _bytes: &[usize]) -> Result<Phases, Error> {
+        self.exchange(spans, |all| all[0].to_vec())
+    }
+
+    fn alltoall(&mut self, spans: &[Span], _bytes: &[usize]) -> Result<Phases, Error> {
+        self.exchange(spans, |all| all[0].to_vec())
+    }
+
+    fn reducescatter(
+        &mut self,
+        spans: &[Span],
+        _bytes: &[usize],
+        _reduction: &Reduction,
+        _absent: &[usize],
+    ) -> Result<Phases, Error> {
+        self.exchange(spans, |all| all[0].to_vec())
     }
 }

@@ -209,7 +209,7 @@ fn open_local(job: &str, rank: usize, size: usize, knobs: &Knobs) -> Result<Back
         .map_err(|error| Error::Rendezvous(Arc::new(error)))?;
     let local = LocalCollective::new(opened.data, rank, size, spin, opened.watch);
     let collective: Box<dyn Collective> = match knobs.link {
-        Some(link) => Box::new(ShapedCollective::new(Box::new(local), link)),
+        Some(link) => Box::new(ShapedCollective::new(Box::new(local), link, rank, size)),
         None => Box::new(local),
     };
     Ok((Box::new(opened.transport), collective))

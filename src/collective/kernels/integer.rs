@@ -8,7 +8,7 @@ use super::op::Op;
 
 /// An integer element.
 pub(super) trait Integer: Copy + Default {
-    /// Wide enough for the sum over any number of ranks.
+    /// Signed, and wide enough for the sum over 65535 ranks, far more than there can be.
     type Wide: Copy + std::ops::Add<Output = Self::Wide>;
     /// The same value, wide.
     fn widen(self) -> Self::Wide;
@@ -30,7 +30,7 @@ macro_rules! integer {
             fn narrow(wide: $wide) -> Self { wide as Self }
             #[inline(always)]
             fn quotient(wide: $wide, size: u32) -> $wide {
-                let size = <$wide>::from(size);
+                let size = size as $wide;
                 let (quotient, rest) = (wide / size, wide % size);
                 if 2 * rest.abs() >= size { quotient + wide.signum() } else { quotient }
             }
@@ -42,7 +42,7 @@ macro_rules! integer {
         }
     )*};
 }
-integer!(i32 => i64, i64 => i128);
+integer!(u8 => i32, i8 => i32, i16 => i32, i32 => i64, i64 => i128);
 
 /// An integer under the operation `O`, in its own width.
 pub(super) struct Whole<E, O>(PhantomData<(E, O)>);

@@ -8,11 +8,14 @@
 //! - **f32, f64** compute in their own type, without fused multiply-add. Average divides the sum by the number of
 //!   ranks (a true division; then the postscale, if it is not 1, is one more multiplication).
 //! - **f16, bf16** do all of it in f32 and round once at the end, to nearest even.
-//! - **i32, i64**: sum and product wrap. Average sums exactly (in 64 and 128 bits), cannot overflow, and rounds half
-//!   away from zero, where Horovod truncates (`facts/horovod.md` §4.5). A scale factor that is not 1 multiplies in
-//!   f64, rounds half away from zero and saturates; average with a postscale is rounded once.
+//! - **u8, i8, i16, i32, i64**: sum and product wrap. Average sums exactly (in 32, 64 and 128 bits), cannot overflow,
+//!   and rounds half away from zero, where Horovod truncates (`facts/horovod.md` §4.5). A scale factor that is not 1
+//!   multiplies in f64, rounds half away from zero and saturates; average with a postscale is rounded once.
+//! - **bool**: any byte but 0 is true; sum and max are OR, product and min are AND; results are 0 or 1, also those of a
+//!   single rank. Average and scale factors make no sense and are refused before they come here.
 //! - **Min, max** of floats: NaN if any rank has NaN, the first one in rank order; of equal zeros the first.
 //! - A scale factor of exactly 1 leaves every bit as it is.
+//! - A rank that is absent is left out; an average divides by the number of all ranks all the same.
 //!
 //! Where several contributions are NaN, which of them the sum or product carries on is up to the compiler.
 //!
@@ -29,6 +32,7 @@ mod float;
 mod integer;
 mod isa;
 mod op;
+mod truth;
 
 use crate::collective::Reduction;
 use crate::tensor::{Dtype, ReduceOp};
@@ -37,6 +41,7 @@ use block::{Run, Scaling, Scheme, Task};
 pub(crate) use copy::Copier;
 pub(crate) use isa::Level;
 use op::{Max, Min, Product, Sum};
+use truth::{All, Any};
 
 /// Combines the elements of all ranks under one [`Reduction`].
 #[derive(Clone, Copy)]
@@ -47,7 +52,7 @@ pub(crate) struct Reducer {
 }
 
 impl Reducer {
-    /// The kernel for `reduction` over `size` ranks, using instructions of `level`.
+    /// The kernel for `reduction` over `size` ranks, absent ones counted, using instructions of `level`.
     pub(crate) fn new(level: Level, reduction: &Reduction, size: usize) -> Self {
         let op = reduction.op;
         let run = match reduction.dtype {
@@ -55,8 +60,12 @@ impl Reducer {
             Dtype::F64 => plain::<f64>(level, op),
             Dtype::F16 => halved::<half::f16>(level, op),
             Dtype::Bf16 => halved::<half::bf16>(level, op),
+            Dtype::U8 => whole::<u8>(level, op),
+            Dtype::I8 => whole::<i8>(level, op),
+            Dtype::I16 => whole::<i16>(level, op),
             Dtype::I32 => whole::<i32>(level, op),
             Dtype::I64 => whole::<i64>(level, op),
+            Dtype::Bool => truth(level, op),
         };
         let other_than_one = |factor: f64| (factor != 1.0).then_some(factor);
         Self {
@@ -70,7 +79,7 @@ impl Reducer {
         }
     }
 
-    /// Combines `bytes` bytes from every source, in their order, into `output`, and into `shared` too if that is not
+    /// Combines `bytes` bytes from every source, in their order (one per rank that is not absent), into `output`, and into `shared` too if that is not
     /// null.
     ///
     /// # Safety
@@ -134,6 +143,13 @@ where
         ReduceOp::Product => compiled::<integer::Whole<E, Product>>(level),
         ReduceOp::Min => compiled::<integer::Whole<E, Min>>(level),
         ReduceOp::Max => compiled::<integer::Whole<E, Max>>(level),
+    }
+}
+
+fn truth(level: Level, op: ReduceOp) -> Run {
+    match op {
+        ReduceOp::Average | ReduceOp::Sum | ReduceOp::Max => compiled::<Any>(level),
+        ReduceOp::Product | ReduceOp::Min => compiled::<All>(level),
     }
 }
 

@@ -62,4 +62,4 @@ macro_rules! integer_ops {
         }
     )*};
 }
-integer_ops!(i32, i64);
+integer_ops!(u8, i8, i16, i32, i64);

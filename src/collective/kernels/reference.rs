@@ -5,14 +5,29 @@ use half::{bf16, f16};
 use crate::collective::Reduction;
 use crate::tensor::{Dtype, ReduceOp};
 
+/// Whether a reduction makes sense: bool knows neither averages nor factors.
+pub(in crate::collective) fn is_sensible(reduction: &Reduction) -> bool {
+    let plain = reduction.prescale == 1.0 && reduction.postscale == 1.0;
+    reduction.dtype != Dtype::Bool || (plain && reduction.op != ReduceOp::Average)
+}
+
 /// The result for `inputs`, one byte string per rank.
 pub(in crate::collective) fn reduce(inputs: &[Vec<u8>], reduction: &Reduction) -> Vec<u8> {
+    reduce_present(inputs, inputs.len(), reduction)
+}
+
+/// As [`reduce`], for `inputs` of the ranks that are not absent among `size`.
+pub(in crate::collective) fn reduce_present(
+    inputs: &[Vec<u8>],
+    size: usize,
+    reduction: &Reduction,
+) -> Vec<u8> {
     let width = reduction.dtype.size_bytes();
     (0..inputs[0].len() / width)
         .flat_map(|index| {
             let element = |input: &Vec<u8>| input[index * width..][..width].to_vec();
             let column: Vec<Vec<u8>> = inputs.iter().map(element).collect();
-            one(&column, reduction)
+            one(&column, size, reduction)
         })
         .collect()
 }
@@ -23,9 +38,9 @@ fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
 }
 
 macro_rules! float_column {
-    ($float:ty, $column:expr, $reduction:expr) => {{
+    ($float:ty, $column:expr, $size:expr, $reduction:expr) => {{
         let reduction: &Reduction = $reduction;
-        let size = $column.len();
+        let size: usize = $size;
         let scaled = $column.into_iter().map(|x: $float| match reduction.prescale {
             1.0 => x,
             factor => x * factor as $float,
@@ -66,9 +81,9 @@ macro_rules! float_column {
 }
 
 macro_rules! integer_column {
-    ($integer:ty, $column:expr, $reduction:expr) => {{
+    ($integer:ty, $column:expr, $size:expr, $reduction:expr) => {{
         let reduction: &Reduction = $reduction;
-        let size = $column.len() as i128;
+        let size = $size as i128;
         let scaled = $column.into_iter().map(|x: $integer| match reduction.prescale {
             1.0 => x,
             factor => (x as f64 * factor).round() as $integer,
@@ -98,36 +113,67 @@ macro_rules! integer_column {
     }};
 }
 
-fn one(column: &[Vec<u8>], reduction: &Reduction) -> Vec<u8> {
+fn one(column: &[Vec<u8>], size: usize, reduction: &Reduction) -> Vec<u8> {
     let column = column.iter();
     match reduction.dtype {
         Dtype::F32 => {
             let column: Vec<f32> = column.map(|x| f32::from_ne_bytes(fixed(x))).collect();
-            float_column!(f32, column, reduction).to_ne_bytes().to_vec()
+            float_column!(f32, column, size, reduction).to_ne_bytes().to_vec()
         }
         Dtype::F64 => {
             let column: Vec<f64> = column.map(|x| f64::from_ne_bytes(fixed(x))).collect();
-            float_column!(f64, column, reduction).to_ne_bytes().to_vec()
+            float_column!(f64, column, size, reduction).to_ne_bytes().to_vec()
         }
         Dtype::F16 => {
             let column: Vec<f32> = column.map(|x| f16::from_ne_bytes(fixed(x)).to_f32()).collect();
-            f16::from_f32(float_column!(f32, column, reduction))
+            f16::from_f32(float_column!(f32, column, size, reduction))
                 .to_ne_bytes()
                 .to_vec()
         }
         Dtype::Bf16 => {
             let column: Vec<f32> = column.map(|x| bf16::from_ne_bytes(fixed(x)).to_f32()).collect();
-            bf16::from_f32(float_column!(f32, column, reduction))
+            bf16::from_f32(float_column!(f32, column, size, reduction))
                 .to_ne_bytes()
                 .to_vec()
         }
+        Dtype::U8 => {
+            let column: Vec<u8> = column.map(|x| u8::from_ne_bytes(fixed(x))).collect();
+            integer_column!(u8, column, size, reduction)
+                .to_ne_bytes()
+                .to_vec()
+        }
+        Dtype::I8 => {
+            let column: Vec<i8> = column.map(|x| i8::from_ne_bytes(fixed(x))).collect();
+            integer_column!(i8, column, size, reduction)
+                .to_ne_bytes()
+                .to_vec()
+        }
+        Dtype::I16 => {
+            let column: Vec<i16> = column.map(|x| i16::from_ne_bytes(fixed(x))).collect();
+            integer_column!(i16, column, size, reduction)
+                .to_ne_bytes()
+                .to_vec()
+        }
+        Dtype::Bool => {
+            let mut truths = column.map(|x| x[0] != 0);
+            let result = match reduction.op {
+                ReduceOp::Sum | ReduceOp::Max => truths.any(|truth| truth),
+                ReduceOp::Product | ReduceOp::Min => truths.all(|truth| truth),
+                ReduceOp::Average => unreachable!("no average of truth values"),
+            };
+            vec![u8::from(result)]
+        }
         Dtype::I32 => {
             let column: Vec<i32> = column.map(|x| i32::from_ne_bytes(fixed(x))).collect();
-            integer_column!(i32, column, reduction).to_ne_bytes().to_vec()
+            integer_column!(i32, column, size, reduction)
+                .to_ne_bytes()
+                .to_vec()
         }
         Dtype::I64 => {
             let column: Vec<i64> = column.map(|x| i64::from_ne_bytes(fixed(x))).collect();
-            integer_column!(i64, column, reduction).to_ne_bytes().to_vec()
+            integer_column!(i64, column, size, reduction)
+                .to_ne_bytes()
+                .to_vec()
         }
     }
 }
@@ -159,11 +205,16 @@ pub(in crate::collective) fn input(dtype: Dtype, elements: usize, seed: u64) -> 
             bits ^= bits >> 31;
             let moderate = (bits >> 40) as f64 / 4096.0 - 2048.0;
             match dtype {
+                // Mostly false or mostly true, so that OR and AND of several ranks have something to tell apart.
+                Dtype::Bool if index % 4 < 2 => vec![u8::from(bits % 5 == 0)],
+                Dtype::Bool => vec![if bits % 5 == 0 { 0 } else { bits as u8 | 1 }],
                 _ if index % 2 == 0 => bits.to_ne_bytes()[..dtype.size_bytes()].to_vec(),
                 Dtype::F32 => (moderate as f32).to_ne_bytes().to_vec(),
                 Dtype::F64 => (moderate / 3.0).to_ne_bytes().to_vec(),
                 Dtype::F16 => f16::from_f64(moderate).to_ne_bytes().to_vec(),
                 Dtype::Bf16 => bf16::from_f64(moderate).to_ne_bytes().to_vec(),
+                Dtype::U8 | Dtype::I8 => vec![(moderate / 256.0) as i8 as u8],
+                Dtype::I16 => (moderate as i16).to_ne_bytes().to_vec(),
                 Dtype::I32 => (moderate as i32).to_ne_bytes().to_vec(),
                 Dtype::I64 => (moderate as i64).to_ne_bytes().to_vec(),
             }

@@ -60,6 +60,9 @@ fn every_level_matches_the_reference() {
             for (prescale, postscale) in [(1.0, 1.0), (0.3, 1.0), (1.0, -2.5), (3.0, 0.1)] {
                 for (ranks, elements) in [(1, 37), (2, 200), (3, 16), (5, 15), (8, 1)] {
                     let reduction = reduction(dtype, op, prescale, postscale);
+                    if !reference::is_sensible(&reduction) {
+                        continue;
+                    }
                     let inputs: Vec<Vec<u8>> = (0..ranks)
                         .map(|rank| reference::input(dtype, elements, rank))
                         .collect();

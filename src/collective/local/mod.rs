@@ -50,7 +50,7 @@ use rustix::fd::AsFd;
 use rustix::io::Errno;
 
 use crate::collective::kernels::{Copier, Level};
-use crate::collective::{Collective, Phases, Reduction};
+use crate::collective::{Activities, Collective, Phases, Reduction};
 use crate::error::Error;
 use crate::shm::{Area, Counter, Region, Watch};
 use crate::tensor::Span;
@@ -198,15 +198,38 @@ impl LocalCollective {
 }
 
 impl Collective for LocalCollective {
-    fn allreduce_activity(&self) -> &'static str {
-        "SHM_ALLREDUCE"
+    fn activities(&self) -> &'static Activities {
+        &Activities {
+            allreduce: "SHM_ALLREDUCE",
+            allgather: "SHM_ALLGATHER",
+            broadcast: "SHM_BCAST",
+            alltoall: "SHM_ALLTOALL",
+            reducescatter: "SHM_REDUCESCATTER",
+        }
     }
 
-    fn broadcast_activity(&self) -> &'static str {
-        "SHM_BCAST"
+    fn allgather(&mut self, _: &[Span], _: &[usize]) -> Result<Phases, Error> {
+        unimplemented!()
+    }
+    fn alltoall(&mut self, _: &[Span], _: &[usize]) -> Result<Phases, Error> {
+        unimplemented!()
+    }
+    fn reducescatter(
+        &mut self,
+        _: &[Span],
+        _: &[usize],
+        _: &Reduction,
+        _: &[usize],
+    ) -> Result<Phases, Error> {
+        unimplemented!()
     }
 
-    fn allreduce(&mut self, spans: &[Span], reduction: &Reduction) -> Result<Phases, Error> {
+    fn allreduce(
+        &mut self,
+        spans: &[Span],
+        reduction: &Reduction,
+        _absent: &[usize],
+    ) -> Result<Phases, Error> {
         self.with_batch(spans, |this, batch, total_bytes, lap| {
             this.allreduce_batch(batch, total_bytes, reduction, lap)
         })
