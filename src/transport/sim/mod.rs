@@ -60,7 +60,7 @@ impl Transport for SimTransport {
 
     fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {
         let first = self.rank == 0;
-        *frames = self.set.share(self.rank, frame.to_vec(), |all| {
+        *frames = self.set.share(self.rank, frame.to_vec(), "gather", |all| {
             let all = all.iter().filter(|_| first);
             all.map(|frame| frame.to_vec()).collect()
         })?;
@@ -69,7 +69,9 @@ impl Transport for SimTransport {
 
     fn broadcast(&mut self, frame: &mut Vec<u8>) -> Result<(), Error> {
         let own = if self.rank == 0 { frame.clone() } else { Vec::new() };
-        *frame = self.set.share(self.rank, own, |all| all[0].to_vec())?;
+        *frame = self
+            .set
+            .share(self.rank, own, "broadcast", |all| all[0].to_vec())?;
         Ok(())
     }
 

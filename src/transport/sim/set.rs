@@ -33,9 +33,10 @@ pub(super) struct Seat {
     /// The last cycle for which it has brought a block.
     pub(super) published: u64,
     blocks: [Block; 2],
-    /// Shared calls: made, read, and the bytes of the last.
+    /// Shared calls: made, read, and what the last was and brought.
     calls: u64,
     calls_read: u64,
+    label: String,
     contribution: Vec<u8>,
 }
 
@@ -84,22 +85,32 @@ impl SimSet {
         Ok(())
     }
 
-    /// Brings `rank`'s bytes in, waits for all, lets `combine` read them in rank order.
+    /// Brings `rank`'s bytes in, waits for all, lets `combine` read them in rank order. All members call in the same
+    /// order with the same `label`.
     pub(crate) fn share<T>(
         self: &Arc<Self>,
         rank: usize,
         bytes: Vec<u8>,
+        label: &str,
         combine: impl FnOnce(&[&[u8]]) -> T,
     ) -> Result<T, Error> {
         let call = {
             let seat = &mut lock(&self.state).seats[rank];
             seat.calls += 1;
             seat.contribution = bytes;
+            label.clone_into(&mut seat.label);
             seat.calls
         };
         self.wait_for_all("for the others' bytes", move |seat| seat.calls >= call)?;
         let combined = {
             let mut state = lock(&self.state);
+            for seat in &state.seats {
+                assert_eq!(
+                    seat.label, label,
+                    "the members of {:?} call differently",
+                    self.members
+                );
+            }
             let contributions: Vec<&[u8]> = state.seats.iter().map(|seat| &seat.contribution[..]).collect();
             let combined = combine(&contributions);
             state.seats[rank].calls_read = call;
@@ -120,7 +131,7 @@ impl SimSet {
             .wait(what, None, move |lives| set.outcome(lives, &condition).is_some());
         self.world
             .lives(|lives| self.outcome(lives, &has))
-            .unwrap_or(Ok(()))
+            .expect("known, or the wait would last")
     }
 
     /// Whether all members fulfil `has`, or one never will; `None` while neither is known.
