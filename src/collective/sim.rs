@@ -208,8 +208,7 @@ mod tests {
             });
         }
         world.run();
-        let results = lock(&results).clone();
-        results
+        lock(&results).clone()
     }
 
     fn reduction(op: ReduceOp) -> Reduction {

@@ -7,7 +7,7 @@ use super::member::{Member, Setup};
 use super::record::Log;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::queue::lock;
+use crate::queue::{Ticket, lock};
 use crate::transport::sim::{SimSet, World};
 
 /// What a job does; everything else is drawn from the seed.
@@ -117,16 +117,16 @@ impl Job {
             world.spawn(rank, "its program".into(), program);
         }
         world.run();
-        let books = books.into_iter().enumerate();
-        let outcome = |(place, (members, logs)): (usize, (Vec<usize>, Vec<Arc<Mutex<Log>>>))| {
+        let mut outcomes = Vec::new();
+        for (place, (members, logs)) in books.into_iter().enumerate() {
             let seen = members.iter().zip(logs).map(|(&rank, log)| Seen {
                 log: lock(&log).clone(),
                 results: lock(&results[rank]).get(place).cloned().unwrap_or_default(),
             });
             let seen = seen.collect();
-            SetOutcome { members, seen }
-        };
-        books.map(outcome).collect()
+            outcomes.push(SetOutcome { members, seen });
+        }
+        outcomes
     }
 
     /// What `rank` does: in each step it submits its tensors of all its sets in an order and at times of its own, and
@@ -190,7 +190,7 @@ struct Work<'a> {
     member: &'a Member,
     tensor: usize,
     buffer: Vec<i64>,
-    ticket: Result<Arc<crate::queue::Ticket>, Error>,
+    ticket: Result<Arc<Ticket>, Error>,
 }
 
 /// Moves one item in `one_in` to a place drawn from the world's seed.

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::negotiation::{OpKind, Params};
 use crate::queue::{Front, Ticket, lock};
 use crate::settings::Settings;
-use crate::tensor::{Dtype, ReduceOp, Span};
+use crate::tensor::{Dtype, ReduceOp, Shape, Span};
 use crate::transport::Transport;
 use crate::transport::sim::{SimSet, SimTransport, World};
 
@@ -96,7 +96,7 @@ impl Member {
         name: &str,
         kind: OpKind,
         dtype: Dtype,
-        shape: crate::tensor::Shape,
+        shape: Shape,
         span: Option<Span>,
     ) -> Result<Arc<Ticket>, Error> {
         let params = Params {
