@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, TryLockError};
 use super::record::{Log, Recorder};
 use crate::clock::{Clock, Nanos};
 use crate::collective::sim::SimCollective;
-use crate::cycle::Cycle;
+use crate::cycle::{Cycle, Parts};
 use crate::drive::Engine;
 use crate::error::Error;
-use crate::negotiation::{OpKind, Params};
-use crate::queue::{Front, Ticket, lock};
+use crate::negotiation::{OpKind, Params, ResponseCache};
+use crate::queue::{Entry, Front, Output, Ticket, lock};
 use crate::settings::Settings;
-use crate::tensor::{Dtype, ReduceOp, Shape, Span};
+use crate::tensor::{Dtype, Shape, Span};
 use crate::transport::Transport;
 use crate::transport::sim::{SimSet, SimTransport, World};
 
@@ -50,19 +50,21 @@ impl Member {
             fusion_threshold_bytes: setup.threshold_bytes,
             ..Settings::default()
         };
-        let cycle = Cycle::new(
-            Box::new(transport),
-            Box::new(SimCollective::new(set, rank)),
-            Box::new(observer),
-            Arc::clone(&front),
-            setup.cache_capacity,
+        let cycle = Cycle::new(Parts {
+            members: set.members().into(),
+            transport: Box::new(transport),
+            collective: Box::new(SimCollective::new(set, rank)),
+            observer: Box::new(observer),
+            front: Arc::clone(&front),
+            cache: ResponseCache::new(setup.cache_capacity, setup.cache_capacity),
             settings,
-            setup.early,
-        );
+            early: setup.early,
+        });
         let engine = Arc::new(Engine {
             front,
             cycle: Mutex::new(cycle),
-            rank,
+            rank: set.members()[rank],
+            fellows: Arc::default(),
         });
         let background = Arc::clone(&engine);
         let name = format!("background of the set {:?}", set.members());
@@ -99,17 +101,12 @@ impl Member {
         shape: Shape,
         span: Option<Span>,
     ) -> Result<Arc<Ticket>, Error> {
-        let params = Params {
-            kind,
-            dtype,
-            shape,
-            op: ReduceOp::Sum,
-            prescale: 1.0,
-            postscale: 1.0,
-            root: 0,
-            device: None,
-        };
-        self.engine.front.submit(name, params, None, span)
+        self.engine.front.submit(Entry {
+            name,
+            params: Params::plain(kind, dtype, shape),
+            span,
+            output: Output::Fixed,
+        })
     }
 
     /// Waits for `ticket` as a caller does, until `deadline` at most. Whether it drives the cycle meanwhile, where it
@@ -134,7 +131,7 @@ impl Member {
         let engine = Arc::clone(&self.engine);
         self.world
             .wait("for its last cycle", None, move |_| is_free(&engine));
-        assert!(self.engine.shut_down(), "nobody holds the cycle");
+        assert!(self.engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
     }
 
     /// What it has seen, shared with the engine.
