@@ -20,6 +20,7 @@ pub struct Builder {
     knobs: Option<Knobs>,
     quiet_autotune: bool,
     process_sets: Vec<Vec<usize>>,
+    dynamic_process_sets: bool,
 }
 
 impl Builder {
@@ -66,6 +67,13 @@ impl Builder {
         self
     }
 
+    /// Allows process sets to be added and removed later, as `HOROVOD_DYNAMIC_PROCESS_SETS=1` does.
+    #[must_use]
+    pub fn dynamic_process_sets(mut self) -> Self {
+        self.dynamic_process_sets = true;
+        self
+    }
+
     /// Joins the job.
     ///
     /// # Errors
@@ -73,10 +81,11 @@ impl Builder {
     pub fn build(self) -> Result<Context, Error> {
         fork::arm();
         let configuration = |error: Arc<dyn std::error::Error + Send + Sync>| Error::Configuration(error);
-        let knobs = match self.knobs {
+        let mut knobs = match self.knobs {
             Some(knobs) => knobs,
             None => Knobs::from_env().map_err(|error| configuration(Arc::new(error)))?,
         };
+        knobs.dynamic_process_sets |= self.dynamic_process_sets;
         let identity = match self.identity {
             Some(identity) => identity,
             None => Identity::from_env().map_err(|error| configuration(Arc::new(error)))?,
