@@ -40,7 +40,8 @@ impl Member {
         let log = Arc::new(Mutex::new(Log::default()));
         let transport = SimTransport::new(set, rank);
         let clock: Arc<dyn Clock> = Arc::<World>::clone(world);
-        let front = Arc::new(Front::new(rank, setup.early, transport.doorbell(), clock));
+        let job_rank = set.members()[rank];
+        let front = Arc::new(Front::new(job_rank, setup.early, transport.doorbell(), clock));
         let observer = Recorder {
             log: Arc::clone(&log),
             retune_every: if rank == 0 { setup.retune_every } else { 0 },
@@ -62,11 +63,11 @@ impl Member {
         let engine = Arc::new(Engine {
             front,
             cycle: Mutex::new(cycle),
-            rank,
+            rank: job_rank,
         });
         let background = Arc::clone(&engine);
         let name = format!("background of the set {:?}", set.members());
-        world.spawn(set.members()[rank], name, move || background.run());
+        world.spawn(job_rank, name, move || background.run());
         Self {
             world: Arc::clone(world),
             engine,
