@@ -37,6 +37,7 @@ pub mod clock;
 pub mod collective;
 pub mod context;
 mod cycle;
+mod delivery;
 mod drive;
 pub mod error;
 pub mod fusion;
@@ -56,7 +57,11 @@ pub mod timeline;
 pub mod transport;
 
 pub use autotune::{AutotuneReport, AutotuneVerdict};
-pub use context::{Allreduce, Buffer, Builder, Context, Failed, Handle, RawHandle, Scope, ScopedHandle};
+pub use context::{
+    Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle,
+    RawOutput, RawTensor, Reduce, Scope, ScopedHandle,
+};
+pub use delivery::{Delivery, Memory};
 pub use error::Error;
 pub use settings::Settings;
 pub use tensor::{Device, Dtype, Element, ReduceOp};

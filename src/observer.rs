@@ -22,8 +22,9 @@ pub(crate) trait Observer: Send {
         _ready_us: &mut dyn Iterator<Item = Option<u64>>,
     ) {
     }
-    /// The ranks have agreed on this cycle; negotiation took from when it began until `now`.
-    fn agreed(&mut self, _began: Nanos, _now: Nanos) {}
+    /// The ranks have agreed on this cycle; negotiation took from when it began until `now`. `joined`: some rank has
+    /// no more data.
+    fn agreed(&mut self, _began: Nanos, _now: Nanos, _joined: bool) {}
     /// A batch has been moved.
     fn executed(&mut self, _batch: &Executed<'_>) {}
     /// The ranks disagreed about a tensor.
@@ -46,6 +47,8 @@ pub(crate) struct Executed<'a> {
     pub(crate) members: &'a [&'a Submission],
     pub(crate) activity: Option<&'static str>,
     pub(crate) began: Nanos,
+    /// When memory for the results had been allocated, if that was needed.
+    pub(crate) allocated: Option<Nanos>,
     pub(crate) ended: Nanos,
     pub(crate) phases: Phases,
 }

@@ -1,7 +1,7 @@
 //! `ronde knobs`: the table of settings, as text, JSON or Markdown, or the values in force.
 
 use super::{fail, print};
-use crate::knobs::{FlagForm, KNOBS, Knob, Knobs, Scope};
+use crate::knobs::{FlagForm, IGNORED, KNOBS, Knob, Knobs, Scope};
 use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -89,7 +89,14 @@ fn table_text() -> String {
     text.push_str("\n\nAccepted, without effect here:\n");
     let row = |knob: &&Knob| [format!("  {}", knob.env), reason(knob).to_owned()];
     let rows: Vec<[String; 2]> = elsewhere.iter().map(row).collect();
-    text + &aligned(["  variable", "because"], &rows)[1..].join("\n") + "\n"
+    text.push_str(&aligned(["  variable", "because"], &rows)[1..].join("\n"));
+    for group in IGNORED {
+        let _ = write!(text, "\n\nIgnored, {}:", group.reason);
+        for names in group.names.chunks(3) {
+            let _ = write!(text, "\n  {}", names.join(" "));
+        }
+    }
+    text + "\n"
 }
 
 fn table_markdown() -> String {
@@ -112,6 +119,10 @@ fn table_markdown() -> String {
             values.trim()
         );
     }
+    for group in IGNORED {
+        let names: Vec<String> = group.names.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(text, "\nIgnored, {}: {}.", group.reason, names.join(", "));
+    }
     text
 }
 
@@ -129,6 +140,7 @@ fn table_json() -> String {
             "scope": match knob.scope {
                 Scope::Runtime => "runtime",
                 Scope::Launcher => "launcher",
+                Scope::Identity => "identity",
                 Scope::NotHere(_) => "not here",
             },
             "reason": reason(knob),

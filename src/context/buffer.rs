@@ -6,11 +6,13 @@ use crate::tensor::{Dtype, Element};
 /// Memory that the runtime may own while a tensor is in flight: `Vec<T>` or `Box<[T]>` of an [`Element`] type.
 ///
 /// # Safety
-/// `address` must stay valid for `elements` elements of type `DTYPE`, wherever the buffer itself is moved, for as
+/// `address` must stay valid for `elements` values of type `Element`, wherever the buffer itself is moved, for as
 /// long as it is neither dropped nor otherwise used.
 pub unsafe trait Buffer: Send + 'static {
     /// Element type.
-    const DTYPE: Dtype;
+    type Element: Element;
+    /// Its tag.
+    const DTYPE: Dtype = Self::Element::DTYPE;
     /// Number of elements.
     fn elements(&self) -> usize;
     /// The first element.
@@ -19,7 +21,7 @@ pub unsafe trait Buffer: Send + 'static {
 
 // SAFETY: a vector's elements lie on the heap and stay there while the vector is only moved.
 unsafe impl<T: Element> Buffer for Vec<T> {
-    const DTYPE: Dtype = T::DTYPE;
+    type Element = T;
     fn elements(&self) -> usize {
         self.len()
     }
@@ -30,7 +32,7 @@ unsafe impl<T: Element> Buffer for Vec<T> {
 
 // SAFETY: as for vectors.
 unsafe impl<T: Element> Buffer for Box<[T]> {
-    const DTYPE: Dtype = T::DTYPE;
+    type Element = T;
     fn elements(&self) -> usize {
         self.len()
     }

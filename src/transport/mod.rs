@@ -11,12 +11,14 @@ use std::sync::Arc;
 use crate::clock::Nanos;
 use crate::error::Error;
 
+mod agreement;
 mod block;
 pub mod local;
 #[cfg(test)]
 pub(crate) mod sim;
 
-pub use block::{Agreement, Block, BlockView, Status};
+pub use agreement::Agreement;
+pub use block::{Block, BlockView, Status};
 
 /// Moves control data among the ranks of one process set. All calls but `doorbell` are collective: every rank
 /// makes them in the same order.

@@ -97,18 +97,18 @@ where
             assert_eq!(
                 slot[0].load(Ordering::Relaxed),
                 cycle,
-                "rank {rank}: slot of another cycle"
+                "set rank {rank}: slot of another cycle"
             );
             assert_eq!(
                 slot[1].load(Ordering::Relaxed),
                 words as u64,
-                "rank {rank}: block of another length"
+                "set rank {rank}: block of another length"
             );
             agreed.add(&SlotView { slot, words });
             let ahead = sequence.value().wrapping_sub(cycle as u32);
             assert!(
                 ahead <= 1,
-                "rank {rank} is {ahead} cycles ahead of a rank it waits for"
+                "set rank {rank} is {ahead} cycles ahead of a rank it waits for"
             );
         }
         Ok(())
