@@ -238,7 +238,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_tensor_travels_once_within_the_threshold_and_in_order(
-            raw in proptest::collection::vec((0u32..3, 0u64..200, proptest::option::weighted(0.2, 0u32..4)), 0..80),
+            raw in proptest::collection::vec((0u32..3, 0u64..200, proptest::option::weighted(0.2, 0u64..4)), 0..80),
             threshold in 0u64..400,
         ) {
             let items: Vec<Item> = raw.iter().map(|&(class, bytes, group)| Item { class, bytes, group }).collect();

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, TryLockError};
 use super::record::{Log, Recorder};
 use crate::clock::{Clock, Nanos};
 use crate::collective::sim::SimCollective;
-use crate::cycle::Cycle;
-use crate::drive::Engine;
+use crate::cycle::{Cycle, Parts};
+use crate::drive::{Engine, Fellows};
 use crate::error::Error;
-use crate::negotiation::{OpKind, Params};
-use crate::queue::{Front, Ticket, lock};
+use crate::negotiation::{OpKind, Params, ResponseCache};
+use crate::queue::{Entry, Front, Output, Ticket, lock};
 use crate::settings::Settings;
-use crate::tensor::{Dtype, ReduceOp, Shape, Span};
+use crate::tensor::{Dtype, Shape, Span};
 use crate::transport::Transport;
 use crate::transport::sim::{SimSet, SimTransport, World};
 
@@ -21,6 +21,8 @@ use crate::transport::sim::{SimSet, SimTransport, World};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) cache_capacity: usize,
+    /// What the capacity may grow to.
+    pub(super) cache_capacity_max: usize,
     pub(super) threshold_bytes: u64,
     pub(super) early: bool,
     /// Set rank 0 changes the settings after every so many cycles; 0 = never.
@@ -35,13 +37,21 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Starts set rank `rank`'s engine, with a background agent of its own.
-    pub(super) fn start(world: &Arc<World>, set: &Arc<SimSet>, rank: usize, setup: Setup) -> Self {
+    /// Starts set rank `rank`'s engine, with a background agent of its own; `fellows` are the engines of the same rank
+    /// of the job.
+    pub(super) fn start(
+        world: &Arc<World>,
+        set: &Arc<SimSet>,
+        rank: usize,
+        setup: Setup,
+        fellows: &Arc<Fellows>,
+    ) -> Self {
+        let job_rank = set.members()[rank];
         let log = Arc::new(Mutex::new(Log::default()));
         let transport = SimTransport::new(set, rank);
         let clock: Arc<dyn Clock> = Arc::<World>::clone(world);
-        let job_rank = set.members()[rank];
         let front = Arc::new(Front::new(job_rank, setup.early, transport.doorbell(), clock));
+        fellows.add(Arc::clone(&front));
         let observer = Recorder {
             log: Arc::clone(&log),
             retune_every: if rank == 0 { setup.retune_every } else { 0 },
@@ -51,19 +61,21 @@ impl Member {
             fusion_threshold_bytes: setup.threshold_bytes,
             ..Settings::default()
         };
-        let cycle = Cycle::new(
-            Box::new(transport),
-            Box::new(SimCollective::new(set, rank)),
-            Box::new(observer),
-            Arc::clone(&front),
-            setup.cache_capacity,
+        let cycle = Cycle::new(Parts {
+            members: set.members().into(),
+            transport: Box::new(transport),
+            collective: Box::new(SimCollective::new(set, rank)),
+            observer: Box::new(observer),
+            front: Arc::clone(&front),
+            cache: ResponseCache::new(setup.cache_capacity, setup.cache_capacity_max),
             settings,
-            setup.early,
-        );
+            early: setup.early,
+        });
         let engine = Arc::new(Engine {
             front,
             cycle: Mutex::new(cycle),
             rank: job_rank,
+            fellows: Arc::clone(fellows),
         });
         let background = Arc::clone(&engine);
         let name = format!("background of the set {:?}", set.members());
@@ -100,17 +112,12 @@ impl Member {
         shape: Shape,
         span: Option<Span>,
     ) -> Result<Arc<Ticket>, Error> {
-        let params = Params {
-            kind,
-            dtype,
-            shape,
-            op: ReduceOp::Sum,
-            prescale: 1.0,
-            postscale: 1.0,
-            root: 0,
-            device: None,
-        };
-        self.engine.front.submit(name, params, None, span)
+        self.engine.front.submit(Entry {
+            name,
+            params: Params::plain(kind, dtype, shape),
+            span,
+            output: Output::Fixed,
+        })
     }
 
     /// Waits for `ticket` as a caller does, until `deadline` at most. Whether it drives the cycle meanwhile, where it
@@ -135,7 +142,8 @@ impl Member {
         let engine = Arc::clone(&self.engine);
         self.world
             .wait("for its last cycle", None, move |_| is_free(&engine));
-        assert!(self.engine.shut_down(), "nobody holds the cycle");
+        self.engine.fellows.remove(&self.engine.front);
+        assert!(self.engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
     }
 
     /// What it has seen, shared with the engine.
