@@ -131,7 +131,7 @@ fn profile_errors_name_what_is_wrong_and_where() {
         ),
         (
             r#"{"name":"a","dtype":"f32","elements":1}"#,
-            "dtype `f32`; choose one of int32",
+            "dtype `f32`; choose one of int16, int32",
         ),
         (
             r#"{"name":"a","op":"broadcast","dtype":"float32","elements":1}"#,

@@ -147,7 +147,14 @@ fn table_json() -> String {
             "doc": knob.doc,
         })
     };
-    pretty(&KNOBS.iter().map(row).collect())
+    let ignored = |env: &str, reason: &str| {
+        let name = env.trim_start_matches("HOROVOD_").to_ascii_lowercase();
+        json!({"name": name, "env": env, "scope": "ignored", "reason": reason})
+    };
+    let ignored = IGNORED
+        .iter()
+        .flat_map(|group| group.names.iter().map(|env| ignored(env, group.reason)));
+    pretty(&KNOBS.iter().map(row).chain(ignored).collect())
 }
 
 fn pretty(value: &serde_json::Value) -> String {
@@ -205,18 +212,22 @@ mod tests {
     #[test]
     fn every_knob_is_in_every_form() {
         let json: serde_json::Value = serde_json::from_str(&table_json()).unwrap();
-        assert_eq!(json.as_array().unwrap().len(), KNOBS.len());
+        let ignored: Vec<&str> = IGNORED
+            .iter()
+            .flat_map(|group| group.names.iter().copied())
+            .collect();
+        assert_eq!(json.as_array().unwrap().len(), KNOBS.len() + ignored.len());
         for (form, text) in [
             ("text", table_text()),
             ("markdown", table_markdown()),
             ("json", table_json()),
         ] {
-            for knob in KNOBS {
+            for env in KNOBS.iter().map(|knob| knob.env).chain(ignored.iter().copied()) {
                 // Followed by something else than a letter, so that HOROVOD_AUTOTUNE is not found in HOROVOD_AUTOTUNE_LOG.
-                let found = text.match_indices(knob.env).any(|(at, _)| {
-                    !text[at + knob.env.len()..].starts_with(|c: char| c == '_' || c.is_ascii_alphanumeric())
+                let found = text.match_indices(env).any(|(at, _)| {
+                    !text[at + env.len()..].starts_with(|c: char| c == '_' || c.is_ascii_alphanumeric())
                 });
-                assert!(found, "{} is not in the {form} form", knob.env);
+                assert!(found, "{env} is not in the {form} form");
             }
         }
     }

@@ -61,12 +61,12 @@ pub static IGNORED: &[IgnoredNames] = &[
 /// The rows of [`KNOBS`](super::KNOBS) behind those that [`Knobs`](super::Knobs) holds.
 #[rustfmt::skip] // one row, one line or two: it is read as a table
 pub(super) const ELSEWHERE: &[Knob] = &[
-    place("rank", "HOROVOD_RANK", RANK, "Number of this process in the job."),
-    place("size", "HOROVOD_SIZE", RANKS, "Processes in the job."),
-    place("local_rank", "HOROVOD_LOCAL_RANK", RANK, "Number of this process on its host."),
-    place("local_size", "HOROVOD_LOCAL_SIZE", RANKS, "Processes of the job on this host."),
-    place("cross_rank", "HOROVOD_CROSS_RANK", RANK, "Number of this host among the hosts that have this local rank."),
-    place("cross_size", "HOROVOD_CROSS_SIZE", RANKS, "Hosts that have this local rank."),
+    place("rank", "HOROVOD_RANK", RANK, "Number of this process in the job; set by the launcher."),
+    place("size", "HOROVOD_SIZE", RANKS, "Processes in the job; set by the launcher."),
+    place("local_rank", "HOROVOD_LOCAL_RANK", RANK, "Number of this process on its host; set by the launcher."),
+    place("local_size", "HOROVOD_LOCAL_SIZE", RANKS, "Processes of the job on this host; set by the launcher."),
+    place("cross_rank", "HOROVOD_CROSS_RANK", RANK, "Number of this host among the hosts that have this local rank; set by the launcher."),
+    place("cross_size", "HOROVOD_CROSS_SIZE", RANKS, "Hosts that have this local rank; set by the launcher."),
     foreign("hierarchical_allreduce", "HOROVOD_HIERARCHICAL_ALLREDUCE", ONE_HOST, "Reduce within hosts first.")
         .switch("hierarchical-allreduce", "no-hierarchical-allreduce"),
     foreign("hierarchical_allgather", "HOROVOD_HIERARCHICAL_ALLGATHER", ONE_HOST, "Gather within hosts first.")

@@ -21,7 +21,7 @@ pub use agreement::Agreement;
 pub use block::{Block, BlockView, Status};
 
 /// Moves control data among the ranks of one process set. All calls but `doorbell` are collective: every rank
-/// makes them in the same order.
+/// makes them in the same order. Ranks are counted within the set; errors name them as the job does.
 pub trait Transport: Send {
     /// This rank, `0..size`.
     fn rank(&self) -> usize;

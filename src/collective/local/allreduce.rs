@@ -4,8 +4,8 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use super::batch::{Batch, Piece};
 use super::layout::Cut;
+use super::stream::{Piece, Stream};
 use super::{Lap, LocalCollective};
 use crate::collective::Reduction;
 use crate::collective::kernels::Reducer;
@@ -13,32 +13,38 @@ use crate::error::Error;
 
 /// What the stages of one batch share.
 struct Job<'a> {
-    batch: Batch<'a>,
+    batch: &'a Stream,
     cut: Cut,
     reducer: Reducer,
+    /// Ranks that contribute, in order.
+    present: SmallVec<[usize; 16]>,
+    /// Whether this rank is none of them.
+    is_absent: bool,
 }
 
 impl LocalCollective {
     /// Combines a batch; returns the number of the chunk after its last.
     pub(super) fn allreduce_batch(
         &self,
-        batch: Batch<'_>,
-        total_bytes: usize,
+        batch: &Stream,
         reduction: &Reduction,
+        absent: &[usize],
         lap: &mut Lap,
     ) -> Result<u32, Error> {
         let job = Job {
             batch,
-            cut: self.layout.cut(total_bytes),
+            cut: self.layout.cut(batch.bytes()),
             reducer: Reducer::new(self.level, reduction, self.size),
+            present: self.present(absent),
+            is_absent: absent.contains(&self.rank),
         };
         let chunks = job.cut.chunks();
         if self.size == 1 {
-            self.alone(&job, total_bytes);
+            self.alone(&job);
             lap.file(|phases| &mut phases.reduce_ns);
             return Ok(self.next);
         }
-        if chunks == 0 {
+        if chunks == 0 || job.present.is_empty() {
             return Ok(self.next);
         }
         if job.cut.is_tiny() {
@@ -90,9 +96,21 @@ impl LocalCollective {
         for peer in self.peers() {
             self.wait(counters.copied_in(peer), chunk.wrapping_add(1), peer, lap)?;
         }
-        let start = job.cut.chunk(index).start;
+        let (start, own) = (job.cut.chunk(index).start, job.cut.part(index, self.rank));
         let next = self.layout.slot(chunk, self.next_rank(self.rank));
-        for piece in job.batch.pieces(job.cut.part(index, self.rank)) {
+        if job.is_absent {
+            // Nothing private: the result goes straight to where the others fetch it.
+            let piece = Piece {
+                input: ptr::null(),
+                // SAFETY: inside of the next rank's area.
+                output: unsafe { next.add(own.start - start) },
+                at: own.start,
+                bytes: own.len(),
+            };
+            // SAFETY: as below, with the output in the place of `shared`.
+            unsafe { self.combine(job, chunk, start, piece, ptr::null_mut()) };
+        }
+        for piece in job.batch.pieces(own) {
             // SAFETY: inside of the next rank's area.
             let shared = unsafe { next.add(piece.at - start) };
             // SAFETY: all peers have copied in; of the next rank's area this part is read only here until it is
@@ -128,6 +146,9 @@ impl LocalCollective {
 
     /// A batch of one small chunk: everyone copies all of it in and reduces all of it.
     fn tiny(&self, job: &Job<'_>, lap: &mut Lap) -> Result<(), Error> {
+        if job.is_absent {
+            return Ok(()); // nobody needs it
+        }
         let chunk = self.next;
         let counters = &self.layout.counters;
         self.wait_slot(chunk, lap)?;
@@ -138,7 +159,7 @@ impl LocalCollective {
         }
         counters.copied_in(self.rank).publish(chunk.wrapping_add(1));
         lap.file(|phases| &mut phases.copy_in_ns);
-        for peer in self.peers() {
+        for &peer in job.present.iter().filter(|&&rank| rank != self.rank) {
             self.wait(counters.copied_in(peer), chunk.wrapping_add(1), peer, lap)?;
         }
         for piece in job.batch.pieces(job.cut.chunk(0)) {
@@ -150,8 +171,8 @@ impl LocalCollective {
     }
 
     /// The only rank: scale factors, or a copy.
-    fn alone(&self, job: &Job<'_>, total_bytes: usize) {
-        for piece in job.batch.pieces(0..total_bytes) {
+    fn alone(&self, job: &Job<'_>) {
+        for piece in job.batch.pieces(0..job.batch.bytes()) {
             // SAFETY: equal or disjoint ranges of the piece's length (`Span::new`).
             unsafe {
                 job.reducer
@@ -160,15 +181,17 @@ impl LocalCollective {
         }
     }
 
-    /// Combines a piece of chunk `chunk`, which starts at `start` in the batch, from the private input and the
-    /// peers' areas into the private output and `shared`.
+    /// Combines a piece of chunk `chunk`, which starts at `start` in the batch, from the private input (unless this rank
+    /// is absent) and the peers' areas into the piece's output and `shared`.
     ///
     /// # Safety
     /// All peers must have copied the piece in; `shared` must be null, or the piece's place in an area of the slot,
     /// there for this rank alone.
     unsafe fn combine(&self, job: &Job<'_>, chunk: u32, start: usize, piece: Piece, shared: *mut u8) {
-        let sources: SmallVec<[*const u8; 16]> = (0..self.size)
-            .map(|rank| {
+        let sources: SmallVec<[*const u8; 16]> = job
+            .present
+            .iter()
+            .map(|&rank| {
                 if rank == self.rank {
                     piece.input
                 } else {

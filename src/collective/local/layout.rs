@@ -104,6 +104,29 @@ impl Layout {
         unsafe { self.ring.address().add(offset) }
     }
 
+    /// Bytes of a rank's area in a slot.
+    pub(super) fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
+    }
+
+    /// Bytes of an area that one rank has for another: as many to each. At least one line, as there are at most as many
+    /// ranks as an area has lines (`MAX_RANKS`).
+    pub(super) fn part_bytes(&self) -> usize {
+        self.chunk_bytes / self.size / LINE_BYTES * LINE_BYTES
+    }
+
+    /// Rank `from`'s bytes for rank `to` in the slot of chunk `chunk`. From one use of the slot to the next, the two trade
+    /// places with what `to` has for `from`: who has read there is the next to write there.
+    pub(super) fn part(&self, chunk: u32, from: usize, to: usize) -> *mut u8 {
+        let (area, part) = match chunk as usize / SLOTS % 2 {
+            0 => (from, to),
+            _ => (to, from),
+        };
+        debug_assert!(part < self.size);
+        // SAFETY: an area has `size` parts.
+        unsafe { self.slot(chunk, area).add(part * self.part_bytes()) }
+    }
+
     /// How a batch of `total_bytes` is cut.
     pub(super) fn cut(&self, total_bytes: usize) -> Cut {
         Cut {

@@ -38,16 +38,19 @@
 //! come to the same number, whatever stages the batch had: a counter left behind for 2³¹ chunks would seem ahead.
 
 mod allreduce;
-mod batch;
-mod broadcast;
 mod layout;
 mod patience;
+mod reducescatter;
+mod routes;
+mod stream;
+mod transfer;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fd::AsFd;
 use rustix::io::Errno;
+use smallvec::SmallVec;
 
 use crate::collective::kernels::{Copier, Level};
 use crate::collective::{Activities, Collective, Phases, Reduction};
@@ -55,9 +58,10 @@ use crate::error::Error;
 use crate::shm::{Area, Counter, Region, Watch};
 use crate::tensor::Span;
 
-use batch::Batch;
 use layout::Layout;
 use patience::Patience;
+use routes::Routes;
+use stream::Stream;
 
 /// The shared-memory collective of one rank.
 pub struct LocalCollective {
@@ -70,8 +74,8 @@ pub struct LocalCollective {
     copier: Copier,
     /// The number of the next chunk.
     next: u32,
-    /// Memory for [`Batch::new`].
-    starts: Vec<usize>,
+    /// An allreduce's batch; kept for its memory.
+    batch: Stream,
 }
 
 impl std::fmt::Debug for LocalCollective {
@@ -113,7 +117,7 @@ impl LocalCollective {
             level,
             copier: Copier::new(level),
             next: 0,
-            starts: Vec::new(),
+            batch: Stream::default(),
         }
     }
 
@@ -157,6 +161,11 @@ impl LocalCollective {
     fn peers(&self) -> impl Iterator<Item = usize> + use<> {
         let (rank, size) = (self.rank, self.size);
         (1..size).map(move |distance| (rank + distance) % size)
+    }
+
+    /// The ranks that are not in `absent`, in order.
+    fn present(&self, absent: &[usize]) -> SmallVec<[usize; 16]> {
+        (0..self.size).filter(|rank| !absent.contains(rank)).collect()
     }
 
     /// The rank after `rank`.
@@ -208,53 +217,68 @@ impl Collective for LocalCollective {
         }
     }
 
-    fn allgather(&mut self, _: &[Span], _: &[usize]) -> Result<Phases, Error> {
-        unimplemented!()
-    }
-    fn alltoall(&mut self, _: &[Span], _: &[usize]) -> Result<Phases, Error> {
-        unimplemented!()
-    }
-    fn reducescatter(
-        &mut self,
-        _: &[Span],
-        _: &[usize],
-        _: &Reduction,
-        _: &[usize],
-    ) -> Result<Phases, Error> {
-        unimplemented!()
-    }
-
     fn allreduce(
         &mut self,
         spans: &[Span],
         reduction: &Reduction,
-        _absent: &[usize],
+        absent: &[usize],
     ) -> Result<Phases, Error> {
-        self.with_batch(spans, |this, batch, total_bytes, lap| {
-            this.allreduce_batch(batch, total_bytes, reduction, lap)
-        })
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
+        spans.iter().for_each(|span| batch.push_span(span));
+        let outcome = self.batch(|this, lap| this.allreduce_batch(&batch, reduction, absent, lap));
+        self.batch = batch;
+        outcome
     }
 
     fn broadcast(&mut self, spans: &[Span], root: usize) -> Result<Phases, Error> {
-        self.with_batch(spans, |this, batch, total_bytes, lap| {
-            this.broadcast_batch(batch, total_bytes, root, lap)
-        })
+        let size = self.size;
+        assert!(root < size, "root {root} of {size} ranks");
+        assert!(
+            self.rank != root || !spans.iter().any(Span::is_absent),
+            "root {root} is absent"
+        );
+        self.batch(|this, lap| this.transfer(spans, &Routes::Broadcast { root, size, spans }, lap))
+    }
+
+    fn allgather(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
+        let size = self.size;
+        assert_eq!(bytes.len(), spans.len() * size, "a length per tensor and rank");
+        self.batch(|this, lap| this.transfer(spans, &Routes::Allgather { size, bytes }, lap))
+    }
+
+    fn alltoall(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
+        let size = self.size;
+        assert_eq!(
+            bytes.len(),
+            spans.len() * size * size,
+            "a length per tensor and two ranks"
+        );
+        self.batch(|this, lap| this.transfer(spans, &Routes::Alltoall { size, bytes }, lap))
+    }
+
+    fn reducescatter(
+        &mut self,
+        spans: &[Span],
+        bytes: &[usize],
+        reduction: &Reduction,
+        absent: &[usize],
+    ) -> Result<Phases, Error> {
+        assert_eq!(
+            bytes.len(),
+            spans.len() * self.size,
+            "a length per tensor and rank"
+        );
+        self.batch(|this, lap| this.reducescatter_batch(spans, bytes, reduction, absent, lap))
     }
 }
 
 impl LocalCollective {
     /// Runs one batch, which returns the number of the chunk after its last.
-    fn with_batch(
-        &mut self,
-        spans: &[Span],
-        body: impl FnOnce(&Self, Batch<'_>, usize, &mut Lap) -> Result<u32, Error>,
-    ) -> Result<Phases, Error> {
-        let mut starts = std::mem::take(&mut self.starts);
+    fn batch(&mut self, body: impl FnOnce(&Self, &mut Lap) -> Result<u32, Error>) -> Result<Phases, Error> {
         let mut lap = Lap::new();
-        let (batch, total_bytes) = Batch::new(spans, &mut starts);
-        let outcome = body(self, batch, total_bytes, &mut lap);
-        self.starts = starts;
-        self.finish(outcome?);
+        let next = body(self, &mut lap)?;
+        self.finish(next);
         Ok(lap.phases)
     }
 }

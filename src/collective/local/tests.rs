@@ -1,5 +1,8 @@
-//! Ranks as threads over one region. Under valgrind (memcheck) the tests of `collective::kernels` and
-//! `spans_across_every_border` go over every kind of access in less than a minute.
+//! Ranks as threads over one region. Under valgrind (memcheck) the tests of `collective::kernels` and those here that
+//! are named `spans_…` go over every kind of access in a minute or so (`scripts/test-valgrind`).
+
+mod reducescatter;
+mod transfer;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -108,6 +111,47 @@ fn split_run(input: &[u8], width: usize, split: &Split, run: impl FnOnce(&[Span]
         .collect()
 }
 
+/// Where an operation whose output is not as long as its input writes it.
+struct Place {
+    output_bytes: usize,
+    /// Where in the output the input lies, if it does.
+    input_within: Option<usize>,
+}
+
+/// Gives `inputs` to `run`, with outputs as `places` say; the outputs. Bytes around them must stay as they were.
+fn run_placed(inputs: &[Vec<u8>], places: &[Place], run: impl FnOnce(&[Span])) -> Vec<Vec<u8>> {
+    const GUARD: [u8; 8] = [0xaa; 8];
+    let mut inputs: Vec<Vec<u8>> = inputs.to_vec();
+    let mut outputs: Vec<Vec<u8>> = places
+        .iter()
+        .map(|place| [&GUARD[..], &vec![0x55; place.output_bytes], &GUARD].concat())
+        .collect();
+    let spans: Vec<Span> = (inputs.iter_mut().zip(&mut outputs).zip(places))
+        .map(|((input, output), place)| {
+            let target = output[GUARD.len()..].as_mut_ptr();
+            let source = match place.input_within {
+                None => input.as_mut_ptr(),
+                Some(at) => {
+                    output[GUARD.len() + at..][..input.len()].copy_from_slice(input);
+                    target.wrapping_add(at)
+                }
+            };
+            // SAFETY: vectors that live until `run` is over.
+            unsafe { Span::new(source, target, input.len()) }
+        })
+        .collect();
+    run(&spans);
+    outputs
+        .iter()
+        .map(|output| {
+            let (head, rest) = output.split_at(GUARD.len());
+            let (output, tail) = rest.split_at(rest.len() - GUARD.len());
+            assert!(head == GUARD && tail == GUARD, "written outside of the output");
+            output.to_vec()
+        })
+        .collect()
+}
+
 /// Reduces random inputs with `collectives` under `split` and compares every rank's result with the reference.
 fn check(collectives: &mut [LocalCollective], reduction: &Reduction, split: &Split, seed: u64) {
     let elements = split.elements.iter().sum();
@@ -174,21 +218,6 @@ proptest! {
         check(&mut collectives, &reduction, &split, seed.into());
         check(&mut collectives, &reduction, &Split::one(split.elements.iter().sum()), seed.into());
     }
-
-    #[test]
-    fn broadcast_gives_everyone_the_roots_bytes(split in any_split(), size in 1..=5_usize, root: prop::sample::Index) {
-        let root = root.index(size);
-        let elements: usize = split.elements.iter().sum();
-        let mut collectives = patient_ranks(size);
-        let results = on_threads(&mut collectives, |rank, collective| {
-            let input = vec![rank as u8; elements];
-            split_run(&input, 1, &split, |spans| {
-                collective.broadcast(spans, root).expect("nobody leaves");
-            })
-        });
-        prop_assert!(results.iter().all(|result| result.len() == elements));
-        prop_assert!(results.iter().flatten().all(|byte| *byte == root as u8));
-    }
 }
 
 #[test]
@@ -209,7 +238,8 @@ fn many_ranks() {
     check(&mut collectives, &SUM_F32, &Split::one(100_003), 6);
 }
 
-/// Allreduces of all shapes and broadcasts in a row, each rank at its own pace.
+/// All operations in a row, of all shapes, some with an absent rank, each rank at its own pace, while the chunk numbers
+/// wrap.
 #[test]
 fn counters_wrap() {
     let start = u32::MAX - 3 * SLOTS as u32;
@@ -217,33 +247,78 @@ fn counters_wrap() {
         .into_iter()
         .map(|collective| collective.starting_at(start))
         .collect();
-    let totals = on_threads(&mut collectives, |rank, collective| {
-        let mut total = 0.0;
-        for step in 0..40 {
-            let elements = [1, 0, 70_000, 400_000][step % 4];
-            let mut values = vec![(rank + step) as f32; elements];
-            let base = values.as_mut_ptr().cast::<u8>();
-            // SAFETY: the vector lives on and is not used meanwhile.
-            let spans = [unsafe { Span::new(base, base, elements * 4) }];
-            if step % 5 == 4 {
-                collective.broadcast(&spans, step % 3).expect("nobody leaves");
-            } else {
-                collective
-                    .allreduce(&spans, &SUM_F32, &[])
-                    .expect("nobody leaves");
-            }
-            let expected = if step % 5 == 4 {
-                step % 3 + step
-            } else {
-                3 + 3 * step
-            };
-            assert!(values.iter().all(|x| *x == expected as f32), "step {step}");
-            total += values.iter().sum::<f32>();
+    let ends = on_threads(&mut collectives, |rank, collective| {
+        for step in 0..80 {
+            let elements = [1, 0, 70_000, 300_000][step % 4];
+            every_operation(rank, collective, step, elements).expect("nobody leaves");
         }
-        (total, collective.next)
+        collective.next
     });
-    assert!(totals[0].1 < start, "the counter has wrapped");
-    assert!(totals.iter().all(|total| *total == totals[0]));
+    assert!(ends[0] < start, "the number has wrapped");
+    assert!(ends.iter().all(|end| *end == ends[0]));
+}
+
+/// Operation `step % 6` of 3 ranks on `elements` elements a rank, and a look at what it gives.
+fn every_operation(
+    rank: usize,
+    collective: &mut LocalCollective,
+    step: usize,
+    elements: usize,
+) -> Result<(), Error> {
+    let bytes = elements * 4;
+    let values = |rank: usize| (rank + step) as f32;
+    let mut input = vec![values(rank); 3 * elements];
+    let mut output = vec![0.0_f32; 3 * elements];
+    let (source, target) = (input.as_mut_ptr().cast::<u8>(), output.as_mut_ptr().cast::<u8>());
+    // SAFETY: the vectors live on and are not used until the operation is over.
+    let span = |bytes: usize| unsafe { Span::new(source, target, bytes) };
+    let sum = 3 * step + 3;
+    let expected: Vec<(f32, usize)> = match step % 6 {
+        0 => {
+            collective.allreduce(&[span(bytes)], &SUM_F32, &[])?;
+            vec![(sum as f32, elements)]
+        }
+        1 if rank == 1 => {
+            collective.allreduce(&[Span::absent(bytes)], &SUM_F32, &[1])?;
+            vec![]
+        }
+        1 => {
+            collective.allreduce(&[span(bytes)], &SUM_F32, &[1])?;
+            vec![((2 * step + 2) as f32, elements)]
+        }
+        2 => {
+            collective.broadcast(&[span(bytes)], step % 3)?;
+            vec![(values(step % 3), elements)]
+        }
+        3 => {
+            collective.allgather(&[span(bytes)], &[bytes; 3])?;
+            (0..3).map(|from| (values(from), elements)).collect()
+        }
+        4 => {
+            // Rank 0 sends to rank 1 only, the others to all.
+            let table = [0, bytes, 0, bytes, bytes, bytes, bytes, bytes, bytes];
+            let own: usize = table[rank * 3..][..3].iter().sum();
+            collective.alltoall(&[span(own)], &table)?;
+            (0..3)
+                .map(|from| (values(from), table[from * 3 + rank] / 4))
+                .collect()
+        }
+        _ => {
+            let shares = [bytes, 0, 2 * bytes];
+            collective.reducescatter(&[span(3 * bytes)], &shares, &SUM_F32, &[])?;
+            vec![(sum as f32, shares[rank] / 4)]
+        }
+    };
+    let expected: Vec<f32> = expected
+        .into_iter()
+        .flat_map(|(value, count)| std::iter::repeat_n(value, count))
+        .collect();
+    assert!(output[..expected.len()] == expected, "step {step}, rank {rank}");
+    assert!(
+        output[expected.len()..].iter().all(|x| *x == 0.0),
+        "step {step}, rank {rank}: nothing beyond"
+    );
+    Ok(())
 }
 
 #[test]
@@ -274,26 +349,23 @@ fn every_level_has_the_same_bits() {
 #[test]
 fn a_watch_that_gives_up_ends_every_wait() {
     for elements in [1, 500_000] {
-        // Rank 2 of 3 never calls: the others fail, in an allreduce as in a broadcast from it, and name a rank.
-        for broadcast in [false, true] {
+        // Rank 2 of 3 never calls: the others fail, whatever the operation, and name a rank. Step 2 broadcasts from it.
+        for step in [0, 1, 2, 3, 4, 5] {
             let mut collectives = ranks(3, Duration::from_millis(150));
             let began = Instant::now();
-            let outcomes = on_threads(&mut collectives[..2], |_, collective| {
-                let mut values = vec![1.0_f32; elements];
-                let base = values.as_mut_ptr().cast::<u8>();
-                // SAFETY: as above.
-                let spans = [unsafe { Span::new(base, base, elements * 4) }];
-                if broadcast {
-                    collective.broadcast(&spans, 2)
-                } else {
-                    collective.allreduce(&spans, &SUM_F32, &[])
-                }
+            let outcomes = on_threads(&mut collectives[..2], |rank, collective| {
+                every_operation(rank, collective, step, elements)
             });
             assert!(began.elapsed() < Duration::from_secs(20));
-            for outcome in outcomes {
+            for (rank, outcome) in outcomes.into_iter().enumerate() {
+                // In these two small ones rank 1 is absent, or has no share: it depends on nobody.
+                if elements == 1 && rank == 1 && [1, 5].contains(&step) {
+                    assert!(outcome.is_ok(), "step {step}: {outcome:?}");
+                    continue;
+                }
                 assert!(
                     matches!(outcome, Err(Error::PeerStalled { rank: 0..=2, .. })),
-                    "{outcome:?}"
+                    "step {step}: {outcome:?}"
                 );
             }
         }
@@ -326,6 +398,25 @@ fn nothing_to_do_touches_no_peer() {
     let mut collectives = ranks(2, Duration::from_millis(100));
     assert!(collectives[0].allreduce(&[], &SUM_F32, &[]).is_ok());
     assert!(collectives[0].broadcast(&[], 1).is_ok());
+    assert!(collectives[0].allgather(&[], &[]).is_ok());
+    assert!(collectives[0].alltoall(&[], &[]).is_ok());
+    assert!(collectives[0].reducescatter(&[], &[], &SUM_F32, &[]).is_ok());
+    let nothing = [Span::absent(0), Span::absent(0)];
+    assert!(collectives[0].allreduce(&nothing, &SUM_F32, &[]).is_ok());
+    assert!(collectives[0].allgather(&nothing, &[0; 4]).is_ok());
+    assert!(collectives[0].alltoall(&nothing, &[0; 8]).is_ok());
+    assert!(
+        collectives[0]
+            .reducescatter(&nothing, &[0; 4], &SUM_F32, &[])
+            .is_ok()
+    );
+    assert!(collectives[0].broadcast(&nothing, 1).is_ok());
+    // An absent rank owes nobody anything in a tiny batch, nor does anyone if all are absent.
+    assert!(
+        collectives[0]
+            .allreduce(&[Span::absent(1 << 30)], &SUM_F32, &[0, 1])
+            .is_ok()
+    );
 }
 
 #[test]

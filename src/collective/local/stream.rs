@@ -1,0 +1,132 @@
+//! A stream: pieces of memory laid end to end, addressed by byte.
+
+use std::ops::Range;
+
+use crate::tensor::Span;
+
+/// A stretch of a stream that is one stretch of memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// Where its bytes are read.
+    pub(super) input: *const u8,
+    /// Where its result is written.
+    pub(super) output: *mut u8,
+    /// Its place in the stream, bytes.
+    pub(super) at: usize,
+    /// Its length.
+    pub(super) bytes: usize,
+}
+
+// SAFETY: addresses that are used during one operation only, on the thread that runs it (`Span`).
+unsafe impl Send for Piece {}
+
+/// See the module. In a stream that is only sent the outputs mean nothing, in one that is only received the inputs.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    /// In order; none is empty. Between them may be gaps.
+    pieces: Vec<Piece>,
+    bytes: usize,
+}
+
+impl Stream {
+    /// Takes everything out again; the memory is kept.
+    pub(super) fn clear(&mut self) {
+        self.pieces.clear();
+        self.bytes = 0;
+    }
+
+    /// Appends `bytes` bytes read at `input` and written at `output`.
+    pub(super) fn push(&mut self, input: *const u8, output: *mut u8, bytes: usize) {
+        if bytes > 0 {
+            self.pieces.push(Piece {
+                input,
+                output,
+                at: self.bytes,
+                bytes,
+            });
+        }
+        self.bytes += bytes;
+    }
+
+    /// Appends `bytes` bytes that this rank neither reads nor writes.
+    pub(super) fn skip(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
+    /// Appends the whole of a span, whose output is as long as its input.
+    pub(super) fn push_span(&mut self, span: &Span) {
+        if span.is_absent() {
+            self.skip(span.bytes());
+        } else {
+            self.push(span.input(), span.output(), span.bytes());
+        }
+    }
+
+    /// Length in bytes, gaps counted.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The pieces of `range`, in order; none is empty.
+    pub(super) fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = Piece> + use<'_> {
+        let first = self
+            .pieces
+            .partition_point(|piece| piece.at + piece.bytes <= range.start);
+        self.pieces[first..]
+            .iter()
+            .take_while(move |piece| piece.at.max(range.start) < range.end)
+            .map(move |piece| {
+                let offset = range.start.saturating_sub(piece.at);
+                let at = piece.at + offset;
+                Piece {
+                    // `wrapping_add` as one of the two may mean nothing; else `offset` is inside of the piece.
+                    input: piece.input.wrapping_add(offset),
+                    output: piece.output.wrapping_add(offset),
+                    at,
+                    bytes: (piece.at + piece.bytes).min(range.end) - at,
+                }
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// (offset in memory, place in the stream, length) of the pieces of `range`, where a negative length is a gap.
+    fn places(lengths: &[isize], range: Range<usize>) -> Vec<(usize, usize, usize)> {
+        let base = std::ptr::without_provenance_mut::<u8>(4096);
+        let mut stream = Stream::default();
+        for length in lengths {
+            let place = base.wrapping_add(stream.bytes());
+            match usize::try_from(*length) {
+                Ok(bytes) => stream.push(place, place, bytes),
+                Err(_) => stream.skip(length.unsigned_abs()),
+            }
+        }
+        let place = |piece: Piece| {
+            assert_eq!(piece.input, piece.output.cast_const());
+            (piece.input.addr() - base.addr(), piece.at, piece.bytes)
+        };
+        stream.pieces(range).map(place).collect()
+    }
+
+    #[test]
+    fn pieces_cover_the_range_and_none_is_empty() {
+        let lengths = [0, 3, 0, 0, 5, 0, 2, 0];
+        assert_eq!(places(&lengths, 0..10), [(0, 0, 3), (3, 3, 5), (8, 8, 2)]);
+        assert_eq!(places(&lengths, 3..9), [(3, 3, 5), (8, 8, 1)]);
+        assert_eq!(places(&[10], 4..6), [(4, 4, 2)]);
+        assert_eq!(places(&[10], 4..4), []);
+        assert_eq!(places(&[10], 10..10), []);
+        assert_eq!(places(&[], 0..0), []);
+        assert_eq!(places(&[0, 0], 0..0), []);
+    }
+
+    #[test]
+    fn gaps_have_a_length_and_no_pieces() {
+        assert_eq!(places(&[2, -3, 4], 1..7), [(1, 1, 1), (5, 5, 2)]);
+        assert_eq!(places(&[2, -3, 4], 2..5), []);
+        assert_eq!(places(&[-3], 0..3), []);
+    }
+}
