@@ -73,7 +73,7 @@ impl Digits {
     /// The digits to train on in the order of `epoch`: another one for each epoch, the same on all ranks.
     pub(crate) fn order(&self, seed: u64, epoch: u32) -> Vec<usize> {
         let mut order = self.train.clone();
-        let seed = seed.wrapping_mul(1_000_003).wrapping_add(u64::from(epoch)); // no epoch shares a seed's neighbour's
+        let seed = seed.wrapping_mul(1_000_003).wrapping_add(u64::from(epoch)); // seeds next to each other share no order
         order.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
         order
     }

@@ -43,7 +43,7 @@ fn any_number_of_ranks_learns_the_digits_and_ends_where_one_process_does() {
         assert!(losses[0] < 2.3 && losses[9] < 0.1 * losses[0], "{losses:?}");
         let accuracies = numbers(&text, "accuracy");
         assert!(accuracies[9] > 85.0, "{accuracies:?}");
-        let same = format!("the same on all {ranks} ranks");
+        let same = format!("bit for bit: {ranks} of {ranks}");
         assert!(text.contains(&same) && text.contains("reference: "), "{text}");
     }
 }
