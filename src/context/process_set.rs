@@ -3,8 +3,6 @@
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use smallvec::SmallVec;
-
 use super::buffer::{Buffer, Failed};
 use super::gathered::{Gathered, Returned};
 use super::handle::{GroupHandle, Handle, RawHandle};
@@ -533,7 +531,7 @@ impl ProcessSet {
         tensor: &str,
         rows: usize,
         splits: &[usize],
-    ) -> Result<SmallVec<[u64; 4]>, Error> {
+    ) -> Result<Box<[u64]>, Error> {
         let size = self.size();
         let tensor = || tensor.to_owned();
         if splits.is_empty() {
