@@ -3,6 +3,9 @@
 //! Both do the same: look when the next cycle is due, run it or sleep until then. The cycle's lock decides which
 //! of them does; a caller blocked in `wait` takes it if it is free, which saves two thread switches for each
 //! synchronous operation. The background thread never sleeps with the lock held.
+//!
+//! Each process set of a rank has an engine of its own, with its own thread: sets that overlap move at once, and no
+//! order among them can make ranks wait for one another in a circle. What ends one engine of a rank ends all.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, TryLockError};
@@ -11,14 +14,40 @@ use std::time::{Duration, Instant};
 use crate::clock::Nanos;
 use crate::cycle::{Cycle, Due};
 use crate::error::Error;
-use crate::queue::{Front, Ticket};
+use crate::queue::{Front, Ticket, lock};
 use crate::transport::{Nap, Role};
 
 /// A cycle and its front, shared by the background thread and all callers.
 pub(crate) struct Engine {
     pub(crate) front: Arc<Front>,
     pub(crate) cycle: Mutex<Cycle>,
+    /// This process's rank in the job.
     pub(crate) rank: usize,
+    pub(crate) fellows: Arc<Fellows>,
+}
+
+/// The fronts of all engines of one rank.
+#[derive(Default)]
+pub(crate) struct Fellows {
+    fronts: Mutex<Vec<Arc<Front>>>,
+}
+
+impl Fellows {
+    /// Takes in another engine's front.
+    pub(crate) fn add(&self, front: Arc<Front>) {
+        lock(&self.fronts).push(front);
+    }
+
+    /// Lets go of an engine that has ended in an orderly way.
+    pub(crate) fn remove(&self, front: &Arc<Front>) {
+        lock(&self.fronts).retain(|known| !Arc::ptr_eq(known, front));
+    }
+
+    /// This rank cannot go on: has every engine end with `error`.
+    fn condemn(&self, error: &Error) {
+        let fronts = lock(&self.fronts).clone();
+        fronts.iter().for_each(|front| front.condemn(error));
+    }
 }
 
 /// How long a shutdown waits for the step that runs. Longer than any batch takes, shorter than a user's patience.
@@ -41,9 +70,10 @@ impl Engine {
                 // Somebody drives it, and wakes this thread when leaving work behind.
                 Err(TryLockError::WouldBlock) => Some(Nap::Idle(None)),
                 Err(TryLockError::Poisoned(poisoned)) => {
-                    poisoned
-                        .into_inner()
-                        .end(self.panicked("while holding the cycle"));
+                    self.fail(
+                        &mut poisoned.into_inner(),
+                        self.panicked("while holding the cycle"),
+                    );
                     return;
                 }
             };
@@ -111,6 +141,10 @@ impl Engine {
         if cycle.ended().is_some() {
             return Advance::Ended;
         }
+        if let Some(error) = self.front.condemned() {
+            cycle.end(error);
+            return Advance::Ended;
+        }
         let now = self.front.clock.now();
         let outcome = catch_unwind(AssertUnwindSafe(|| match cycle.due(now) {
             Due::Now => cycle.step(now).map(|()| Advance::Stepped),
@@ -120,28 +154,34 @@ impl Engine {
         match outcome {
             Ok(Ok(advance)) => advance,
             Ok(Err(error)) => {
-                cycle.end(error);
+                self.fail(cycle, error);
                 Advance::Ended
             }
             Err(panic) => {
                 let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
                 let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-                cycle.end(self.panicked(text.as_deref().unwrap_or("no message")));
+                self.fail(cycle, self.panicked(text.as_deref().unwrap_or("no message")));
                 Advance::Ended
             }
         }
     }
 
-    /// Ends the cycle in an orderly way, after the step that runs, if one does. False if that step does not end: it
-    /// waits for a rank that is alive and silent, and is left to do so.
-    pub(crate) fn shut_down(&self) -> bool {
+    /// Ends the cycle with an error of which this rank does not recover, and its fellows with it.
+    fn fail(&self, cycle: &mut Cycle, error: Error) {
+        cycle.end(error.clone());
+        self.fellows.condemn(&error);
+    }
+
+    /// Ends the cycle in an orderly way, with `why`, after the step that runs, if one does. False if that step does not
+    /// end: it waits for a rank that is alive and silent, and is left to do so.
+    pub(crate) fn shut_down(&self, why: &Error) -> bool {
         self.front.begin_closing();
         self.front.doorbell.wake_self(); // a caller that drives the cycle lets go of it
         let began = Instant::now();
         loop {
             match self.cycle.try_lock() {
-                Ok(mut cycle) => cycle.end(Error::ShutDown),
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().end(Error::ShutDown),
+                Ok(mut cycle) => cycle.end(why.clone()),
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().end(why.clone()),
                 Err(TryLockError::WouldBlock) if began.elapsed() < SHUTDOWN_PATIENCE => {
                     std::thread::sleep(Duration::from_millis(1));
                     continue;

@@ -21,6 +21,37 @@ pub struct Mismatch {
     pub found: String,
 }
 
+/// What is wrong with the ranks of a process set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProcessSetProblem {
+    /// There are none.
+    #[error("there are none")]
+    Empty,
+    /// One is not in the job.
+    #[error("rank {rank} is not in the job, whose ranks are 0..{size}")]
+    NotInJob {
+        /// The rank.
+        rank: usize,
+        /// Ranks in the job.
+        size: usize,
+    },
+    /// One comes twice.
+    #[error("rank {rank} comes twice")]
+    Duplicate {
+        /// The rank.
+        rank: usize,
+    },
+    /// It is the set that cannot be removed.
+    #[error("it is the set of all ranks, which stays as long as the context")]
+    World,
+    /// There is a set of just these.
+    #[error("process set {set} has the same ranks; use that one")]
+    Exists {
+        /// The set's number.
+        set: u32,
+    },
+}
+
 /// Everything that can go wrong between a submission and its result. Cloneable, because one lost peer fails every
 /// pending tensor.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -112,6 +143,156 @@ pub enum Error {
         rank: usize,
         /// The limit.
         limit: usize,
+    },
+    /// A tensor needs a rank that has joined: the root of a broadcast. The runtime goes on.
+    #[error(
+        "tensor {tensor} needs rank {rank}, which has joined and has no more data; broadcast from a rank that has not"
+    )]
+    RankJoined {
+        /// The tensor.
+        tensor: String,
+        /// The rank.
+        rank: usize,
+    },
+    /// This rank has joined, and submits all the same.
+    #[error("rank {rank} has joined and cannot submit tensor {tensor}; wait until `join` returns")]
+    HasJoined {
+        /// The tensor.
+        tensor: String,
+        /// This rank.
+        rank: usize,
+    },
+    /// An operation is not defined for elements of this type.
+    #[error(
+        "{what} is not defined for {dtype} (tensor {tensor}); convert the tensor first, or use another operation"
+    )]
+    InvalidDtype {
+        /// The tensor.
+        tensor: String,
+        /// Its element type.
+        dtype: crate::tensor::Dtype,
+        /// The operation.
+        what: &'static str,
+    },
+    /// An operation on rows, of a tensor that has no dimension.
+    #[error("{operation} of tensor {tensor}, which is a rank-zero tensor: give it a first dimension")]
+    NoRows {
+        /// The tensor.
+        tensor: String,
+        /// The operation.
+        operation: &'static str,
+    },
+    /// The splits of an alltoall do not fit its tensor or its process set.
+    #[error(
+        "splits {splits:?} of tensor {tensor} must be {size} numbers, one per rank, that add up to its {rows} rows"
+    )]
+    InvalidSplits {
+        /// The tensor.
+        tensor: String,
+        /// The splits given.
+        splits: Vec<usize>,
+        /// Ranks in the process set.
+        size: usize,
+        /// Rows of the tensor.
+        rows: usize,
+    },
+    /// An alltoall without splits, whose rows cannot be dealt evenly.
+    #[error(
+        "the {rows} rows of tensor {tensor} are not an even multiple of {size} ranks; give the splits of its alltoall"
+    )]
+    UnevenRows {
+        /// The tensor.
+        tensor: String,
+        /// Its rows.
+        rows: usize,
+        /// Ranks in the process set.
+        size: usize,
+    },
+    /// The memory given for a result has another size.
+    #[error(
+        "the result of tensor {tensor} has shape {shape:?}, {expected_bytes} bytes; the memory given for it has {found_bytes}"
+    )]
+    OutputSize {
+        /// The tensor.
+        tensor: String,
+        /// Shape of the result.
+        shape: Vec<usize>,
+        /// Bytes of the result.
+        expected_bytes: usize,
+        /// Bytes given.
+        found_bytes: usize,
+    },
+    /// There is no memory for a result.
+    #[error("no memory for the {bytes} bytes of the result of tensor {tensor}; gather it in parts")]
+    OutOfMemory {
+        /// The tensor.
+        tensor: String,
+        /// Bytes of the result.
+        bytes: usize,
+    },
+    /// The caller is not in the process set.
+    #[error("rank {rank} is not a member of process set {set}, whose ranks are {members:?}")]
+    NotAMember {
+        /// This rank.
+        rank: usize,
+        /// The set's number.
+        set: u32,
+        /// Its ranks.
+        members: Vec<usize>,
+    },
+    /// A list of ranks that cannot be a process set, or not be removed.
+    #[error("process set of ranks {ranks:?}: {problem}")]
+    InvalidProcessSet {
+        /// The ranks given.
+        ranks: Vec<usize>,
+        /// What is wrong with them.
+        problem: ProcessSetProblem,
+    },
+    /// Process sets cannot change in this job.
+    #[error(
+        "process sets are fixed when the context is made; set HOROVOD_DYNAMIC_PROCESS_SETS=1 on all ranks to add and \
+         remove them later"
+    )]
+    StaticProcessSets,
+    /// The process set was removed.
+    #[error("process set {set} has been removed; use another one, or add it again")]
+    ProcessSetRemoved {
+        /// The set's number.
+        set: u32,
+    },
+    /// A process set that is to be removed still has work.
+    #[error(
+        "process set {set} has {in_flight} tensors in flight on rank {rank}; wait for their handles, then remove it"
+    )]
+    ProcessSetBusy {
+        /// The set's number.
+        set: u32,
+        /// A rank that has work for it.
+        rank: usize,
+        /// Tensors in flight there.
+        in_flight: usize,
+    },
+    /// The ranks of a process set could not meet.
+    #[error("process set {set} of ranks {members:?}: {source}")]
+    ProcessSetStart {
+        /// The set's number.
+        set: u32,
+        /// Its ranks.
+        members: Vec<usize>,
+        /// Why.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// The root of a broadcast is not in the process set.
+    #[error("invalid root rank {root} for tensor {tensor}: the ranks of process set {set} are {members:?}")]
+    RootNotAMember {
+        /// The tensor.
+        tensor: String,
+        /// The root asked for, a rank of the job.
+        root: usize,
+        /// The set's number.
+        set: u32,
+        /// Its ranks.
+        members: Vec<usize>,
     },
     /// The root of a broadcast is not a rank.
     #[error("invalid root rank {root} for tensor {tensor}: ranks are 0..{size}")]
@@ -217,5 +398,10 @@ impl Error {
     /// Whether the context has come to its end in an orderly way.
     pub fn is_shut_down(&self) -> bool {
         matches!(self, Self::ShutDown)
+    }
+
+    /// Whether it ends a cycle without anything having gone wrong.
+    pub(crate) fn is_orderly(&self) -> bool {
+        matches!(self, Self::ShutDown | Self::ProcessSetRemoved { .. })
     }
 }

@@ -16,7 +16,7 @@ pub struct Item {
     /// Payload in bytes.
     pub bytes: u64,
     /// Tensors of one group and class travel together; `None` stands for itself.
-    pub group: Option<u32>,
+    pub group: Option<u64>,
 }
 
 /// Batches, as lists of positions in the planned items. Reused from cycle to cycle.
@@ -107,7 +107,7 @@ impl Scratch {
         self.units.clear();
         self.unit_of.clear();
         // (group, class) → unit; few groups at a time, so a scan from the back finds one at once.
-        let mut groups: Vec<(u32, u32, u32)> = Vec::new();
+        let mut groups: Vec<(u64, u32, u32)> = Vec::new();
         for item in items {
             let known = item.group.and_then(|group| {
                 groups
@@ -238,7 +238,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_tensor_travels_once_within_the_threshold_and_in_order(
-            raw in proptest::collection::vec((0u32..3, 0u64..200, proptest::option::weighted(0.2, 0u32..4)), 0..80),
+            raw in proptest::collection::vec((0u32..3, 0u64..200, proptest::option::weighted(0.2, 0u64..4)), 0..80),
             threshold in 0u64..400,
         ) {
             let items: Vec<Item> = raw.iter().map(|&(class, bytes, group)| Item { class, bytes, group }).collect();

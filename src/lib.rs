@@ -22,7 +22,7 @@
 //!
 //! # The rooms
 //! - [`Context`] and what it hands out: [`context`]. Settings: [`knobs`]. Who am I: [`identity`].
-//! - The heart: `cycle.rs` (one step: collect, negotiate, plan, execute, complete), [`negotiation`], [`fusion`].
+//! - The heart: `cycle/` (one step: collect, negotiate, plan, execute, complete), [`negotiation`], [`fusion`].
 //! - The seams, each with a simulated twin: [`clock`], [`transport`] (control), [`collective`] (data).
 //! - What is recorded: [`timeline`]; what is tuned from it: the crate `ronde-tuner`.
 //! - The program `ronde`: `cli`, [`mod@bench`].
@@ -37,6 +37,7 @@ pub mod clock;
 pub mod collective;
 pub mod context;
 mod cycle;
+mod delivery;
 mod drive;
 pub mod error;
 pub mod fusion;
@@ -56,7 +57,11 @@ pub mod timeline;
 pub mod transport;
 
 pub use autotune::{AutotuneReport, AutotuneVerdict};
-pub use context::{Allreduce, Buffer, Builder, Context, Failed, Handle, RawHandle, Scope, ScopedHandle};
+pub use context::{
+    Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle,
+    RawOutput, RawTensor, Reduce, Scope, ScopedHandle,
+};
+pub use delivery::{Delivery, Memory};
 pub use error::Error;
 pub use settings::Settings;
 pub use tensor::{Device, Dtype, Element, ReduceOp};

@@ -3,10 +3,10 @@
 
 use crate::clock::Nanos;
 use crate::collective::Phases;
-use crate::cycle::Cycle;
+use crate::cycle::{Cycle, Ready};
 use crate::error::Error;
 use crate::negotiation::OpKind;
-use crate::queue::{Submission, Tensor};
+use crate::queue::Tensor;
 use crate::settings::Settings;
 
 /// Watches cycles go by: timeline, step metrics and tuner in a job, a log in the simulator. It must be quick; it
@@ -22,8 +22,9 @@ pub(crate) trait Observer: Send {
         _ready_us: &mut dyn Iterator<Item = Option<u64>>,
     ) {
     }
-    /// The ranks have agreed on this cycle; negotiation took from when it began until `now`.
-    fn agreed(&mut self, _began: Nanos, _now: Nanos) {}
+    /// The ranks have agreed on this cycle; negotiation took from when it began until `now`. `joined`: some rank has
+    /// no more data.
+    fn agreed(&mut self, _began: Nanos, _now: Nanos, _joined: bool) {}
     /// A batch has been moved.
     fn executed(&mut self, _batch: &Executed<'_>) {}
     /// The ranks disagreed about a tensor.
@@ -43,9 +44,11 @@ pub(crate) trait Observer: Send {
 
 /// What an observer learns of a batch.
 pub(crate) struct Executed<'a> {
-    pub(crate) members: &'a [&'a Submission],
+    pub(crate) members: &'a [&'a Ready],
     pub(crate) activity: Option<&'static str>,
     pub(crate) began: Nanos,
+    /// When memory for the results had been allocated, if that was needed.
+    pub(crate) allocated: Option<Nanos>,
     pub(crate) ended: Nanos,
     pub(crate) phases: Phases,
 }

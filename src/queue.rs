@@ -1,7 +1,7 @@
 //! The front of the runtime: where callers put tensors and wait for them, and where a cycle picks them up.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,8 +9,9 @@ use std::time::Duration;
 use atomic_waker::AtomicWaker;
 
 use crate::clock::{Clock, Nanos};
+use crate::delivery::Delivery;
 use crate::error::Error;
-use crate::negotiation::Params;
+use crate::negotiation::{OpKind, Params};
 use crate::tensor::Span;
 use crate::timeline::period::{Item, PeriodFinder};
 use crate::transport::Doorbell;
@@ -44,6 +45,8 @@ const FAILED: u8 = 2;
 pub(crate) struct Ticket {
     state: AtomicU8,
     error: Mutex<Option<Error>>,
+    /// What the operation brought beside what it wrote to where the caller said.
+    delivery: Mutex<Option<Delivery>>,
     waker: AtomicWaker,
     orphaned: AtomicBool,
     orphan: Mutex<Option<Box<dyn Any + Send>>>,
@@ -78,6 +81,16 @@ impl Ticket {
         }
     }
 
+    /// Leaves what the operation brought; before [`complete`](Self::complete).
+    pub(crate) fn deliver(&self, delivery: Delivery) {
+        *lock(&self.delivery) = Some(delivery);
+    }
+
+    /// Takes what the operation brought; it is there once.
+    pub(crate) fn take_delivery(&self) -> Option<Delivery> {
+        lock(&self.delivery).take()
+    }
+
     pub(crate) fn complete(&self, outcome: Result<(), Error>) {
         let state = match outcome {
             Ok(()) => DONE,
@@ -94,6 +107,28 @@ impl Ticket {
     }
 }
 
+/// Where the result of an operation goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Where the span says.
+    Fixed,
+    /// Where the span says, if it has just so many bytes.
+    Sized(usize),
+    /// To memory that the cycle allocates once it knows the size.
+    New,
+    /// Nowhere: this rank has joined, and the tensor is the others'.
+    Absent,
+}
+
+/// What a caller submits.
+pub(crate) struct Entry<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) params: Params,
+    /// `None` if nothing travels.
+    pub(crate) span: Option<Span>,
+    pub(crate) output: Output,
+}
+
 /// One tensor on its way from the caller to a cycle.
 pub(crate) struct Submission {
     pub(crate) tensor: Arc<Tensor>,
@@ -101,10 +136,45 @@ pub(crate) struct Submission {
     pub(crate) params: Params,
     /// What the searches for the step know it by.
     pub(crate) item: Item,
-    pub(crate) group: Option<u32>,
-    /// `None` for a barrier.
+    /// `None` if nothing travels.
     pub(crate) span: Option<Span>,
+    pub(crate) output: Output,
     pub(crate) at: Nanos,
+}
+
+impl Submission {
+    /// What stands for the tensor `name` of other ranks on a rank that has joined.
+    pub(crate) fn absent(name: Arc<str>, mut params: Params) -> Self {
+        if params.kind.has_own_rows() {
+            params.shape.iter_mut().take(1).for_each(|rows| *rows = 0);
+            params.splits.fill(0);
+        }
+        let span = params.kind.moves_data().then(|| Span::absent(params.bytes()));
+        Self {
+            item: Item::new(&name, params.kind, params.dtype, params.elements()),
+            tensor: Arc::new(Tensor::new(name)),
+            ticket: Arc::default(),
+            params,
+            span,
+            output: Output::Absent,
+            at: Nanos(0),
+        }
+    }
+
+    /// Whether it stands for other ranks' tensor.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.output == Output::Absent
+    }
+}
+
+impl Tensor {
+    fn new(name: Arc<str>) -> Self {
+        Self {
+            name,
+            slot: AtomicU32::new(u32::MAX),
+            timeline_id: AtomicU32::new(u32::MAX),
+        }
+    }
 }
 
 impl Drop for Submission {
@@ -129,6 +199,9 @@ pub(crate) struct Front {
     early_cycle: bool,
     /// The context is being shut down.
     closing: AtomicBool,
+    /// Why this rank cannot go on, found out elsewhere: the cycle is to end with it.
+    condemned: Mutex<Option<Error>>,
+    is_condemned: AtomicBool,
     pub(crate) doorbell: Arc<dyn Doorbell>,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -143,6 +216,8 @@ struct Intake {
     step_complete: bool,
     period: PeriodFinder,
     closed: Option<Error>,
+    /// This rank has said that it has no more data; until all have.
+    joined: bool,
 }
 
 impl Front {
@@ -162,6 +237,7 @@ impl Front {
                 step_complete: false,
                 period: PeriodFinder::new(),
                 closed: None,
+                joined: false,
             }),
             next_cycle: AtomicU64::new(1),
             completions: Completions::default(),
@@ -169,36 +245,54 @@ impl Front {
             step_marked: AtomicBool::new(false),
             early_cycle,
             closing: AtomicBool::new(false),
+            condemned: Mutex::new(None),
+            is_condemned: AtomicBool::new(false),
             doorbell,
             clock,
         }
     }
 
     /// Puts a tensor in the queue and asks for a cycle.
-    pub(crate) fn submit(
-        &self,
-        name: &str,
-        params: Params,
-        group: Option<u32>,
-        span: Option<Span>,
-    ) -> Result<Arc<Ticket>, Error> {
+    pub(crate) fn submit(&self, entry: Entry<'_>) -> Result<Arc<Ticket>, Error> {
         let at = self.clock.now();
-        let item = Item::new(name, params.kind, params.dtype, params.elements());
-        let mut intake = lock(&self.intake);
-        if let Some(error) = &intake.closed {
-            return Err(error.clone());
+        let mut intake = self.open_intake()?;
+        intake.check_room(1, entry.name, self.rank)?;
+        let ticket = intake.take_in(entry, self.rank, at)?;
+        self.ask_for_cycle(intake);
+        Ok(ticket)
+    }
+
+    /// Puts several tensors in the queue at once, all or none; no cycle sees some of them without the others.
+    pub(crate) fn submit_group(&self, entries: Vec<Entry<'_>>) -> Result<Vec<Arc<Ticket>>, Error> {
+        let at = self.clock.now();
+        let mut intake = self.open_intake()?;
+        let mut names = HashSet::with_capacity(entries.len());
+        for entry in &entries {
+            intake.check_room(entries.len(), entry.name, self.rank)?;
+            if intake.is_in_flight(entry.name) || !names.insert(entry.name) {
+                return Err(duplicate(entry.name, self.rank));
+            }
         }
-        let (tensor, ticket) = intake.admit(name, self.rank)?;
-        intake.step_complete = intake.period.observe(item).step_complete;
-        intake.queue.push(Submission {
-            tensor,
-            ticket: Arc::clone(&ticket),
-            params,
-            item,
-            group,
-            span,
-            at,
-        });
+        let tickets = entries
+            .into_iter()
+            .map(|entry| intake.take_in(entry, self.rank, at));
+        let tickets = tickets.collect::<Result<Vec<_>, _>>()?;
+        if !tickets.is_empty() {
+            self.ask_for_cycle(intake);
+        }
+        Ok(tickets)
+    }
+
+    fn open_intake(&self) -> Result<MutexGuard<'_, Intake>, Error> {
+        let intake = lock(&self.intake);
+        match &intake.closed {
+            Some(error) => Err(error.clone()),
+            None => Ok(intake),
+        }
+    }
+
+    /// Asks for the cycle that will pick up what has come in.
+    fn ask_for_cycle(&self, mut intake: MutexGuard<'_, Intake>) {
         let ring = !std::mem::replace(&mut intake.rung, true);
         let eager = self.early_cycle && intake.step_complete;
         // Where one tensor is a whole step, the caller will wait for it at once and drive the cycle itself.
@@ -211,7 +305,11 @@ impl Front {
         if ring {
             self.doorbell.ring(cycle);
         }
-        Ok(ticket)
+    }
+
+    /// All ranks have joined: this one may submit again.
+    pub(crate) fn rejoined(&self) {
+        lock(&self.intake).joined = false;
     }
 
     /// Takes what was submitted; what comes later belongs to `next_cycle`.
@@ -241,6 +339,11 @@ impl Front {
             self.doorbell
                 .eager(self.next_cycle.load(Ordering::Relaxed), false);
         }
+    }
+
+    /// Tensors submitted here whose outcome is not known.
+    pub(crate) fn in_flight(&self) -> usize {
+        lock(&self.intake).in_flight
     }
 
     /// Whether something was submitted that no cycle has picked up.
@@ -277,6 +380,22 @@ impl Front {
         self.closing.load(Ordering::Acquire)
     }
 
+    /// Refuses submissions from now on with `error`, and has the cycle end with it.
+    pub(crate) fn condemn(&self, error: &Error) {
+        lock(&self.condemned).get_or_insert_with(|| error.clone());
+        self.is_condemned.store(true, Ordering::Release);
+        self.close(error);
+        self.doorbell.wake_self();
+    }
+
+    /// Why the cycle is to end, if it is.
+    pub(crate) fn condemned(&self) -> Option<Error> {
+        if !self.is_condemned.load(Ordering::Acquire) {
+            return None;
+        }
+        lock(&self.condemned).clone()
+    }
+
     pub(crate) fn completions(&self) -> &Completions {
         &self.completions
     }
@@ -301,21 +420,57 @@ impl Front {
 }
 
 impl Intake {
-    /// The lasting entry for `name` and a fresh ticket; refuses a name that is in flight.
-    fn admit(&mut self, name: &str, rank: usize) -> Result<(Arc<Tensor>, Arc<Ticket>), Error> {
-        if self.in_flight >= IN_FLIGHT_MAX {
+    /// Refuses `more` tensors, of which `name` is one, if they are too many.
+    fn check_room(&self, more: usize, name: &str, rank: usize) -> Result<(), Error> {
+        if self.in_flight + more > IN_FLIGHT_MAX {
             return Err(Error::TooManyInFlight {
                 tensor: name.to_owned(),
                 rank,
                 limit: IN_FLIGHT_MAX,
             });
         }
+        Ok(())
+    }
+
+    fn is_in_flight(&self, name: &str) -> bool {
+        self.names.get(name).is_some_and(|(_, ticket)| !ticket.is_done())
+    }
+
+    /// Puts a tensor in the queue.
+    fn take_in(&mut self, entry: Entry<'_>, rank: usize, at: Nanos) -> Result<Arc<Ticket>, Error> {
+        let Entry {
+            name,
+            params,
+            span,
+            output,
+        } = entry;
+        if self.joined {
+            return Err(Error::HasJoined {
+                tensor: name.to_owned(),
+                rank,
+            });
+        }
+        let (tensor, ticket) = self.admit(name, rank)?;
+        self.joined = params.kind == OpKind::Join;
+        let item = Item::new(name, params.kind, params.dtype, params.elements());
+        self.step_complete = self.period.observe(item).step_complete;
+        self.queue.push(Submission {
+            tensor,
+            ticket: Arc::clone(&ticket),
+            params,
+            item,
+            span,
+            output,
+            at,
+        });
+        Ok(ticket)
+    }
+
+    /// The lasting entry for `name` and a fresh ticket; refuses a name that is in flight.
+    fn admit(&mut self, name: &str, rank: usize) -> Result<(Arc<Tensor>, Arc<Ticket>), Error> {
         if let Some((tensor, ticket)) = self.names.get_mut(name) {
             if !ticket.is_done() {
-                return Err(Error::DuplicateName {
-                    tensor: name.to_owned(),
-                    rank,
-                });
+                return Err(duplicate(name, rank));
             }
             match Arc::get_mut(ticket) {
                 Some(unused) => *unused = Ticket::default(), // no allocation in a steady state
@@ -328,17 +483,19 @@ impl Intake {
             self.names.retain(|_, (_, ticket)| !ticket.is_done());
         }
         let name: Arc<str> = name.into();
-        let (slot, timeline_id) = (AtomicU32::new(u32::MAX), AtomicU32::new(u32::MAX));
-        let tensor = Arc::new(Tensor {
-            name: Arc::clone(&name),
-            slot,
-            timeline_id,
-        });
+        let tensor = Arc::new(Tensor::new(Arc::clone(&name)));
         let ticket = Arc::<Ticket>::default();
         self.names
             .insert(name, (Arc::clone(&tensor), Arc::clone(&ticket)));
         self.in_flight += 1;
         Ok((tensor, ticket))
+    }
+}
+
+fn duplicate(name: &str, rank: usize) -> Error {
+    Error::DuplicateName {
+        tensor: name.to_owned(),
+        rank,
     }
 }
 

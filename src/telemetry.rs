@@ -1,5 +1,8 @@
 //! What a rank records of its cycles: the timeline, step metrics, the tuner and the stall inspector, behind the
 //! cycle's one [`Observer`]. All of it lives on rank 0; the other ranks only keep the settings in view.
+//!
+//! Of a process set other than that of all ranks, the lowest rank looks for stalls; settings come from the set of all
+//! ranks. Timeline and tuner know that one alone.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +18,7 @@ use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, StallInspector};
 use crate::observer::{CycleEnd, Executed, Observer};
-use crate::queue::Tensor;
+use crate::queue::{Submission, Tensor};
 use crate::settings::Settings;
 use crate::timeline::event::{Activity, BatchRecord, Member, TensorId};
 use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
@@ -30,7 +33,8 @@ pub(crate) struct Telemetry {
     recorder: Option<Recorder>,
     tuning: Option<Tuning>,
     stalls: Option<StallInspector>,
-    size: usize,
+    /// Whether settings are those of the set of all ranks, to be taken over.
+    follows: bool,
 }
 
 struct Tuning {
@@ -66,23 +70,46 @@ impl Telemetry {
         let tuning = (knobs.autotune && first)
             .then(|| Tuning::new(knobs, &progress, quiet))
             .transpose()?;
-        let stalls = (first && size > 1 && !knobs.stall_check_disable).then(|| {
-            let shutdown = (knobs.stall_shutdown_seconds > 0).then_some(knobs.stall_shutdown_seconds);
-            StallInspector::new(
-                Duration::from_secs(knobs.stall_warning_seconds),
-                shutdown.map(Duration::from_secs),
-            )
-        });
         Ok(Self {
             clock,
             progress,
             settings: None,
             recorder: recorder.transpose()?,
             tuning,
-            stalls,
-            size,
+            stalls: (first && size > 1).then(|| stall_inspector(knobs)).flatten(),
+            follows: false,
         })
     }
+
+    /// The telemetry of a process set of `size` ranks, in which this rank is number `rank`.
+    pub(crate) fn of_process_set(
+        knobs: &Knobs,
+        rank: usize,
+        size: usize,
+        clock: Arc<dyn Clock>,
+        progress: Arc<Progress>,
+    ) -> Self {
+        Self {
+            clock,
+            progress,
+            settings: None,
+            recorder: None,
+            tuning: None,
+            stalls: (rank == 0 && size > 1).then(|| stall_inspector(knobs)).flatten(),
+            follows: true,
+        }
+    }
+}
+
+/// What the knobs say about stalls.
+fn stall_inspector(knobs: &Knobs) -> Option<StallInspector> {
+    let shutdown = (knobs.stall_shutdown_seconds > 0).then_some(knobs.stall_shutdown_seconds);
+    (!knobs.stall_check_disable).then(|| {
+        StallInspector::new(
+            Duration::from_secs(knobs.stall_warning_seconds),
+            shutdown.map(Duration::from_secs),
+        )
+    })
 }
 
 impl Tuning {
@@ -104,7 +131,7 @@ impl Tuning {
             collective_ns,
             wait_ns: batch.phases.wait_ns,
         };
-        let items = batch.members.iter().map(|member| member.item);
+        let items = batch.members.iter().map(|member| member.submission.item);
         let step = self.meter.executed(&executed, items);
         self.take(step);
     }
@@ -148,7 +175,7 @@ impl Observer for Telemetry {
     }
 
     fn negotiated(&mut self, tensor: &Tensor, kind: OpKind, ready_us: &mut dyn Iterator<Item = Option<u64>>) {
-        if let Some(recorder) = &mut self.recorder {
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| kind != OpKind::Agree) {
             let ended = self.clock.now();
             let id = timeline_id(recorder, tensor);
             let tick = |(rank, us): (usize, Option<u64>)| Some((rank, Nanos(us? * 1_000)));
@@ -158,9 +185,12 @@ impl Observer for Telemetry {
         }
     }
 
-    fn agreed(&mut self, began: Nanos, now: Nanos) {
+    fn agreed(&mut self, began: Nanos, now: Nanos, joined: bool) {
         if let Some(tuning) = &mut self.tuning {
             tuning.meter.cycle((now - began).as_nanos() as u64);
+            if joined {
+                tuning.meter.disturbed(); // a step without all ranks is no sample
+            }
         }
     }
 
@@ -171,24 +201,37 @@ impl Observer for Telemetry {
         let Some(recorder) = &mut self.recorder else {
             return;
         };
-        let activity = batch.activity.map(|name| Activity {
-            name,
+        let op = batch.members[0].submission.params.kind;
+        if op == OpKind::Agree {
+            return;
+        }
+        let moved_from = batch.allocated.unwrap_or(batch.began);
+        let allocation = batch.allocated.map(|ended| Activity {
+            name: "ALLOCATE_OUTPUT",
             began: batch.began,
+            ended,
+        });
+        let movement = batch.activity.map(|name| Activity {
+            name,
+            began: moved_from,
             ended: batch.ended,
         });
-        let op = batch.members[0].params.kind;
+        let activities: SmallVec<[Activity; 2]> = allocation.into_iter().chain(movement).collect();
         let record = BatchRecord {
             op,
             began: batch.began,
             ended: batch.ended,
-            activities: activity.as_slice(),
+            activities: &activities,
         };
         for member in batch.members {
-            timeline_id(recorder, &member.tensor); // registers what is new, before the record borrows the names
+            timeline_id(recorder, &member.submission.tensor); // registers what is new, before the record borrows the names
         }
-        let members = batch.members.iter().map(|member| Member {
-            tensor: TensorId::from_number(member.tensor.timeline_id.load(Ordering::Relaxed)),
-            output: (op != OpKind::Barrier).then_some((member.params.dtype, &member.params.shape[..])),
+        let members = batch.members.iter().map(|member| {
+            let Submission { tensor, params, .. } = &member.submission;
+            Member {
+                tensor: TensorId::from_number(tensor.timeline_id.load(Ordering::Relaxed)),
+                output: member.output_dimensions(0).map(|shape| (params.dtype, shape)),
+            }
         });
         recorder.executed(&record, members);
     }
@@ -205,6 +248,10 @@ impl Observer for Telemetry {
         if let Some(recorder) = &mut self.recorder {
             recorder.end_cycle();
         }
+        if self.follows {
+            let newest = self.progress.settings();
+            return (newest.version > cycle.settings.version).then_some(newest);
+        }
         if self.settings != Some(cycle.settings) {
             self.settings = Some(cycle.settings);
             self.progress.set_settings(cycle.settings);
@@ -217,19 +264,7 @@ impl Observer for Telemetry {
             return Ok(None);
         };
         let mut names: Vec<(String, Nanos, Vec<usize>)> = Vec::new();
-        cycle.outstanding(|name, ready_us| {
-            let ready_us: Vec<Option<u64>> = ready_us.collect();
-            let since_us = ready_us
-                .iter()
-                .flatten()
-                .min()
-                .copied()
-                .unwrap_or(now.as_micros());
-            let missing = (0..self.size)
-                .filter(|&rank| ready_us.get(rank).copied().flatten().is_none())
-                .collect();
-            names.push((name.to_owned(), Nanos(since_us * 1_000), missing));
-        });
+        cycle.outstanding(|name, since, missing| names.push((name.to_owned(), since, missing)));
         if names.is_empty() {
             return Ok(None);
         }

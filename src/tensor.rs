@@ -186,9 +186,30 @@ impl Span {
         }
     }
 
+    /// The same, with the result going to `output`.
+    ///
+    /// # Safety
+    /// As for [`new`](Self::new), of the output.
+    pub(crate) unsafe fn with_output(self, output: *mut u8) -> Self {
+        Self { output, ..self }
+    }
+
+    /// The same, with the result going nowhere: this rank contributes and keeps nothing.
+    pub(crate) fn keeping_nothing(self) -> Self {
+        Self {
+            output: std::ptr::null_mut(),
+            ..self
+        }
+    }
+
     /// Whether this rank has no data for the tensor. False for a span of no bytes that has an address.
     pub fn is_absent(&self) -> bool {
         self.input.is_null() && self.output.is_null()
+    }
+
+    /// Whether this rank has no use for the result: it has no data for the tensor, or no room for what comes out.
+    pub fn keeps_nothing(&self) -> bool {
+        self.output.is_null()
     }
 
     /// Where the contribution is read.

@@ -2,7 +2,7 @@
 
 mod support;
 
-use ronde::{Allreduce, Context, Error, ReduceOp};
+use ronde::{Context, Error, Reduce, ReduceOp};
 use support::{Draw, job};
 
 fn context() -> Context {
@@ -205,7 +205,7 @@ fn broadcast_barrier_scale_factors_and_borrowed_slices() {
             assert!(got.iter().all(|&number| number == root as f64));
         }
         context.barrier().expect("all come");
-        let scaled = Allreduce::from(ReduceOp::Sum)
+        let scaled = Reduce::from(ReduceOp::Sum)
             .prescale(0.5)
             .postscale(4.0)
             .shape(&[2, 2]);
@@ -314,7 +314,7 @@ fn mismatches_name_both_ranks_and_values_and_the_job_goes_on() {
                     .expect_err("ops differ");
                 check(failed.error, "reduction", ["sum", "max"]);
 
-                let scale = Allreduce::from(ReduceOp::Sum).prescale(if odd { 2.0 } else { 1.0 });
+                let scale = Reduce::from(ReduceOp::Sum).prescale(if odd { 2.0 } else { 1.0 });
                 let failed = context
                     .allreduce("t", vec![1.0f32; 4], scale)
                     .expect("in")
@@ -409,7 +409,7 @@ fn what_is_wrong_on_one_rank_alone_is_refused_at_once() {
             failed.error.to_string(),
             "invalid root rank 2 for tensor b: ranks are 0..2"
         );
-        let shaped = Allreduce::from(ReduceOp::Sum).shape(&[3, 2]);
+        let shaped = Reduce::from(ReduceOp::Sum).shape(&[3, 2]);
         let failed = context
             .allreduce("s", vec![1.0f32; 5], shaped)
             .err()

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use super::memcpy::{self, CopyMethod};
 use super::verify::{PatternElement, Place, Verifier, VerifyError};
-use crate::context::{Context, Handle};
+use crate::context::{Context, Handle, ProcessSet};
 use crate::error::Error;
 use crate::tensor::{Dtype, Element, ReduceOp};
 
@@ -52,7 +52,7 @@ impl Runtime for Context {
     }
 
     fn allreduce<T: Element>(&self, name: &str, data: Vec<T>, op: ReduceOp) -> Result<Handle<Vec<T>>, Error> {
-        Ok(self.allreduce(name, data, op)?)
+        Ok(ProcessSet::allreduce(self, name, data, op)?)
     }
 
     fn wait<T: Element>(&self, pending: Handle<Vec<T>>) -> Result<Vec<T>, Error> {

@@ -245,10 +245,10 @@ fn every_rank_measures_the_same() {
     }
 }
 
-/// 6 tensors per step: average 6 is the first tensor of step 1, number 90 the first of the closing step 15.
+/// 7 tensors per step: average 7 is the first tensor of step 1, number 105 the first of the closing step 15.
 #[test]
 fn a_wrong_result_ends_the_run_wherever_it_happens() {
-    for (spoil, step) in [(0, 0), (6, 1), (29, 4), (90, 15)] {
+    for (spoil, step) in [(0, 0), (7, 1), (34, 4), (105, 15)] {
         let outcomes = run_ranks(1, &plan(12, 0), Some(spoil), None);
         match &outcomes[0].0 {
             Err(RunError::Wrong(error)) => assert_eq!(error.step, step),

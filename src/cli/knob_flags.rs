@@ -1,29 +1,34 @@
 //! The knobs' command-line flags, generated from the table of [`knobs`](crate::knobs).
 //!
-//! A subcommand takes them all with `#[command(flatten)] flags: KnobFlags`. A flag that is not given sets nothing, so the
-//! caller's environment stays in force; one that is given wins over it.
+//! A subcommand takes them all with `#[command(flatten)] flags: KnobFlags`, and `--config-file` with them. A flag that is
+//! not given sets nothing, so the caller's environment stays in force. One that is given wins over the file, wherever it
+//! stands, and the file wins over the environment.
 
-use crate::knobs::{FlagForm, KNOBS, Knob, KnobError, Knobs, Scope};
-use clap::builder::OsStringValueParser;
+use super::config_file::ConfigFile;
+use crate::knobs::{FlagForm, KNOBS, Kind, Knob, KnobError, Knobs, Scope};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use std::ffi::{OsStr, OsString};
 
-/// The settings given by flags, as what they write into the environment.
+/// Identifier of `--config-file`.
+const CONFIG_FILE: &str = "config_file";
+
+/// The settings given by flags and by a file, as what they write into the environment.
 #[derive(Clone, Debug, Default)]
 pub struct KnobFlags {
     settings: Vec<(&'static Knob, OsString)>,
 }
 
 impl KnobFlags {
-    /// The environment variables that the flags write, with their values.
+    /// The environment variables that the flags and the file write, with their values.
     pub fn settings(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
         self.settings
             .iter()
             .map(|(knob, value)| (knob.env, value.as_os_str()))
     }
 
-    /// A variable's value after the flags: what a flag writes, else what the process's environment holds.
+    /// A variable's value after the flags: what a flag writes, else the file, else what the process's environment holds.
     pub fn lookup(&self, env: &str) -> Option<OsString> {
         let flag = self.settings.iter().find(|(knob, _)| knob.env == env);
         flag.map(|(_, value)| value.clone())
@@ -41,6 +46,14 @@ impl KnobFlags {
 
 impl clap::Args for KnobFlags {
     fn augment_args(command: Command) -> Command {
+        let file = Arg::new(CONFIG_FILE)
+            .long("config-file")
+            .value_name("FILE")
+            .help_heading(HEADING)
+            .help("Read settings from this YAML file, horovodrun's; flags win over it, and it wins over the environment")
+            .value_hint(ValueHint::FilePath)
+            .value_parser(OsStringValueParser::new().try_map(ConfigFile::read));
+        let command = command.arg(file);
         KNOBS
             .iter()
             .fold(command, |command, knob| command.args(arguments(knob)))
@@ -64,9 +77,19 @@ impl clap::FromArgMatches for KnobFlags {
                 self.settings.push((knob, value));
             }
         }
+        if let Some(file) = matches.get_one::<ConfigFile>(CONFIG_FILE) {
+            for (knob, value) in file.settings() {
+                if self.settings.iter().all(|(given, _)| given.env != knob.env) {
+                    self.settings.push((knob, value.to_owned()));
+                }
+            }
+        }
         Ok(())
     }
 }
+
+/// Heading of the settings in `--help`.
+const HEADING: &str = "Settings";
 
 /// Identifier of the flag that switches a knob off.
 fn off_id(knob: &Knob) -> String {
@@ -77,7 +100,7 @@ fn off_id(knob: &Knob) -> String {
 fn arguments(knob: &'static Knob) -> Vec<Arg> {
     let Some(flag) = knob.flag else { return Vec::new() };
     let not_here = matches!(knob.scope, Scope::NotHere(_));
-    let base = |id: String| Arg::new(id).help_heading("Settings").hide(not_here);
+    let base = |id: String| Arg::new(id).help_heading(HEADING).hide(not_here);
     let note = match knob.default {
         "" => format!("[env: {}]", knob.env),
         default => format!("[env: {}, default {default}]", knob.env),
@@ -87,17 +110,22 @@ fn arguments(knob: &'static Knob) -> Vec<Arg> {
         .aliases(flag.aliases.iter().copied());
     match flag.form {
         FlagForm::Value | FlagForm::Megabytes => {
-            let name = if flag.form == FlagForm::Megabytes {
-                "MIB"
-            } else {
-                "VALUE"
+            let name = match (flag.form, knob.kind) {
+                (FlagForm::Megabytes, _) => "MIB",
+                (_, Kind::Path | Kind::Timeline) => "FILE",
+                _ => "VALUE",
             };
             let help = format!("{} {note}", knob.doc);
             // Negative numbers are wrong, but should be called so rather than taken for flags.
             let on = on
                 .value_name(name)
                 .allow_negative_numbers(true)
-                .value_parser(OsStringValueParser::new());
+                .value_parser(value_parser(knob.kind))
+                .value_hint(match knob.kind {
+                    Kind::Path | Kind::Timeline => ValueHint::FilePath,
+                    _ => ValueHint::Other,
+                })
+                .ignore_case(true);
             vec![on.help(help)]
         }
         FlagForm::Switch { off, off_aliases } => {
@@ -112,6 +140,14 @@ fn arguments(knob: &'static Knob) -> Vec<Arg> {
             );
             vec![on.action(ArgAction::SetTrue), opposite.action(ArgAction::SetTrue)]
         }
+    }
+}
+
+/// Any text, which is checked where the variable is read; of a list of words one of them, so that shells complete it.
+fn value_parser(kind: Kind) -> ValueParser {
+    match kind {
+        Kind::Choice(words) => PossibleValuesParser::new(words).map(OsString::from).into(),
+        _ => OsStringValueParser::new().into(),
     }
 }
 
@@ -141,7 +177,7 @@ fn written(knob: &'static Knob, matches: &ArgMatches) -> Result<Option<OsString>
 }
 
 /// MiB as bytes. The knob's own range is checked where the variable is read.
-fn bytes(mib: &OsStr) -> Option<u64> {
+pub(super) fn bytes(mib: &OsStr) -> Option<u64> {
     let mib: f64 = mib.to_str()?.trim().parse().ok()?;
     let bytes = (mib * 1_048_576.0).round();
     (0.0..1e18).contains(&bytes).then_some(bytes as u64)
@@ -182,6 +218,34 @@ mod tests {
         for (flags, expected) in table {
             assert_eq!(settings(flags).unwrap(), expected, "{flags}");
         }
+    }
+
+    #[test]
+    fn flags_win_over_the_file_wherever_they_stand() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "params:\n  cycle_time_ms: 3\n  fusion_threshold_mb: 2\nautotune:\n  enabled: true\n";
+        std::fs::write(file.path(), text).unwrap();
+        let path = file.path().display();
+        let table = [
+            (
+                format!("--config-file {path}"),
+                "HOROVOD_CYCLE_TIME=3 HOROVOD_FUSION_THRESHOLD=2097152 HOROVOD_AUTOTUNE=1",
+            ),
+            (
+                format!("--cycle-time-ms 9 --config-file {path} --no-autotune"),
+                "HOROVOD_CYCLE_TIME=9 HOROVOD_AUTOTUNE=0 HOROVOD_FUSION_THRESHOLD=2097152",
+            ),
+        ];
+        for (flags, expected) in table {
+            assert_eq!(settings(&flags).unwrap(), expected, "{flags}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_words_is_completed_and_checked() {
+        assert_eq!(settings("--log-level DEBUG").unwrap(), "HOROVOD_LOG_LEVEL=DEBUG");
+        let error = settings("--log-level loud").unwrap_err().to_string();
+        assert!(error.contains("trace, debug, info"), "{error}");
     }
 
     #[test]

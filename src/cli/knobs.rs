@@ -1,7 +1,7 @@
 //! `ronde knobs`: the table of settings, as text, JSON or Markdown, or the values in force.
 
 use super::{fail, print};
-use crate::knobs::{FlagForm, KNOBS, Knob, Knobs, Scope};
+use crate::knobs::{FlagForm, IGNORED, KNOBS, Knob, Knobs, Scope};
 use serde_json::json;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -89,7 +89,14 @@ fn table_text() -> String {
     text.push_str("\n\nAccepted, without effect here:\n");
     let row = |knob: &&Knob| [format!("  {}", knob.env), reason(knob).to_owned()];
     let rows: Vec<[String; 2]> = elsewhere.iter().map(row).collect();
-    text + &aligned(["  variable", "because"], &rows)[1..].join("\n") + "\n"
+    text.push_str(&aligned(["  variable", "because"], &rows)[1..].join("\n"));
+    for group in IGNORED {
+        let _ = write!(text, "\n\nIgnored, {}:", group.reason);
+        for names in group.names.chunks(3) {
+            let _ = write!(text, "\n  {}", names.join(" "));
+        }
+    }
+    text + "\n"
 }
 
 fn table_markdown() -> String {
@@ -112,6 +119,10 @@ fn table_markdown() -> String {
             values.trim()
         );
     }
+    for group in IGNORED {
+        let names: Vec<String> = group.names.iter().map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(text, "\nIgnored, {}: {}.", group.reason, names.join(", "));
+    }
     text
 }
 
@@ -129,13 +140,21 @@ fn table_json() -> String {
             "scope": match knob.scope {
                 Scope::Runtime => "runtime",
                 Scope::Launcher => "launcher",
+                Scope::Identity => "identity",
                 Scope::NotHere(_) => "not here",
             },
             "reason": reason(knob),
             "doc": knob.doc,
         })
     };
-    pretty(&KNOBS.iter().map(row).collect())
+    let ignored = |env: &str, reason: &str| {
+        let name = env.trim_start_matches("HOROVOD_").to_ascii_lowercase();
+        json!({"name": name, "env": env, "scope": "ignored", "reason": reason})
+    };
+    let ignored = IGNORED
+        .iter()
+        .flat_map(|group| group.names.iter().map(|env| ignored(env, group.reason)));
+    pretty(&KNOBS.iter().map(row).chain(ignored).collect())
 }
 
 fn pretty(value: &serde_json::Value) -> String {
@@ -193,18 +212,22 @@ mod tests {
     #[test]
     fn every_knob_is_in_every_form() {
         let json: serde_json::Value = serde_json::from_str(&table_json()).unwrap();
-        assert_eq!(json.as_array().unwrap().len(), KNOBS.len());
+        let ignored: Vec<&str> = IGNORED
+            .iter()
+            .flat_map(|group| group.names.iter().copied())
+            .collect();
+        assert_eq!(json.as_array().unwrap().len(), KNOBS.len() + ignored.len());
         for (form, text) in [
             ("text", table_text()),
             ("markdown", table_markdown()),
             ("json", table_json()),
         ] {
-            for knob in KNOBS {
+            for env in KNOBS.iter().map(|knob| knob.env).chain(ignored.iter().copied()) {
                 // Followed by something else than a letter, so that HOROVOD_AUTOTUNE is not found in HOROVOD_AUTOTUNE_LOG.
-                let found = text.match_indices(knob.env).any(|(at, _)| {
-                    !text[at + knob.env.len()..].starts_with(|c: char| c == '_' || c.is_ascii_alphanumeric())
+                let found = text.match_indices(env).any(|(at, _)| {
+                    !text[at + env.len()..].starts_with(|c: char| c == '_' || c.is_ascii_alphanumeric())
                 });
-                assert!(found, "{} is not in the {form} form", knob.env);
+                assert!(found, "{env} is not in the {form} form");
             }
         }
     }

@@ -6,8 +6,10 @@
 mod argv;
 mod bench;
 mod completions;
+pub mod config_file;
 pub mod knob_flags;
 mod knobs;
+mod man;
 pub mod run;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -24,6 +26,7 @@ Examples:
   ronde bench --model resnet50 -np 2             how fast this machine reduces a model's gradients
   ronde knobs                                    every setting: variable, flag, range, default
   ronde knobs --effective                        the values in force here, and who set them
+  ronde man | man -l -                           the manual page, the settings in it
   ronde completions bash > ~/.local/share/bash-completion/completions/ronde";
 
 /// Data-parallel training whose tensor fusion tunes itself
@@ -40,6 +43,7 @@ enum Command {
     Bench(bench::Args),
     Knobs(knobs::Args),
     Completions(completions::Args),
+    Man(man::Args),
     #[command(hide = true, name = run::GUARD)]
     Guard,
 }
@@ -52,6 +56,7 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::main(&args),
         Command::Knobs(args) => knobs::main(&args),
         Command::Completions(args) => completions::main(&args, Cli::command()),
+        Command::Man(args) => man::main(&args, Cli::command()),
         Command::Guard => run::guard_main(),
     }
 }

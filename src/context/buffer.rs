@@ -6,11 +6,13 @@ use crate::tensor::{Dtype, Element};
 /// Memory that the runtime may own while a tensor is in flight: `Vec<T>` or `Box<[T]>` of an [`Element`] type.
 ///
 /// # Safety
-/// `address` must stay valid for `elements` elements of type `DTYPE`, wherever the buffer itself is moved, for as
+/// `address` must stay valid for `elements` values of type `Element`, wherever the buffer itself is moved, for as
 /// long as it is neither dropped nor otherwise used.
 pub unsafe trait Buffer: Send + 'static {
     /// Element type.
-    const DTYPE: Dtype;
+    type Element: Element;
+    /// Its tag.
+    const DTYPE: Dtype = Self::Element::DTYPE;
     /// Number of elements.
     fn elements(&self) -> usize;
     /// The first element.
@@ -19,7 +21,7 @@ pub unsafe trait Buffer: Send + 'static {
 
 // SAFETY: a vector's elements lie on the heap and stay there while the vector is only moved.
 unsafe impl<T: Element> Buffer for Vec<T> {
-    const DTYPE: Dtype = T::DTYPE;
+    type Element = T;
     fn elements(&self) -> usize {
         self.len()
     }
@@ -30,7 +32,7 @@ unsafe impl<T: Element> Buffer for Vec<T> {
 
 // SAFETY: as for vectors.
 unsafe impl<T: Element> Buffer for Box<[T]> {
-    const DTYPE: Dtype = T::DTYPE;
+    type Element = T;
     fn elements(&self) -> usize {
         self.len()
     }
@@ -41,14 +43,24 @@ unsafe impl<T: Element> Buffer for Box<[T]> {
 
 /// An error, and the buffer that was given for the operation. After an error in flight its contents are
 /// unspecified; `?` in a function that returns [`Error`] drops it.
-#[derive(thiserror::Error)]
-#[error("{error}")]
 pub struct Failed<B> {
     /// What went wrong.
-    #[source]
     pub error: Error,
     /// The buffer, given back.
     pub buffer: B,
+}
+
+impl<B> std::fmt::Display for Failed<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<B> std::error::Error for Failed<B> {
+    /// What is behind the error: it speaks for the error itself, which a report would else print twice.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
 }
 
 impl<B> std::fmt::Debug for Failed<B> {

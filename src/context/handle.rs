@@ -1,6 +1,7 @@
 //! Handles: what a caller holds while a tensor is in flight.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -8,6 +9,8 @@ use std::time::Duration;
 
 use super::buffer::{Buffer, Failed};
 use super::fork;
+use super::gathered::Returned;
+use crate::delivery::Delivery;
 use crate::drive::Engine;
 use crate::error::Error;
 use crate::queue::Ticket;
@@ -25,7 +28,7 @@ impl RawHandle {
         self.ticket.is_done()
     }
 
-    /// Sleeps until the outcome is known.
+    /// Sleeps until the outcome is known; the same again each time.
     ///
     /// # Errors
     /// Why the operation failed.
@@ -47,6 +50,12 @@ impl RawHandle {
         self.ticket.outcome()
     }
 
+    /// What the operation brought, once it is over: shape, received splits, memory if it was to be allocated. It is
+    /// there once, and not for an allreduce or broadcast into given memory.
+    pub fn take_delivery(&self) -> Option<Delivery> {
+        self.ticket.take_delivery()
+    }
+
     pub(super) fn poll_with(&self, waker: &Waker) -> Option<Result<(), Error>> {
         self.ticket.outcome().or_else(|| {
             self.ticket.register(waker);
@@ -55,23 +64,30 @@ impl RawHandle {
     }
 }
 
-/// A tensor in flight that owns its memory. Wait for it, or `.await` it, to get the buffer back with the result
-/// in it; dropped before, the operation still runs and the buffer is freed when it is over.
+/// A tensor in flight that owns its memory. Wait for it, or `.await` it, to get the result: the buffer itself for
+/// operations in place, [`Gathered`](super::Gathered) for the others. Dropped before, the operation still runs and
+/// the buffer is freed when it is over.
 #[must_use = "the result comes from `wait` or `.await`"]
-pub struct Handle<B: Buffer> {
-    pub(super) raw: RawHandle,
+pub struct Handle<B: Buffer, R: Returned<B> = B> {
+    raw: RawHandle,
     /// Taken when the outcome is handed out.
-    pub(super) buffer: Option<B>,
+    buffer: Option<B>,
+    result: PhantomData<fn() -> R>,
 }
 
-impl<B: Buffer> Handle<B> {
+impl<B: Buffer, R: Returned<B>> Handle<B, R> {
+    pub(super) fn new(buffer: B, raw: RawHandle) -> Self {
+        Self {
+            raw,
+            buffer: Some(buffer),
+            result: PhantomData,
+        }
+    }
+
     /// The handle of a submission that may have been refused: then the buffer goes back at once.
     pub(super) fn over(buffer: B, submitted: Result<RawHandle, Error>) -> Result<Self, Failed<B>> {
         match submitted {
-            Ok(raw) => Ok(Self {
-                raw,
-                buffer: Some(buffer),
-            }),
+            Ok(raw) => Ok(Self::new(buffer, raw)),
             Err(error) => Err(Failed { error, buffer }),
         }
     }
@@ -81,31 +97,31 @@ impl<B: Buffer> Handle<B> {
         self.raw.is_done()
     }
 
-    /// Sleeps until the operation is over and gives the buffer back.
+    /// Sleeps until the operation is over and gives the result.
     ///
     /// # Errors
     /// Why it failed, and the buffer.
-    pub fn wait(mut self) -> Result<B, Failed<B>> {
+    pub fn wait(mut self) -> Result<R, Failed<B>> {
         // Refused in a forked child, the buffer is the caller's again: the parent's cycle never touches its memory.
         let outcome = self.raw.wait();
         self.hand_out(outcome)
     }
 
-    fn hand_out(&mut self, outcome: Result<(), Error>) -> Result<B, Failed<B>> {
+    fn hand_out(&mut self, outcome: Result<(), Error>) -> Result<R, Failed<B>> {
         let Some(buffer) = self.buffer.take() else {
             unreachable!(
                 "a handle hands its buffer out once: `wait` consumes it and a finished future is not polled"
             );
         };
         match outcome {
-            Ok(()) => Ok(buffer),
+            Ok(()) => Ok(R::returned(buffer, self.raw.take_delivery())),
             Err(error) => Err(Failed { error, buffer }),
         }
     }
 }
 
-impl<B: Buffer + Unpin> Future for Handle<B> {
-    type Output = Result<B, Failed<B>>;
+impl<B: Buffer + Unpin, R: Returned<B>> Future for Handle<B, R> {
+    type Output = Result<R, Failed<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         match self.raw.poll_with(cx.waker()) {
@@ -115,7 +131,7 @@ impl<B: Buffer + Unpin> Future for Handle<B> {
     }
 }
 
-impl<B: Buffer> Drop for Handle<B> {
+impl<B: Buffer, R: Returned<B>> Drop for Handle<B, R> {
     fn drop(&mut self) {
         if let Some(buffer) = self.buffer.take()
             && !self.raw.is_done()
@@ -125,5 +141,54 @@ impl<B: Buffer> Drop for Handle<B> {
             }
             self.raw.ticket.adopt(Box::new(buffer));
         }
+    }
+}
+
+/// A group of tensors in flight: submitted at once, fused together, handed back together.
+#[must_use = "the results come from `wait` or `.await`"]
+pub struct GroupHandle<B: Buffer, R: Returned<B> = B> {
+    handles: Vec<Handle<B, R>>,
+}
+
+impl<B: Buffer, R: Returned<B>> GroupHandle<B, R> {
+    pub(super) fn new(handles: Vec<Handle<B, R>>) -> Self {
+        Self { handles }
+    }
+
+    /// Whether all outcomes are known; never blocks.
+    pub fn is_done(&self) -> bool {
+        self.handles.iter().all(Handle::is_done)
+    }
+
+    /// Sleeps until all operations are over and gives the results, in the order of submission.
+    ///
+    /// # Errors
+    /// The first failure in that order, and its buffer. The other buffers are freed.
+    pub fn wait(self) -> Result<Vec<R>, Failed<B>> {
+        // All of them, also after a failure: nothing of a group is in flight when this returns.
+        let outcomes: Vec<_> = self.handles.into_iter().map(Handle::wait).collect();
+        outcomes.into_iter().collect()
+    }
+
+    /// The handles of the tensors, in the order of submission.
+    pub fn into_handles(self) -> Vec<Handle<B, R>> {
+        self.handles
+    }
+}
+
+impl<B: Buffer + Unpin, R: Returned<B>> Future for GroupHandle<B, R> {
+    type Output = Result<Vec<R>, Failed<B>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        // Each handle's waker is registered until it is done; then the rest is looked at.
+        let pending = |handle: &&Handle<B, R>| handle.raw.poll_with(cx.waker()).is_none();
+        if self.handles.iter().any(|handle| pending(&handle)) {
+            return Poll::Pending;
+        }
+        let outcomes: Vec<_> = std::mem::take(&mut self.handles)
+            .into_iter()
+            .map(Handle::wait)
+            .collect();
+        Poll::Ready(outcomes.into_iter().collect())
     }
 }

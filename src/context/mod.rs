@@ -1,86 +1,44 @@
-//! The runtime as a program sees it: a [`Context`] for the rank, and a [`Handle`] for each tensor in flight.
+//! The runtime as a program sees it: a [`Context`] for the rank, a [`ProcessSet`] for some of the job's ranks, and a
+//! [`Handle`] for each tensor in flight.
 
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::ops::Deref;
+use std::sync::Mutex;
 
 mod buffer;
 mod builder;
 pub(crate) mod fork;
+mod gathered;
 mod handle;
+mod job;
+mod operation;
+mod options;
+mod process_set;
+mod registry;
 mod scope;
 
 pub use buffer::{Buffer, Failed};
 pub use builder::Builder;
-pub use handle::{Handle, RawHandle};
+pub use gathered::{Gathered, Returned};
+pub use handle::{GroupHandle, Handle, RawHandle};
+pub use operation::{Operation, RawOutput, RawTensor};
+pub use options::Reduce;
+pub use process_set::ProcessSet;
 pub use scope::{Scope, ScopedHandle};
 
-use crate::autotune::{AutotuneReport, Progress};
-use crate::drive::Engine;
+use crate::autotune::AutotuneReport;
 use crate::error::Error;
-use crate::identity::Identity;
-use crate::negotiation::{OpKind, Params};
+use crate::queue::lock;
 use crate::settings::Settings;
-use crate::tensor::{Dtype, ReduceOp, Shape, Span};
 
-/// How an allreduce combines tensors. Most calls pass just a [`ReduceOp`].
-///
-/// ```
-/// use ronde::{Allreduce, ReduceOp};
-/// let halved = Allreduce::from(ReduceOp::Sum).postscale(0.5).shape(&[2, 3]);
-/// # let _ = halved;
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-pub struct Allreduce {
-    op: ReduceOp,
-    prescale: f64,
-    postscale: f64,
-    shape: Option<Shape>,
-}
-
-impl From<ReduceOp> for Allreduce {
-    fn from(op: ReduceOp) -> Self {
-        Self {
-            op,
-            prescale: 1.0,
-            postscale: 1.0,
-            shape: None,
-        }
-    }
-}
-
-impl Allreduce {
-    /// Multiplies every contribution by `factor` first.
-    #[must_use]
-    pub fn prescale(self, factor: f64) -> Self {
-        Self {
-            prescale: factor,
-            ..self
-        }
-    }
-
-    /// Multiplies the result by `factor`.
-    #[must_use]
-    pub fn postscale(self, factor: f64) -> Self {
-        Self {
-            postscale: factor,
-            ..self
-        }
-    }
-
-    /// Gives the tensor's dimensions, which must agree among ranks; one dimension otherwise.
-    #[must_use]
-    pub fn shape(self, dimensions: &[usize]) -> Self {
-        Self {
-            shape: Some(dimensions.into()),
-            ..self
-        }
-    }
-}
+use job::Job;
+use registry::Registry;
 
 /// A rank's membership in a job: from [`init`](Self::from_env) to drop.
 ///
 /// All ranks submit the same tensors, each in an order of its own; the runtime agrees on what is ready
 /// everywhere, fuses it and combines it. A context may be shared among threads.
+///
+/// It is the [`ProcessSet`] of all ranks, whose methods are the operations, and what there is once in a job.
 ///
 /// ```
 /// use ronde::{Context, ReduceOp};
@@ -92,10 +50,17 @@ impl Allreduce {
 /// # Ok::<(), ronde::Error>(())
 /// ```
 pub struct Context {
-    engine: Arc<Engine>,
-    identity: Identity,
-    progress: Arc<Progress>,
-    thread: Option<JoinHandle<()>>,
+    world: ProcessSet,
+    registry: Mutex<Registry>,
+    job: Job,
+}
+
+/// The operations are those of the set of all ranks.
+impl Deref for Context {
+    type Target = ProcessSet;
+    fn deref(&self) -> &ProcessSet {
+        &self.world
+    }
 }
 
 impl Context {
@@ -117,116 +82,93 @@ impl Context {
 
     /// This process's rank, `0..size`.
     pub fn rank(&self) -> usize {
-        self.identity.rank
+        self.job.identity.rank
     }
 
     /// Number of ranks in the job.
     pub fn size(&self) -> usize {
-        self.identity.size
+        self.job.identity.size
     }
 
     /// This process's rank among those of its host.
     pub fn local_rank(&self) -> usize {
-        self.identity.local_rank
+        self.job.identity.local_rank
     }
 
     /// Number of ranks on this host.
     pub fn local_size(&self) -> usize {
-        self.identity.local_size
+        self.job.identity.local_size
     }
 
     /// Index of this host among those that have this local rank.
     pub fn cross_rank(&self) -> usize {
-        self.identity.cross_rank
+        self.job.identity.cross_rank
     }
 
     /// Number of hosts that have this local rank.
     pub fn cross_size(&self) -> usize {
-        self.identity.cross_size
+        self.job.identity.cross_size
     }
 
-    /// Combines `buffer` element by element with the tensors that the other ranks submit under `name`, in place.
+    /// Makes the process set of `ranks`. Every rank calls it, members or not, with the same ranks, and in the same order
+    /// as other calls to add and remove process sets; it returns when all have. Needs `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
     ///
     /// # Errors
-    /// At once: a name already in flight here, a shape that does not fit the buffer, a lost peer, a context that
-    /// has been shut down. From the handle: what differs among ranks, and peers lost meanwhile.
-    pub fn allreduce<B: Buffer>(
-        &self,
-        name: &str,
-        mut buffer: B,
-        options: impl Into<Allreduce>,
-    ) -> Result<Handle<B>, Failed<B>> {
-        let (address, elements) = (buffer.address(), buffer.elements());
-        // SAFETY: the handle owns the buffer until the operation is over, or leaves it to the ticket.
-        let raw =
-            unsafe { self.submit_allreduce(name, B::DTYPE, address, address, elements, options.into()) };
-        Handle::over(buffer, raw)
+    /// Process sets that are fixed, ranks that cannot be a set, ranks that ask for different sets, members that cannot
+    /// meet.
+    pub fn add_process_set(&self, ranks: &[usize]) -> Result<ProcessSet, Error> {
+        self.check_dynamic()?;
+        lock(&self.registry).add(&self.job, ranks)
     }
 
-    /// Replaces `buffer`, in place, by the one that rank `root` submits under `name`.
+    /// Removes a process set. Every rank calls it, members or not; it returns when all have.
     ///
     /// # Errors
-    /// As for [`allreduce`](Self::allreduce), and a root that is not a rank.
-    pub fn broadcast<B: Buffer>(
-        &self,
-        name: &str,
-        mut buffer: B,
-        root: usize,
-    ) -> Result<Handle<B>, Failed<B>> {
-        let (address, elements) = (buffer.address(), buffer.elements());
-        // SAFETY: as for `allreduce`.
-        let raw = unsafe { self.submit_broadcast(name, B::DTYPE, address, address, elements, root, None) };
-        Handle::over(buffer, raw)
+    /// Process sets that are fixed, the set of all ranks, a set that has been removed already, and work in flight for
+    /// it on any rank: then it stays.
+    pub fn remove_process_set(&self, set: &ProcessSet) -> Result<(), Error> {
+        self.check_dynamic()?;
+        lock(&self.registry).remove(set)
     }
 
-    /// Returns when every rank has called it.
-    ///
-    /// # Errors
-    /// A lost peer, or a context that has been shut down.
-    pub fn barrier(&self) -> Result<(), Error> {
-        let params = params(
-            OpKind::Barrier,
-            Dtype::F32,
-            Shape::new(),
-            Allreduce::from(ReduceOp::Sum),
-            0,
-        );
-        self.submit("barrier", params, None)?.wait()
+    /// The process sets there are, by number; the first is that of all ranks.
+    pub fn process_sets(&self) -> Vec<ProcessSet> {
+        lock(&self.registry).sets().cloned().collect()
     }
 
-    /// Lends slices to the runtime: all operations submitted in `body` are over when `scope` returns.
-    ///
-    /// ```
-    /// use ronde::{Context, ReduceOp};
-    /// let context = Context::builder().alone().build()?;
-    /// let (mut a, mut b) = ([1.0f32, 2.0], [3i64]);
-    /// context.scope(|s| {
-    ///     let first = s.allreduce("a", &mut a, ReduceOp::Sum)?;
-    ///     let second = s.allreduce("b", &mut b, ReduceOp::Max)?;
-    ///     first.wait()?;
-    ///     second.wait()
-    /// })?;
-    /// assert_eq!((a, b), ([1.0, 2.0], [3]));
-    /// # Ok::<(), ronde::Error>(())
-    /// ```
-    pub fn scope<'env, R>(&self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
-        scope::run(self, body)
+    /// The process set with this number.
+    pub fn process_set(&self, id: u32) -> Option<ProcessSet> {
+        lock(&self.registry).get(id).cloned()
+    }
+
+    fn make_process_set(&self, ranks: &[usize]) -> Result<ProcessSet, Error> {
+        lock(&self.registry).make(&self.job, ranks)
+    }
+
+    fn check_dynamic(&self) -> Result<(), Error> {
+        match (fork::forked(), self.job.knobs.dynamic_process_sets) {
+            (true, _) => Err(Error::Forked),
+            (false, true) => Ok(()),
+            (false, false) => Err(Error::StaticProcessSets),
+        }
     }
 
     /// Says that a training step ends here. Not needed, as steps are recognized by what repeats; a program that
     /// says it makes step metrics and tuning exact from the first step on.
     pub fn mark_step(&self) {
-        self.engine.front.mark_step();
+        if let Some(running) = &self.world.inner.running {
+            running.engine.front.mark_step();
+        }
     }
 
     /// The settings in force on this rank.
     pub fn settings(&self) -> Settings {
-        self.progress.settings()
+        self.job.progress.settings()
     }
 
     /// What the tuner is doing or has done: on rank 0, if `HOROVOD_AUTOTUNE` is on.
     pub fn autotune_report(&self) -> Option<AutotuneReport> {
-        self.progress.autotune()
+        self.job.progress.autotune()
     }
 
     /// Leaves the job: pending tensors fail with [`Error::ShutDown`] here, and with [`Error::PeerLeft`] on ranks
@@ -235,93 +177,25 @@ impl Context {
         self.leave();
     }
 
-    /// For front ends that manage memory themselves: [`allreduce`](Self::allreduce) from `input` to `output`,
-    /// which may be the same.
-    ///
-    /// # Errors
-    /// As for [`allreduce`](Self::allreduce).
-    ///
-    /// # Safety
-    /// Until the handle says that the operation is over, both addresses must be valid for `elements` elements,
-    /// aligned, equal or disjoint, nobody may write the input and nobody may touch the output.
-    pub unsafe fn submit_allreduce(
-        &self,
-        name: &str,
-        dtype: Dtype,
-        input: *const u8,
-        output: *mut u8,
-        elements: usize,
-        mut options: Allreduce,
-    ) -> Result<RawHandle, Error> {
-        let shape = shape_of(name, options.shape.take(), elements)?;
-        let params = params(OpKind::Allreduce, dtype, shape, options, 0);
-        // SAFETY: the caller's promise is the same.
-        let span = unsafe { Span::new(input, output, elements * dtype.size_bytes()) };
-        self.submit(name, params, Some(span))
-    }
-
-    /// For front ends that manage memory themselves: [`broadcast`](Self::broadcast).
-    ///
-    /// # Errors
-    /// As for [`broadcast`](Self::broadcast).
-    ///
-    /// # Safety
-    /// As for [`submit_allreduce`](Self::submit_allreduce).
-    #[allow(clippy::too_many_arguments)] // one tensor, described as a C front end has it
-    pub unsafe fn submit_broadcast(
-        &self,
-        name: &str,
-        dtype: Dtype,
-        input: *const u8,
-        output: *mut u8,
-        elements: usize,
-        root: usize,
-        shape: Option<Shape>,
-    ) -> Result<RawHandle, Error> {
-        let size = self.size();
-        if root >= size {
-            return Err(Error::InvalidRoot {
-                tensor: name.to_owned(),
-                root,
-                size,
-            });
-        }
-        let shape = shape_of(name, shape, elements)?;
-        let params = params(
-            OpKind::Broadcast,
-            dtype,
-            shape,
-            Allreduce::from(ReduceOp::Sum),
-            root as u32,
-        );
-        // SAFETY: the caller's promise is the same.
-        let span = unsafe { Span::new(input, output, elements * dtype.size_bytes()) };
-        self.submit(name, params, Some(span))
-    }
-
-    fn submit(&self, name: &str, params: Params, span: Option<Span>) -> Result<RawHandle, Error> {
-        if fork::forked() {
-            return Err(Error::Forked);
-        }
-        let ticket = self.engine.front.submit(name, params, None, span)?;
-        Ok(RawHandle {
-            engine: Arc::clone(&self.engine),
-            ticket,
-        })
-    }
-
     fn leave(&mut self) {
         if fork::forked() {
-            // The thread, the lock's owner and the mappings are the parent's: leave all as it is.
-            std::mem::forget(self.thread.take());
-            std::mem::forget(Arc::clone(&self.engine));
+            // The threads, the locks' owner and the mappings are the parent's: leave all as it is.
+            let registry = self.registry.try_lock(); // who held it when this process was forked is not here
+            for set in registry.iter().flat_map(|registry| registry.sets()) {
+                std::mem::forget(set.clone());
+                if let Some(running) = &set.inner.running {
+                    std::mem::forget(lock(&running.thread).take());
+                }
+            }
             return;
         }
-        let Some(thread) = self.thread.take() else { return };
-        if self.engine.shut_down() {
-            // It has caught its own panics: joining can only succeed.
-            let _ = thread.join();
-        } else {
+        // All others first: they may have work for ranks that leave when this one does.
+        let sets: Vec<ProcessSet> = lock(&self.registry).sets().rev().cloned().collect();
+        let stopped = |set: &ProcessSet| {
+            let running = set.inner.running.as_ref();
+            running.is_none_or(|running| running.stop(&Error::ShutDown))
+        };
+        if sets.iter().map(stopped).filter(|stopped| !stopped).count() > 0 {
             tracing::error!(
                 "this rank leaves while its cycle still waits for a silent rank; \
                  set HOROVOD_STALL_SHUTDOWN_TIME_SECONDS to have such a wait end with an error"
@@ -333,42 +207,5 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         self.leave();
-    }
-}
-
-fn params(kind: OpKind, dtype: Dtype, shape: Shape, options: Allreduce, root: u32) -> Params {
-    let Allreduce {
-        op,
-        prescale,
-        postscale,
-        ..
-    } = options;
-    Params {
-        kind,
-        dtype,
-        shape,
-        op,
-        prescale,
-        postscale,
-        root,
-        device: None,
-    }
-}
-
-fn shape_of(name: &str, shape: Option<Shape>, elements: usize) -> Result<Shape, Error> {
-    let Some(shape) = shape else {
-        return Ok([elements].into_iter().collect());
-    };
-    match shape
-        .iter()
-        .try_fold(1usize, |product, &dimension| product.checked_mul(dimension))
-    {
-        Some(product) if product == elements => Ok(shape),
-        product => Err(Error::ShapeMismatch {
-            tensor: name.to_owned(),
-            shape: shape.to_vec(),
-            expected: product.unwrap_or(usize::MAX),
-            found: elements,
-        }),
     }
 }

@@ -5,13 +5,14 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::handle::RawHandle;
-use super::{Allreduce, Context};
+use super::operation::{Operation, RawOutput, RawTensor, shape_of};
+use super::{ProcessSet, Reduce};
 use crate::error::Error;
 use crate::tensor::Element;
 
-/// Submits slices that outlive the scope; see [`Context::scope`].
+/// Submits slices that outlive the scope; see [`ProcessSet::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
-    context: &'scope Context,
+    set: &'scope ProcessSet,
     in_flight: RefCell<Vec<RawHandle>>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -42,39 +43,125 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Combines `tensor` with the other ranks' in place.
     ///
     /// # Errors
-    /// As for [`Context::allreduce`].
+    /// As for [`ProcessSet::allreduce`].
     pub fn allreduce<T: Element>(
         &'scope self,
         name: &str,
         tensor: &'scope mut [T],
-        options: impl Into<Allreduce>,
+        options: impl Into<Reduce>,
     ) -> Result<ScopedHandle<'scope>, Error> {
-        let (address, elements) = (tensor.as_mut_ptr().cast(), tensor.len());
-        // SAFETY: the slice is borrowed mutably for 'scope, and `run` does not return, nor unwind, before the
-        // operation is over.
-        let raw = unsafe {
-            self.context
-                .submit_allreduce(name, T::DTYPE, address, address, elements, options.into())
-        }?;
-        Ok(self.keep(raw))
+        let Reduce {
+            op,
+            prescale,
+            postscale,
+            shape,
+        } = options.into();
+        let operation = Operation::Allreduce {
+            op,
+            prescale,
+            postscale,
+        };
+        self.submit(name, shape.as_deref(), Lent::Both(tensor), &operation)
     }
 
     /// Replaces `tensor` by `root`'s.
     ///
     /// # Errors
-    /// As for [`Context::broadcast`].
+    /// As for [`ProcessSet::broadcast`].
     pub fn broadcast<T: Element>(
         &'scope self,
         name: &str,
         tensor: &'scope mut [T],
         root: usize,
     ) -> Result<ScopedHandle<'scope>, Error> {
-        let (address, elements) = (tensor.as_mut_ptr().cast(), tensor.len());
-        // SAFETY: as for `allreduce`.
-        let raw = unsafe {
-            self.context
-                .submit_broadcast(name, T::DTYPE, address, address, elements, root, None)
-        }?;
+        self.submit(name, None, Lent::Both(tensor), &Operation::Broadcast { root })
+    }
+
+    /// Puts the rows of all ranks one after another into `output`, which must have just room for them.
+    ///
+    /// # Errors
+    /// As for [`ProcessSet::allgather`]; from the handle also an output of another size.
+    pub fn allgather<T: Element>(
+        &'scope self,
+        name: &str,
+        input: &'scope [T],
+        shape: &[usize],
+        output: &'scope mut [T],
+    ) -> Result<ScopedHandle<'scope>, Error> {
+        self.submit(name, Some(shape), Lent::Two(input, output), &Operation::Allgather)
+    }
+
+    /// Sends `splits[r]` rows to the set's r-th rank and gets those sent to this one into `output`, which must have
+    /// just room for them.
+    ///
+    /// # Errors
+    /// As for [`ProcessSet::alltoall`]; from the handle also an output of another size.
+    pub fn alltoall<T: Element>(
+        &'scope self,
+        name: &str,
+        input: &'scope [T],
+        shape: &[usize],
+        splits: &[usize],
+        output: &'scope mut [T],
+    ) -> Result<ScopedHandle<'scope>, Error> {
+        let operation = Operation::Alltoall { splits };
+        self.submit(name, Some(shape), Lent::Two(input, output), &operation)
+    }
+
+    /// Combines as an allreduce does and puts this rank's share of the rows into `output`, which must have just room
+    /// for it.
+    ///
+    /// # Errors
+    /// As for [`ProcessSet::reducescatter`]; from the handle also an output of another size.
+    pub fn reducescatter<T: Element>(
+        &'scope self,
+        name: &str,
+        input: &'scope [T],
+        options: impl Into<Reduce>,
+        output: &'scope mut [T],
+    ) -> Result<ScopedHandle<'scope>, Error> {
+        let Reduce {
+            op,
+            prescale,
+            postscale,
+            shape,
+        } = options.into();
+        let operation = Operation::Reducescatter {
+            op,
+            prescale,
+            postscale,
+        };
+        self.submit(name, shape.as_deref(), Lent::Two(input, output), &operation)
+    }
+
+    fn submit<T: Element>(
+        &'scope self,
+        name: &str,
+        shape: Option<&[usize]>,
+        lent: Lent<'scope, T>,
+        operation: &Operation<'_>,
+    ) -> Result<ScopedHandle<'scope>, Error> {
+        let (input, elements, output, room) = match lent {
+            Lent::Both(tensor) => {
+                let address = tensor.as_mut_ptr();
+                (address.cast_const(), tensor.len(), address, tensor.len())
+            }
+            Lent::Two(input, output) => (input.as_ptr(), input.len(), output.as_mut_ptr(), output.len()),
+        };
+        let shape = shape_of(name, shape, elements)?;
+        let tensor = RawTensor {
+            name,
+            dtype: T::DTYPE,
+            shape: &shape,
+            input: input.cast(),
+            output: RawOutput::Into {
+                address: output.cast(),
+                bytes: room * size_of::<T>(),
+            },
+        };
+        // SAFETY: the slices are borrowed for 'scope, what is written mutably, and `run` does not return, nor unwind,
+        // before the operation is over.
+        let raw = unsafe { self.set.submit(operation, &tensor) }?;
         Ok(self.keep(raw))
     }
 
@@ -91,8 +178,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 }
 
+/// What a caller lends for an operation.
+enum Lent<'scope, T> {
+    /// Input and output are the same.
+    Both(&'scope mut [T]),
+    /// Input and output.
+    Two(&'scope [T], &'scope mut [T]),
+}
+
 pub(super) fn run<'env, R>(
-    context: &Context,
+    set: &ProcessSet,
     body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 ) -> R {
     /// Waits also when the body unwinds: the slices must not die before their operations are over.
@@ -107,7 +202,7 @@ pub(super) fn run<'env, R>(
         }
     }
     let scope = Scope {
-        context,
+        set,
         in_flight: RefCell::new(Vec::new()),
         scope: PhantomData,
         env: PhantomData,

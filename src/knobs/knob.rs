@@ -29,6 +29,8 @@ pub enum Scope {
     Runtime,
     /// By `ronde run` as well as by the runtime.
     Launcher,
+    /// By [`identity`](crate::identity), to learn this process's place in the job. The launcher sets it.
+    Identity,
     /// A name that Horovod has and that nothing reads here; the text says why. It is accepted silently.
     NotHere(&'static str),
 }
@@ -38,6 +40,8 @@ pub enum Scope {
 pub enum Kind {
     /// An integer, on when greater than 0 (Horovod's meaning).
     Switch,
+    /// An integer, on when not 0: Horovod has this second style too.
+    SwitchNonzero,
     /// An integer within an inclusive range.
     Count {
         /// What is counted.
@@ -87,6 +91,7 @@ impl Kind {
     pub fn expected(&self) -> String {
         match *self {
             Kind::Switch => "an integer, on when greater than 0 (write 1 or 0)".into(),
+            Kind::SwitchNonzero => "an integer, on when not 0 (write 1 or 0)".into(),
             Kind::Count {
                 unit,
                 min,
@@ -128,7 +133,7 @@ impl Kind {
     /// The accepted values in a few characters, for a table's column.
     pub fn range(&self) -> String {
         match *self {
-            Kind::Switch => "0|1".into(),
+            Kind::Switch | Kind::SwitchNonzero => "0|1".into(),
             Kind::Count {
                 min, max: u64::MAX, ..
             } => format!("{min}.."),

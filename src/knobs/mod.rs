@@ -4,7 +4,9 @@
 //!
 //! - Horovod reads numbers with `strtol`, for which junk is 0 and `64MB` is 64. Here a value that is not a number, or is
 //!   out of range, is a [`KnobError`] that names the variable, the value and what is allowed.
-//! - A misspelt `RONDE_*` variable gives a [`KnobWarning`] with the nearest name.
+//! - An unknown `RONDE_*` variable gives a [`KnobWarning`], with the nearest name if one is near; so does a `HOROVOD_*`
+//!   variable that is nearly the name of one read here. Names that only Horovod knows are accepted without a word: those
+//!   of [`Scope::NotHere`] and [`IGNORED`].
 //!
 //! As an extra, sizes take binary suffixes (`64MB` = `64MiB` = 67108864). A variable set to the empty text counts as unset.
 //!
@@ -18,12 +20,14 @@
 //! # Ok::<(), ronde::knobs::KnobError>(())
 //! ```
 
+mod elsewhere;
 mod error;
 mod knob;
 mod setting;
 mod table;
 mod values;
 
+pub use elsewhere::{IGNORED, IgnoredNames};
 pub use error::{KnobError, KnobWarning};
 pub use knob::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX, Flag, FlagForm, Kind, Knob, Scope};
 pub use table::{KNOBS, Knobs};
@@ -32,6 +36,9 @@ pub use values::{AutotuneStart, Backend, Link, LogLevel, TimelineTarget};
 use setting::Setting;
 use std::ffi::OsString;
 use std::path::Path;
+
+/// Below this Jaro-Winkler similarity a guess only misleads: transposed or missing letters stay above 0.9.
+pub(crate) const SIMILARITY_MIN: f64 = 0.85;
 
 /// Which tunable knobs are present in the environment: the tuner leaves them alone, as Horovod's does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,27 +133,31 @@ pub fn find(name: &str) -> Option<&'static Knob> {
     KNOBS.iter().find(|knob| knob.name == name)
 }
 
-/// The `RONDE_*` names among `names` that are no knob's variable, each with the nearest name that is.
+/// The names among `names` that are probably meant for Ronde and that it does not know, each with the nearest name that it
+/// does: any `RONDE_*` name, and a `HOROVOD_*` name that resembles one read here. Other software has `HOROVOD_*` names of
+/// its own, so the rest of them is no reason for a warning.
 pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> Vec<KnobWarning> {
-    let unknown = |name: &String| name.starts_with("RONDE_") && KNOBS.iter().all(|knob| knob.env != name);
-    let mut unknown: Vec<String> = names.into_iter().filter(unknown).collect();
+    let ignored = |name: &str| IGNORED.iter().any(|group| group.names.contains(&name));
+    let known = |name: &str| KNOBS.iter().any(|knob| knob.env == name) || ignored(name);
+    let mut unknown: Vec<String> = names.into_iter().filter(|name| !known(name)).collect();
     unknown.sort();
-    let warning = |env: String| KnobWarning::Unknown {
-        nearest: nearest_variable(&env),
-        env,
+    let warning = |env: String| {
+        let nearest = nearest_variable(&env);
+        let meant = env.starts_with("RONDE_") || (env.starts_with("HOROVOD_") && nearest.is_some());
+        meant.then_some(KnobWarning::Unknown { env, nearest })
     };
-    unknown.into_iter().map(warning).collect()
+    unknown.into_iter().filter_map(warning).collect()
 }
 
-/// The knob's variable most similar to `env`. `HOROVOD_` and `RONDE_` count as equal, for the prefix is easily mixed up.
+/// The variable read here that is most similar to `env`. `HOROVOD_` and `RONDE_` count as equal, for the prefix is easily
+/// mixed up.
 fn nearest_variable(env: &str) -> Option<&'static str> {
-    /// Below this Jaro-Winkler similarity a guess only misleads: transposed or missing letters stay above 0.9.
-    const SIMILARITY_MIN: f64 = 0.85;
     let stem = |name: &str| name.split_once('_').map_or(name, |(_, stem)| stem).to_owned();
     let found = stem(env);
-    let scored = KNOBS
+    let read_here = KNOBS
         .iter()
-        .map(|knob| (strsim::jaro_winkler(&stem(knob.env), &found), knob.env));
+        .filter(|knob| !matches!(knob.scope, Scope::NotHere(_)));
+    let scored = read_here.map(|knob| (strsim::jaro_winkler(&stem(knob.env), &found), knob.env));
     let (similarity, nearest) = scored.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
     (similarity >= SIMILARITY_MIN).then_some(nearest)
 }

@@ -15,8 +15,13 @@ pub(super) trait Setting: Sized {
 }
 
 impl Setting for bool {
-    fn read(text: &OsStr, _: &Kind) -> Option<bool> {
-        trimmed(text)?.parse::<i64>().ok().map(|value| value > 0)
+    fn read(text: &OsStr, kind: &Kind) -> Option<bool> {
+        let value: i64 = trimmed(text)?.parse().ok()?;
+        match kind {
+            Kind::Switch => Some(value > 0),
+            Kind::SwitchNonzero => Some(value != 0),
+            _ => None,
+        }
     }
 
     fn print(&self) -> OsString {
@@ -255,16 +260,19 @@ mod tests {
     }
 
     #[test]
-    fn switches_follow_the_sign_and_refuse_junk() {
+    fn switches_have_two_styles_and_refuse_junk() {
         let table = [
-            ("1", Some(true)),
-            ("7", Some(true)),
-            ("0", Some(false)),
-            ("-1", Some(false)),
-            ("true", None),
+            ("1", Some(true), Some(true)),
+            ("7", Some(true), Some(true)),
+            ("0", Some(false), Some(false)),
+            ("-1", Some(false), Some(true)),
+            ("true", None, None),
+            ("1.0", None, None),
         ];
-        for (text, expected) in table {
-            assert_eq!(bool::read(OsStr::new(text), &Kind::Switch), expected, "{text:?}");
+        for (text, positive, nonzero) in table {
+            let read = |kind| bool::read(OsStr::new(text), &kind);
+            assert_eq!(read(Kind::Switch), positive, "{text:?}");
+            assert_eq!(read(Kind::SwitchNonzero), nonzero, "{text:?}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The table of knobs. Each row makes a field of [`Knobs`] and an entry of [`KNOBS`], with the same words of documentation.
 
+use super::elsewhere::ELSEWHERE;
 use super::knob::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX, Flag, FlagForm, Kind, Knob, Scope};
 use super::setting::Setting;
 use super::values::{AutotuneStart, Backend, Link, LogLevel, TimelineTarget};
@@ -11,7 +12,6 @@ use std::path::PathBuf;
 macro_rules! knob_table {
     (
         $( $(#[doc = $doc:literal])+ $name:ident: $type:ty { $($key:ident: $value:expr),+ $(,)? } )+
-        not here: $elsewhere:expr;
     ) => {
         /// The knobs' values, as one process read them.
         #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +23,8 @@ macro_rules! knob_table {
             pub warnings: Vec<KnobWarning>,
         }
 
-        /// Every knob: first those read here, then Horovod's names that nothing reads here, each with the reason.
+        /// Every knob: first those read here, as [`Knobs`] has them, then those that say a process's place in the job, then
+        /// Horovod's names that nothing reads here, each with the reason.
         pub static KNOBS: &[Knob] = {
             const HERE: &[Knob] = &[
                 $( Knob { name: stringify!($name), doc: concat!($($doc),+).trim_ascii(), $($key: $value),+ } ),+
@@ -31,8 +32,6 @@ macro_rules! knob_table {
             const ALL: [Knob; HERE.len() + ELSEWHERE.len()] = joined(HERE, ELSEWHERE);
             &ALL
         };
-
-        const ELSEWHERE: &[Knob] = $elsewhere;
 
         impl Knobs {
             pub(super) fn read(lookup: &dyn Fn(&str) -> Option<OsString>) -> Result<Knobs, KnobError> {
@@ -96,11 +95,30 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
+    /// Bound up to which the response cache grows by itself when its capacity is too small for a step; not above
+    /// HOROVOD_CACHE_CAPACITY: it never grows.
+    cache_capacity_max: usize {
+        env: "RONDE_CACHE_CAPACITY_MAX",
+        flag: Flag::value("cache-capacity-max"),
+        kind: Kind::Count { unit: "tensors", min: 0, max: 1 << 20 },
+        default: "16384",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
     /// Fuse the tensors of a group only with each other.
     disable_group_fusion: bool {
         env: "HOROVOD_DISABLE_GROUP_FUSION",
         flag: Flag::switch("disable-group-fusion", "no-disable-group-fusion"),
         kind: Kind::Switch,
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Allow process sets to be added and removed while the job runs.
+    dynamic_process_sets: bool {
+        env: "HOROVOD_DYNAMIC_PROCESS_SETS",
+        flag: Flag::switch("dynamic-process-sets", "no-dynamic-process-sets"),
+        kind: Kind::SwitchNonzero,
         default: "0",
         tunable: false,
         scope: Scope::Runtime,
@@ -308,72 +326,5 @@ knob_table! {
         default: "auto",
         tunable: false,
         scope: Scope::Runtime,
-    }
-    not here: &[
-        foreign("hierarchical_allreduce", "HOROVOD_HIERARCHICAL_ALLREDUCE", ONE_HOST, "Reduce within hosts first.")
-            .switch("hierarchical-allreduce", "no-hierarchical-allreduce"),
-        foreign("hierarchical_allgather", "HOROVOD_HIERARCHICAL_ALLGATHER", ONE_HOST, "Gather within hosts first.")
-            .switch("hierarchical-allgather", "no-hierarchical-allgather"),
-        foreign("torus_allreduce", "HOROVOD_TORUS_ALLREDUCE", ONE_HOST, "Reduce over a torus of local and cross ranks.")
-            .switch("torus-allreduce", "no-torus-allreduce"),
-        foreign("batch_d2d_memcopies", "HOROVOD_BATCH_D2D_MEMCOPIES", NO_GPU, "Pack the fusion buffer in one kernel."),
-        foreign("num_nccl_streams", "HOROVOD_NUM_NCCL_STREAMS", NO_GPU, "NCCL streams used in turn.")
-            .value("num-nccl-streams"),
-        foreign("enable_async_completion", "HOROVOD_ENABLE_ASYNC_COMPLETION", NO_GPU, "Complete by GPU event."),
-        foreign("disable_nvtx_ranges", "HOROVOD_DISABLE_NVTX_RANGES", NO_GPU, "Emit no NVTX ranges."),
-        foreign("enable_xla_ops", "HOROVOD_ENABLE_XLA_OPS", "there is no TensorFlow front end", "XLA operations."),
-        foreign("controller", "HOROVOD_CONTROLLER", "RONDE_BACKEND chooses the transport", "Control plane, mpi or gloo."),
-        foreign("cpu_operations", "HOROVOD_CPU_OPERATIONS", "RONDE_BACKEND chooses the collectives", "CPU data plane."),
-        foreign("gloo_iface", "HOROVOD_GLOO_IFACE", NO_GLOO, "Network interface of Gloo."),
-        foreign("gloo_timeout_seconds", "HOROVOD_GLOO_TIMEOUT_SECONDS", "HOROVOD_START_TIMEOUT limits the start",
-            "Gloo's time-out.").value("gloo-timeout-seconds"),
-        foreign("gloo_rendezvous_addr", "HOROVOD_GLOO_RENDEZVOUS_ADDR", NO_GLOO, "Address of Gloo's key-value server."),
-        foreign("gloo_rendezvous_port", "HOROVOD_GLOO_RENDEZVOUS_PORT", NO_GLOO, "Port of Gloo's key-value server."),
-        foreign("hostname", "HOROVOD_HOSTNAME", "RONDE_HOST_ID names the host", "Key of Gloo's local communicator."),
-        foreign("ccl_cache", "HOROVOD_CCL_CACHE", "oneCCL is not used", "oneCCL's cache."),
-        foreign("mpi_threads_disable", "HOROVOD_MPI_THREADS_DISABLE", NO_MPI, "Ask MPI for a single thread.")
-            .switch("mpi-threads-disable", "no-mpi-threads-disable"),
-        foreign("adasum_mpi_chunk_size", "HOROVOD_ADASUM_MPI_CHUNK_SIZE", NO_MPI, "Bytes per message of Adasum."),
-        foreign("dynamic_process_sets", "HOROVOD_DYNAMIC_PROCESS_SETS", "all ranks form one process set",
-            "Allow process sets to change."),
-        foreign("elastic", "HOROVOD_ELASTIC", NO_ELASTIC, "Elastic mode."),
-        foreign("elastic_timeout", "HOROVOD_ELASTIC_TIMEOUT", NO_ELASTIC, "Time to wait for enough slots."),
-    ];
-}
-
-const ONE_HOST: &str = "all ranks are on one host";
-const NO_GPU: &str = "tensors are in host memory";
-const NO_GLOO: &str = "ranks meet on a local socket, not through Gloo";
-const NO_MPI: &str = "MPI is not used";
-const NO_ELASTIC: &str = "the number of ranks is fixed";
-
-/// A name of Horovod's that nothing reads here.
-const fn foreign(name: &'static str, env: &'static str, reason: &'static str, doc: &'static str) -> Knob {
-    let scope = Scope::NotHere(reason);
-    Knob {
-        name,
-        env,
-        flag: None,
-        kind: Kind::Foreign,
-        default: "",
-        tunable: false,
-        scope,
-        doc,
-    }
-}
-
-impl Knob {
-    const fn switch(self, long: &'static str, off: &'static str) -> Knob {
-        Knob {
-            flag: Flag::switch(long, off),
-            ..self
-        }
-    }
-
-    const fn value(self, long: &'static str) -> Knob {
-        Knob {
-            flag: Flag::value(long),
-            ..self
-        }
     }
 }

@@ -55,6 +55,9 @@ fn every_name_variable_and_flag_stands_once() {
             knob.doc
         );
     }
+    for name in IGNORED.iter().flat_map(|group| group.names) {
+        assert!(seen.insert(name), "{name} stands twice");
+    }
 }
 
 #[test]
@@ -111,6 +114,29 @@ fn names_that_do_not_apply_are_accepted() {
 }
 
 #[test]
+fn switches_follow_horovods_two_styles() {
+    let knobs = |value| {
+        read(&[
+            ("HOROVOD_TIMELINE_MARK_CYCLES", value),
+            ("HOROVOD_DYNAMIC_PROCESS_SETS", value),
+        ])
+        .map(|knobs| (knobs.timeline_mark_cycles, knobs.dynamic_process_sets))
+    };
+    assert_eq!(knobs("2"), Ok((true, true)));
+    assert_eq!(knobs("0"), Ok((false, false)));
+    assert_eq!(knobs("-1"), Ok((false, true)));
+    assert!(knobs("on").is_err());
+}
+
+#[test]
+fn the_cache_may_grow_unless_its_bound_forbids_it() {
+    assert_eq!(Knobs::default().cache_capacity_max, 16384);
+    let knobs = read(&[("RONDE_CACHE_CAPACITY_MAX", "0")]).unwrap();
+    assert_eq!((knobs.cache_capacity, knobs.cache_capacity_max), (1024, 0));
+    assert!(read(&[("RONDE_CACHE_CAPACITY_MAX", "1048577")]).is_err());
+}
+
+#[test]
 fn the_timeline_is_a_file_or_dynamic() {
     let knobs = read(&[("HOROVOD_TIMELINE", "t.json")]).unwrap();
     assert_eq!(knobs.timeline_path(), Some(Path::new("t.json")));
@@ -142,10 +168,15 @@ fn misspelt_variables_are_named_with_the_nearest() {
         "RONDE_XYZZY",
         "RONDE_LINK",
         "HOROVOD_WITH_MPI",
+        "HOROVOD_FUSION_TRESHOLD",
+        "HOROVOD_VERSION",
+        "HOROVOD_RANK",
+        "CYCLE_TIME",
         "PATH",
     ];
     let warnings = unknown_variables(names.map(String::from));
     let expected = [
+        ("HOROVOD_FUSION_TRESHOLD", Some("HOROVOD_FUSION_THRESHOLD")),
         ("RONDE_EARLY_CICLE", Some("RONDE_EARLY_CYCLE")),
         ("RONDE_FUSION_TRESHOLD", Some("HOROVOD_FUSION_THRESHOLD")),
         ("RONDE_XYZZY", None),
@@ -158,7 +189,7 @@ fn misspelt_variables_are_named_with_the_nearest() {
         })
     );
     assert_eq!(
-        warnings[0].to_string(),
+        warnings[1].to_string(),
         "RONDE_EARLY_CICLE is no setting of Ronde and has no effect; did you mean RONDE_EARLY_CYCLE?"
     );
 }
@@ -185,7 +216,7 @@ prop_compose! {
     fn any_knobs()(
         fusion_threshold_bytes in 0..=FUSION_THRESHOLD_BYTES_MAX,
         cycle_time_ms in 0.0..=CYCLE_TIME_MS_MAX,
-        switches in any::<[bool; 6]>(),
+        switches in any::<[bool; 7]>(),
         counts in proptest::option::of((0..=1_000_000u32, 1..=1_000_000u32)),
         noise in proptest::option::of(0.0..=1.0),
         start in proptest::option::of((proptest::option::of(0.0..=1024.0), 0.0..=CYCLE_TIME_MS_MAX)),
@@ -195,18 +226,20 @@ prop_compose! {
         cores in proptest::collection::vec(0..8192usize, 0..9),
         link in proptest::option::of((0.0..=1e7, 1e-6..=1e6)),
         job_id in proptest::option::of("[!-~]{1,128}"),
-        cache_capacity in 0..=1usize << 20,
+        (cache_capacity, cache_capacity_max) in (0..=1usize << 20, 0..=1usize << 20),
     ) -> Knobs {
         Knobs {
             fusion_threshold_bytes,
             cycle_time_ms,
             cache_capacity,
+            cache_capacity_max,
             disable_group_fusion: switches[0],
             early_cycle: switches[1],
             autotune: switches[2],
             timeline_mark_cycles: switches[3],
             stall_check_disable: switches[4],
             log_hide_time: switches[5],
+            dynamic_process_sets: switches[6],
             autotune_warmup_samples: counts.map(|counts| counts.0),
             autotune_steps_per_sample: counts.map(|counts| counts.1),
             autotune_noise: noise,

@@ -1,22 +1,29 @@
 //! The response cache: a slot, and so a bit, for every tensor the ranks have agreed on before.
 //!
 //! Every rank makes the same changes in the same order, because each change follows from something all ranks
-//! agreed on in the same cycle; so slot numbers mean the same everywhere. When full, the least recently used
-//! entry makes room.
+//! agreed on in the same cycle; so slot numbers mean the same everywhere. What an entry says of a tensor is this
+//! rank's own view: ranks may gather different numbers of rows.
+//!
+//! When full, the least recently used entry makes room. A step of more tensors than there are slots would then evict
+//! each of them just before it comes back; so the cache remembers the names it evicted last, and doubles its
+//! capacity, up to a bound, when one of them returns.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use super::request::Params;
+use super::response::Agreed;
 
 /// What the ranks agreed on for one tensor.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Name of the tensor.
     pub name: Arc<str>,
-    /// What is done with it.
+    /// What this rank does with it.
     pub params: Params,
+    /// What else was agreed, with every rank taking part.
+    pub agreed: Arc<Agreed>,
     last_used: u64,
 }
 
@@ -24,22 +31,38 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct ResponseCache {
     capacity: usize,
+    capacity_max: usize,
     slots: Vec<Option<Entry>>,
     free: BinaryHeap<Reverse<u32>>,
     by_name: HashMap<Arc<str>, u32>,
     uses: u64,
+    evicted: Evicted,
+}
+
+/// Names that had to make room lately, as many as the capacity.
+#[derive(Debug, Default)]
+struct Evicted {
+    names: HashSet<Arc<str>>,
+    order: VecDeque<Arc<str>>,
 }
 
 impl ResponseCache {
-    /// An empty cache for `capacity` tensors; 0 turns it off.
-    pub fn new(capacity: usize) -> Self {
+    /// An empty cache for `capacity` tensors, which may become `capacity_max`; 0 turns it off.
+    pub fn new(capacity: usize, capacity_max: usize) -> Self {
         Self {
             capacity,
+            capacity_max,
             slots: Vec::new(),
             free: BinaryHeap::new(),
             by_name: HashMap::new(),
             uses: 0,
+            evicted: Evicted::default(),
         }
+    }
+
+    /// Number of tensors it holds at present before it evicts one.
+    pub fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// Number of 64-bit words that hold a bit for every slot in use so far; the same on all ranks.
@@ -74,17 +97,28 @@ impl ResponseCache {
     }
 
     /// Puts a tensor in; returns its slot, and the slot that was emptied to make room. `None` if the cache is off.
-    pub fn insert(&mut self, name: Arc<str>, params: Params) -> Option<(u32, Option<u32>)> {
+    pub fn insert(
+        &mut self,
+        name: Arc<str>,
+        params: Params,
+        agreed: Arc<Agreed>,
+    ) -> Option<(u32, Option<u32>)> {
         if self.capacity == 0 {
             return None;
         }
         if let Some(old) = self.slot(&name) {
             self.evict(old);
         }
-        let mut evicted = None;
+        if self.evicted.names.contains(&name) && self.capacity < self.capacity_max {
+            self.capacity = (2 * self.capacity).min(self.capacity_max);
+            self.evicted = Evicted::default();
+        }
+        let mut emptied = None;
         if self.by_name.len() >= self.capacity {
-            evicted = self.least_recently_used();
-            evicted.and_then(|slot| self.evict(slot));
+            emptied = self.least_recently_used();
+            if let Some(entry) = emptied.and_then(|slot| self.evict(slot)) {
+                self.evicted.note(entry.name, self.capacity);
+            }
         }
         let slot = match self.free.pop() {
             Some(Reverse(slot)) => slot,
@@ -98,9 +132,10 @@ impl ResponseCache {
         self.slots[slot as usize] = Some(Entry {
             name,
             params,
+            agreed,
             last_used: self.uses,
         });
-        Some((slot, evicted))
+        Some((slot, emptied))
     }
 
     fn least_recently_used(&self) -> Option<u32> {
@@ -114,32 +149,38 @@ impl ResponseCache {
     }
 }
 
+impl Evicted {
+    fn note(&mut self, name: Arc<str>, limit: usize) {
+        if self.names.insert(Arc::clone(&name)) {
+            self.order.push_back(name);
+        }
+        while self.order.len() > limit {
+            self.order.pop_front().map(|oldest| self.names.remove(&oldest));
+        }
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::super::request::OpKind;
     use super::*;
-    use crate::tensor::{Dtype, ReduceOp};
+    use crate::tensor::Dtype;
 
     pub(crate) fn params(elements: usize) -> Params {
-        Params {
-            kind: OpKind::Allreduce,
-            dtype: Dtype::F32,
-            shape: [elements].into_iter().collect(),
-            op: ReduceOp::Sum,
-            prescale: 1.0,
-            postscale: 1.0,
-            root: 0,
-            device: None,
-        }
+        Params::plain(OpKind::Allreduce, Dtype::F32, [elements].into_iter().collect())
+    }
+
+    fn insert(cache: &mut ResponseCache, name: &str) -> Option<(u32, Option<u32>)> {
+        cache.insert(name.into(), params(1), Arc::default())
     }
 
     #[test]
     fn the_least_recently_used_makes_room_and_its_slot_is_used_again() {
-        let mut cache = ResponseCache::new(2);
-        assert_eq!(cache.insert("a".into(), params(1)), Some((0, None)));
-        assert_eq!(cache.insert("b".into(), params(1)), Some((1, None)));
+        let mut cache = ResponseCache::new(2, 2);
+        assert_eq!(insert(&mut cache, "a"), Some((0, None)));
+        assert_eq!(insert(&mut cache, "b"), Some((1, None)));
         cache.touch(0);
-        assert_eq!(cache.insert("c".into(), params(1)), Some((1, Some(1))));
+        assert_eq!(insert(&mut cache, "c"), Some((1, Some(1))));
         assert_eq!(
             (cache.slot("a"), cache.slot("b"), cache.slot("c")),
             (Some(0), None, Some(1))
@@ -149,20 +190,48 @@ pub(crate) mod tests {
 
     #[test]
     fn the_lowest_free_slot_is_used_first() {
-        let mut cache = ResponseCache::new(8);
+        let mut cache = ResponseCache::new(8, 8);
         for name in ["a", "b", "c"] {
-            cache.insert(name.into(), params(1));
+            insert(&mut cache, name);
         }
         cache.evict(2);
         cache.evict(0);
-        assert_eq!(cache.insert("d".into(), params(1)), Some((0, None)));
-        assert_eq!(cache.insert("e".into(), params(1)), Some((2, None)));
+        assert_eq!(insert(&mut cache, "d"), Some((0, None)));
+        assert_eq!(insert(&mut cache, "e"), Some((2, None)));
     }
 
     #[test]
     fn capacity_zero_holds_nothing() {
-        let mut cache = ResponseCache::new(0);
-        assert_eq!(cache.insert("a".into(), params(1)), None);
+        let mut cache = ResponseCache::new(0, 16);
+        assert_eq!(insert(&mut cache, "a"), None);
         assert_eq!(cache.words(), 0);
+    }
+
+    #[test]
+    fn a_step_that_does_not_fit_makes_the_cache_grow_up_to_its_bound() {
+        let mut cache = ResponseCache::new(4, 12);
+        let step: Vec<String> = (0..10).map(|tensor| format!("t{tensor}")).collect();
+        let mut misses = Vec::new();
+        for _ in 0..5 {
+            let missing: Vec<&String> = step.iter().filter(|name| cache.slot(name).is_none()).collect();
+            misses.push(missing.len());
+            for name in missing {
+                insert(&mut cache, name);
+            }
+        }
+        assert_eq!(
+            (cache.capacity(), misses[4]),
+            (12, 0),
+            "misses per step: {misses:?}"
+        );
+    }
+
+    #[test]
+    fn names_that_never_come_back_do_not_make_it_grow() {
+        let mut cache = ResponseCache::new(4, 1 << 20);
+        for tensor in 0..1000 {
+            insert(&mut cache, &format!("unique{tensor}"));
+        }
+        assert_eq!((cache.capacity(), cache.words()), (4, 1));
     }
 }

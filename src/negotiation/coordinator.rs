@@ -1,21 +1,30 @@
-//! Rank 0's side of the slow path: waits until every rank has asked for a tensor, and compares what they asked.
+//! The coordinator, on the lowest rank of a process set: waits until every rank has asked for a tensor, compares what
+//! they asked, and keeps count of who has joined.
+//!
+//! A rank that has joined is waited for no more. What it asked for before it joined it still takes part in; for
+//! everything else it is *absent*. When all have joined, the join is answered with the last of them and all start
+//! afresh.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::cache::ResponseCache;
-use super::request::{OpKind, Params, RequestList};
-use super::response::{Refusal, Response, ResponseList};
+use super::request::{OpKind, Params, Request, RequestList};
+use super::response::{Agreed, Refusal, Response, ResponseList};
 
 /// A tensor that some ranks have asked for.
 #[derive(Clone, Debug)]
 struct Row {
+    /// Its place in the order of first requests.
+    number: u64,
     first_rank: usize,
     params: Params,
     refusal: Option<Refusal>,
     /// For each rank, when it submitted the tensor (microseconds), if it has.
     ready_us: Vec<Option<u64>>,
-    missing: usize,
+    asked: usize,
+    /// What each rank brings, where that may differ: see [`Agreed::rows`].
+    rows: Vec<u64>,
 }
 
 /// When each rank had a tensor ready, for the timeline and the stall inspector.
@@ -32,16 +41,26 @@ pub struct Ticks {
 /// See the module.
 #[derive(Debug)]
 pub struct Coordinator {
-    size: usize,
+    /// Ranks of the job, in set order: messages name these.
+    members: Arc<[usize]>,
     rows: HashMap<Arc<str>, Row>,
+    numbered: u64,
+    /// Which ranks of the set have joined, and the last of them.
+    joined: Vec<bool>,
+    joined_count: usize,
+    last_joined: usize,
 }
 
 impl Coordinator {
-    /// For `size` ranks.
-    pub fn new(size: usize) -> Self {
+    /// For the process set of these ranks of the job.
+    pub fn new(members: Arc<[usize]>) -> Self {
         Self {
-            size,
+            joined: vec![false; members.len()],
+            members,
             rows: HashMap::new(),
+            numbered: 0,
+            joined_count: 0,
+            last_joined: 0,
         }
     }
 
@@ -54,34 +73,43 @@ impl Coordinator {
         ticks: &mut Vec<Ticks>,
     ) -> ResponseList {
         let mut answer = ResponseList::default();
+        let joined_before = self.joined_count;
+        let mut join = None;
         for (rank, list) in lists.into_iter().enumerate() {
             for request in list.requests {
                 let slot = cache.slot(&request.name);
                 answer
                     .evict
                     .extend(slot.filter(|slot| !answer.evict.contains(slot)));
+                let kind = request.params.kind;
                 let name = Arc::clone(&request.name);
-                if self.note(rank, &name, request.params, request.ready_us)
-                    && let Some(row) = self.rows.remove(&name)
-                {
-                    ticks.push(Ticks {
-                        name: Arc::clone(&name),
-                        kind: row.params.kind,
-                        ready_us: row.ready_us,
-                    });
-                    answer.responses.push(Response {
-                        name,
-                        outcome: row.refusal.map_or(Ok(row.params), Err),
-                    });
+                let complete = self.note(rank, request);
+                if kind == OpKind::Join {
+                    self.join(rank);
+                    join = complete.then_some(name);
+                } else if complete {
+                    self.respond(name, &mut answer, ticks);
                 }
             }
+        }
+        if self.joined_count > joined_before {
+            self.sweep(&mut answer, ticks);
+        }
+        if let Some(name) = join {
+            self.respond(name, &mut answer, ticks);
+            self.joined.fill(false);
+            self.joined_count = 0;
         }
         answer
     }
 
-    /// The tensors that some but not all ranks have asked for.
+    /// The tensors that some but not all ranks have asked for, joins aside.
     pub fn outstanding(&self) -> impl Iterator<Item = (&str, &[Option<u64>])> {
-        self.rows.iter().map(|(name, row)| (&**name, &row.ready_us[..]))
+        let tensors = self
+            .rows
+            .iter()
+            .filter(|(_, row)| row.params.kind != OpKind::Join);
+        tensors.map(|(name, row)| (&**name, &row.ready_us[..]))
     }
 
     /// Whether nothing is outstanding.
@@ -89,40 +117,133 @@ impl Coordinator {
         self.rows.is_empty()
     }
 
+    fn size(&self) -> usize {
+        self.members.len()
+    }
+
     /// Notes one request; true if it was the last one missing.
-    fn note(&mut self, rank: usize, name: &Arc<str>, params: Params, ready_us: u64) -> bool {
-        let size = self.size;
-        let row = self.rows.entry(Arc::clone(name)).or_insert_with(|| Row {
+    fn note(&mut self, rank: usize, request: Request) -> bool {
+        let size = self.size();
+        let Request {
+            name,
+            params,
+            ready_us,
+        } = request;
+        self.numbered += 1;
+        let row = self.rows.entry(name).or_insert_with(|| Row {
+            number: self.numbered,
             first_rank: rank,
             params: params.clone(),
             refusal: None,
             ready_us: vec![None; size],
-            missing: size,
+            asked: 0,
+            rows: Vec::new(),
         });
         if row.refusal.is_none()
             && let Some((what, expected, found)) = row.params.difference(&params)
         {
-            let (first_rank, rank) = (row.first_rank as u32, rank as u32);
-            row.refusal = Some(Refusal {
+            row.refusal = Some(Refusal::Mismatch {
                 what: what.to_owned(),
-                first_rank,
+                first_rank: self.members[row.first_rank] as u32,
                 expected,
-                rank,
+                rank: self.members[rank] as u32,
                 found,
             });
         }
+        row.bring(rank, size, &params);
         if row.ready_us[rank].replace(ready_us).is_none() {
-            row.missing -= 1;
+            row.asked += 1;
         }
-        row.missing == 0
+        let waits_for = |rank: usize| row.ready_us[rank].is_none() && !self.joined[rank];
+        row.asked == size
+            || (self.joined_count > 0 && params.kind != OpKind::Join && !(0..size).any(waits_for))
+    }
+
+    fn join(&mut self, rank: usize) {
+        if !std::mem::replace(&mut self.joined[rank], true) {
+            self.joined_count += 1;
+            self.last_joined = rank;
+        }
+    }
+
+    /// Answers what waited only for ranks that have joined now, in the order in which it was first asked for.
+    fn sweep(&mut self, answer: &mut ResponseList, ticks: &mut Vec<Ticks>) {
+        let complete = |row: &Row| {
+            let mut ranks = row.ready_us.iter().zip(&self.joined);
+            row.params.kind != OpKind::Join && ranks.all(|(asked, joined)| asked.is_some() || *joined)
+        };
+        let mut names: Vec<(u64, Arc<str>)> = self
+            .rows
+            .iter()
+            .filter(|(_, row)| complete(row))
+            .map(|(name, row)| (row.number, Arc::clone(name)))
+            .collect();
+        names.sort_unstable();
+        for (_, name) in names {
+            self.respond(name, answer, ticks);
+        }
+    }
+
+    /// Answers a tensor that is complete.
+    fn respond(&mut self, name: Arc<str>, answer: &mut ResponseList, ticks: &mut Vec<Ticks>) {
+        let Some(row) = self.rows.remove(&name) else {
+            return;
+        };
+        let absent: Vec<u32> = (0..self.size() as u32)
+            .filter(|&rank| row.ready_us[rank as usize].is_none())
+            .collect();
+        ticks.push(Ticks {
+            name: Arc::clone(&name),
+            kind: row.params.kind,
+            ready_us: row.ready_us,
+        });
+        let group = row.params.group;
+        let needed = |&&rank: &&u32| match row.params.kind {
+            OpKind::Broadcast => self.members[rank as usize] == row.params.root as usize,
+            OpKind::Agree => true,
+            _ => false,
+        };
+        let outcome = match (row.refusal, absent.iter().find(needed)) {
+            (Some(refusal), _) => Err(refusal),
+            (None, Some(&rank)) => Err(Refusal::Joined {
+                rank: self.members[rank as usize] as u32,
+            }),
+            (None, None) => Ok(Agreed {
+                rows: row.rows,
+                params: (!absent.is_empty()).then_some(row.params),
+                absent,
+                last_joined: self.members[self.last_joined] as u32,
+            }),
+        };
+        answer.responses.push(Response { name, group, outcome });
+    }
+}
+
+impl Row {
+    /// Notes what `rank` of `size` brings.
+    fn bring(&mut self, rank: usize, size: usize, params: &Params) {
+        let brought = match params.kind {
+            OpKind::Allgather => Box::from_iter(params.shape.iter().take(1).map(|&rows| rows as u64)),
+            OpKind::Alltoall => params.splits.clone(),
+            _ => return,
+        };
+        let each = if params.kind == OpKind::Alltoall { size } else { 1 };
+        self.rows.resize(size * each, 0);
+        // A list of another length is refused where it is submitted; nothing is lost here by being careful.
+        for (row, rows) in self.rows[rank * each..][..each].iter_mut().zip(brought) {
+            *row = rows;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::cache::tests::params;
-    use super::super::request::Request;
     use super::*;
+
+    fn set(size: usize) -> Coordinator {
+        Coordinator::new((0..size).collect())
+    }
 
     fn ask(names: &[(&str, usize)]) -> RequestList {
         let request = |&(name, elements): &(&str, usize)| Request {
@@ -135,29 +256,42 @@ mod tests {
         }
     }
 
+    fn join() -> RequestList {
+        let params = Params::plain(OpKind::Join, crate::tensor::Dtype::U8, Default::default());
+        let (name, ready_us) = ("join".into(), 9);
+        RequestList {
+            requests: vec![Request {
+                name,
+                params,
+                ready_us,
+            }],
+        }
+    }
+
+    fn names(answer: &ResponseList) -> Vec<&str> {
+        answer.responses.iter().map(|response| &*response.name).collect()
+    }
+
     #[test]
     fn a_tensor_is_complete_when_every_rank_has_asked_whatever_the_cycle() {
-        let (cache, mut ticks) = (ResponseCache::new(8), Vec::new());
-        let mut coordinator = Coordinator::new(2);
+        let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+        let mut coordinator = set(2);
         let first = coordinator.answer(
             vec![ask(&[("a", 4), ("b", 5)]), ask(&[("b", 5)])],
             &cache,
             &mut ticks,
         );
-        assert_eq!(
-            first.responses.iter().map(|r| &*r.name).collect::<Vec<_>>(),
-            ["b"]
-        );
+        assert_eq!(names(&first), ["b"]);
         let second = coordinator.answer(vec![ask(&[]), ask(&[("a", 4)])], &cache, &mut ticks);
-        assert_eq!(second.responses[0].outcome, Ok(params(4)));
+        assert_eq!(second.responses[0].outcome, Ok(Agreed::default()));
         assert!(coordinator.is_idle());
         assert_eq!(ticks[1].ready_us, [Some(4), Some(4)]);
     }
 
     #[test]
-    fn a_mismatch_names_both_ranks_and_both_values() {
-        let (cache, mut ticks) = (ResponseCache::new(8), Vec::new());
-        let answer = Coordinator::new(3).answer(
+    fn a_mismatch_names_both_ranks_of_the_job_and_both_values() {
+        let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+        let answer = Coordinator::new([1, 4, 7].into()).answer(
             vec![ask(&[("a", 4)]), ask(&[("a", 4)]), ask(&[("a", 6)])],
             &cache,
             &mut ticks,
@@ -166,15 +300,75 @@ mod tests {
         let text = error.to_string();
         assert_eq!(
             text,
-            "mismatched ALLREDUCE tensor shapes for tensor a: rank 2 has [6], rank 0 has [4]"
+            "mismatched ALLREDUCE tensor shapes for tensor a: rank 7 has [6], rank 1 has [4]"
         );
     }
 
     #[test]
     fn asking_for_a_cached_tensor_evicts_it() {
-        let (mut cache, mut ticks) = (ResponseCache::new(8), Vec::new());
-        cache.insert("a".into(), params(4));
-        let answer = Coordinator::new(2).answer(vec![ask(&[]), ask(&[("a", 6)])], &cache, &mut ticks);
+        let (mut cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+        cache.insert("a".into(), params(4), Arc::default());
+        let answer = set(2).answer(vec![ask(&[]), ask(&[("a", 6)])], &cache, &mut ticks);
         assert_eq!((answer.evict, answer.responses), (vec![0], vec![]));
+    }
+
+    #[test]
+    fn who_has_joined_is_not_waited_for_and_the_last_one_is_told_to_all() {
+        let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+        let mut coordinator = set(3);
+        // Rank 0 waits for `b` and `a`; rank 2 has asked for `a` before it joins.
+        let lists = vec![ask(&[("b", 5), ("a", 4)]), ask(&[]), ask(&[("a", 4)])];
+        assert_eq!(names(&coordinator.answer(lists, &cache, &mut ticks)), [""; 0]);
+        assert_eq!(
+            names(&coordinator.answer(vec![ask(&[]), join(), ask(&[])], &cache, &mut ticks)),
+            ["a"]
+        );
+        let answer = coordinator.answer(vec![ask(&[]), ask(&[]), join()], &cache, &mut ticks);
+        assert_eq!(names(&answer), ["b"]);
+        let agreed = answer.responses[0].outcome.clone().unwrap();
+        assert_eq!((agreed.absent, agreed.params), (vec![1, 2], Some(params(5))));
+        // While two have joined, rank 0 needs nobody.
+        assert_eq!(
+            names(&coordinator.answer(vec![ask(&[("c", 1)]), ask(&[]), ask(&[])], &cache, &mut ticks)),
+            ["c"]
+        );
+        let answer = coordinator.answer(vec![join(), ask(&[]), ask(&[])], &cache, &mut ticks);
+        assert_eq!(names(&answer), ["join"]);
+        assert_eq!(answer.responses[0].outcome.as_ref().unwrap().last_joined, 0);
+        // And then it is as if nobody ever had.
+        assert_eq!(
+            names(&coordinator.answer(vec![ask(&[("d", 1)]), ask(&[]), ask(&[])], &cache, &mut ticks)),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn the_rows_of_all_ranks_are_put_together() {
+        let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+        let mut coordinator = set(2);
+        let gather = |rows: usize| {
+            let mut list = ask(&[("g", 0), ("t", 0)]);
+            list.requests[0].params.kind = OpKind::Allgather;
+            list.requests[0].params.shape = [rows, 3].into_iter().collect();
+            list.requests[1].params.kind = OpKind::Alltoall;
+            list.requests[1].params.splits = Box::new([rows as u64, 1]);
+            list
+        };
+        let answer = coordinator.answer(vec![gather(5), gather(7)], &cache, &mut ticks);
+        let rows = |at: usize| answer.responses[at].outcome.clone().unwrap().rows;
+        assert_eq!((rows(0), rows(1)), (vec![5, 7], vec![5, 1, 7, 1]));
+        let agreed = answer.responses[1].outcome.clone().unwrap();
+        assert_eq!(agreed.without(vec![1], 2).rows, [5, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_broadcast_from_a_rank_that_has_joined_is_refused() {
+        let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+        let mut coordinator = Coordinator::new([3, 5].into());
+        let mut list = ask(&[("b", 2)]);
+        list.requests[0].params.kind = OpKind::Broadcast;
+        list.requests[0].params.root = 5;
+        let answer = coordinator.answer(vec![list, join()], &cache, &mut ticks);
+        assert_eq!(answer.responses[0].outcome, Err(Refusal::Joined { rank: 5 }));
     }
 }

@@ -13,5 +13,5 @@ pub mod stall;
 
 pub use cache::ResponseCache;
 pub use coordinator::Coordinator;
-pub use request::{OpKind, Params, Request, RequestList};
-pub use response::{Refusal, Response, ResponseList};
+pub use request::{Group, OpKind, Params, Request, RequestList};
+pub use response::{Agreed, Refusal, Response, ResponseList};

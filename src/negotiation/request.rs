@@ -6,16 +6,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::tensor::{Dtype, ReduceOp, Shape};
 
-/// The operations. Discriminants are Horovod's (`facts/horovod.md` §4.1) and travel on the wire.
+/// The operations. Discriminants are Horovod's (`facts/horovod.md` §4.1), but for the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum OpKind {
     /// Combine over all ranks, result everywhere.
     Allreduce = 0,
+    /// Everyone's rows one after another, everywhere; the numbers of rows may differ.
+    Allgather = 1,
     /// Copy from one rank to all.
     Broadcast = 2,
+    /// This rank has no more data.
+    Join = 3,
+    /// Some rows from each rank to each other.
+    Alltoall = 5,
     /// Wait for all; moves nothing.
     Barrier = 6,
+    /// Combine over all ranks, each keeps its share of the rows.
+    Reducescatter = 7,
+    /// All ranks say the same: how process sets are added and removed. Moves nothing and is on no timeline.
+    Agree = 8,
 }
 
 impl OpKind {
@@ -23,8 +33,13 @@ impl OpKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allreduce => "ALLREDUCE",
+            Self::Allgather => "ALLGATHER",
             Self::Broadcast => "BROADCAST",
+            Self::Join => "JOIN",
+            Self::Alltoall => "ALLTOALL",
             Self::Barrier => "BARRIER",
+            Self::Reducescatter => "REDUCESCATTER",
+            Self::Agree => "AGREE",
         }
     }
 
@@ -32,13 +47,56 @@ impl OpKind {
     pub const fn negotiate_name(self) -> &'static str {
         match self {
             Self::Allreduce => "NEGOTIATE_ALLREDUCE",
+            Self::Allgather => "NEGOTIATE_ALLGATHER",
             Self::Broadcast => "NEGOTIATE_BROADCAST",
+            Self::Join => "NEGOTIATE_JOIN",
+            Self::Alltoall => "NEGOTIATE_ALLTOALL",
             Self::Barrier => "NEGOTIATE_BARRIER",
+            Self::Reducescatter => "NEGOTIATE_REDUCESCATTER",
+            Self::Agree => "NEGOTIATE_AGREE",
         }
+    }
+
+    /// Whether ranks may bring different numbers of rows.
+    pub const fn has_own_rows(self) -> bool {
+        matches!(self, Self::Allgather | Self::Alltoall)
+    }
+
+    /// Whether elements are combined.
+    pub const fn is_reduction(self) -> bool {
+        matches!(self, Self::Allreduce | Self::Reducescatter)
+    }
+
+    /// Whether the response cache keeps it. Broadcasts are rare and would only take the room of gradients.
+    pub const fn is_cached(self) -> bool {
+        !matches!(self, Self::Broadcast | Self::Join | Self::Agree)
+    }
+
+    /// Whether tensors may share a batch. An alltoall's messages are as many as ranks squared already.
+    pub const fn fuses(self) -> bool {
+        matches!(
+            self,
+            Self::Allreduce | Self::Allgather | Self::Broadcast | Self::Reducescatter
+        )
+    }
+
+    /// Whether tensors travel.
+    pub const fn moves_data(self) -> bool {
+        !matches!(self, Self::Join | Self::Barrier | Self::Agree)
     }
 }
 
-/// Everything about a submission that must be the same on all ranks.
+/// A group that a tensor belongs to: its members become ready together and travel together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Group {
+    /// Hash of the group's name, the same on all ranks.
+    pub tag: u64,
+    /// Number of its tensors.
+    pub size: u32,
+}
+
+/// What a rank wants done. All of it must be the same on all ranks, but for the rows of an allgather and of an
+/// alltoall.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Params {
     /// The operation.
@@ -46,34 +104,59 @@ pub struct Params {
     /// Element type.
     #[serde(with = "wire::dtype")]
     pub dtype: Dtype,
-    /// Dimensions.
+    /// Dimensions; the numbers to agree on in an [`OpKind::Agree`].
     pub shape: Shape,
-    /// How elements are combined (allreduce).
+    /// How elements are combined (reductions).
     #[serde(with = "wire::op")]
     pub op: ReduceOp,
-    /// Factor on every contribution (allreduce).
+    /// Factor on every contribution (reductions).
     pub prescale: f64,
-    /// Factor on the result (allreduce).
+    /// Factor on the result (reductions).
     pub postscale: f64,
-    /// Where the data comes from (broadcast).
+    /// Rank in the job that the data comes from (broadcast).
     pub root: u32,
+    /// Rows for each rank of the process set (alltoall).
+    pub splits: Box<[u64]>,
+    /// The group it belongs to.
+    pub group: Option<Group>,
     /// CUDA ordinal, or `None` for host memory. Only which of the two it is must agree.
     pub device: Option<u32>,
 }
 
 impl Params {
-    /// Payload in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.elements() as u64 * self.dtype.size_bytes() as u64
+    /// Params of an operation without scale factors, root, splits, group and device.
+    pub fn plain(kind: OpKind, dtype: Dtype, shape: Shape) -> Self {
+        Self {
+            kind,
+            dtype,
+            shape,
+            op: ReduceOp::Sum,
+            prescale: 1.0,
+            postscale: 1.0,
+            root: 0,
+            splits: Box::default(),
+            group: None,
+            device: None,
+        }
     }
 
-    /// Number of elements.
+    /// Payload that this rank brings, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.elements() * self.dtype.size_bytes()
+    }
+
+    /// Number of elements that this rank brings.
     pub fn elements(&self) -> usize {
-        if self.kind == OpKind::Barrier {
-            0
-        } else {
+        if self.kind.moves_data() {
             self.shape.iter().product()
+        } else {
+            0
         }
+    }
+
+    /// Bytes of one row: of the elements that share an index in the first dimension.
+    pub fn row_bytes(&self) -> usize {
+        self.shape.iter().skip(1).product::<usize>() * self.dtype.size_bytes()
     }
 
     /// The first thing in which `other` differs, with both values as text: what, here, there.
@@ -81,23 +164,15 @@ impl Params {
         let text = |what, here: &dyn std::fmt::Display, there: &dyn std::fmt::Display| {
             Some((what, here.to_string(), there.to_string()))
         };
-        let place = |device: Option<u32>| if device.is_some() { "GPU" } else { "CPU" };
         if self.kind != other.kind {
             return text("operations", &self.kind.name(), &other.kind.name());
         }
         if self.dtype != other.dtype {
             return text("data types", &self.dtype, &other.dtype);
         }
-        if self.shape != other.shape {
-            let what = match self.kind {
-                OpKind::Broadcast => "BROADCAST tensor shapes",
-                OpKind::Allreduce | OpKind::Barrier => "ALLREDUCE tensor shapes",
-            };
-            return Some((
-                what,
-                format!("{:?}", &self.shape[..]),
-                format!("{:?}", &other.shape[..]),
-            ));
+        if !self.shape_fits(other) {
+            let shape = |params: &Self| format!("{:?}", &params.shape[..]);
+            return Some((shapes_of(self.kind), shape(self), shape(other)));
         }
         if self.op != other.op {
             return text("reduction operation", &self.op, &other.op);
@@ -108,16 +183,45 @@ impl Params {
             return Some(("prescale and/or postscale factors", show(self), show(other)));
         }
         if self.root != other.root {
-            return text("BROADCAST root ranks", &self.root, &other.root);
+            let what = match self.kind {
+                OpKind::Agree => "tensors in flight",
+                _ => "BROADCAST root ranks",
+            };
+            return text(what, &self.root, &other.root);
+        }
+        if self.group != other.group {
+            let show = |params: &Self| match params.group {
+                Some(group) => format!("a group of {} (hash {:x})", group.size, group.tag),
+                None => "no group".to_owned(),
+            };
+            return Some(("groups", show(self), show(other)));
         }
         if self.device.is_some() != other.device.is_some() {
-            return text(
-                "CPU/GPU device selection",
-                &place(self.device),
-                &place(other.device),
-            );
+            let place = |params: &Self| if params.device.is_some() { "GPU" } else { "CPU" };
+            return text("CPU/GPU device selection", &place(self), &place(other));
         }
         None
+    }
+
+    fn shape_fits(&self, other: &Self) -> bool {
+        if self.kind.has_own_rows() {
+            self.shape.len() == other.shape.len() && self.shape.iter().skip(1).eq(other.shape.iter().skip(1))
+        } else {
+            self.shape == other.shape
+        }
+    }
+}
+
+/// What a message calls shapes that differ, in the words that Horovod's users know.
+const fn shapes_of(kind: OpKind) -> &'static str {
+    match kind {
+        OpKind::Allreduce => "ALLREDUCE tensor shapes",
+        OpKind::Allgather => "ALLGATHER tensor shapes (all dimensions but the first)",
+        OpKind::Broadcast => "BROADCAST tensor shapes",
+        OpKind::Alltoall => "ALLTOALL tensor shapes (all dimensions but the first)",
+        OpKind::Reducescatter => "REDUCESCATTER tensor shapes",
+        OpKind::Agree => "process sets",
+        OpKind::Join | OpKind::Barrier => "shapes",
     }
 }
 

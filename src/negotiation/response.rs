@@ -4,35 +4,86 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::request::Params;
+use super::request::{Group, Params};
 use crate::error::{Error, Mismatch};
 
-/// Why a tensor will not travel: two ranks submitted different things under its name.
+/// Why a tensor will not travel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Refusal {
-    /// What differs.
-    pub what: String,
-    /// The rank that `expected` was taken from.
-    pub first_rank: u32,
-    /// What that rank submitted.
-    pub expected: String,
-    /// The rank that differs from it.
-    pub rank: u32,
-    /// What the latter submitted.
-    pub found: String,
+pub enum Refusal {
+    /// Two ranks submitted different things under its name.
+    Mismatch {
+        /// What differs.
+        what: String,
+        /// The rank that `expected` was taken from.
+        first_rank: u32,
+        /// What that rank submitted.
+        expected: String,
+        /// The rank that differs from it.
+        rank: u32,
+        /// What the latter submitted.
+        found: String,
+    },
+    /// It needs a rank that has joined: the root of a broadcast, every rank in an agreement.
+    Joined {
+        /// The rank.
+        rank: u32,
+    },
 }
 
 impl Refusal {
     /// The error that every rank's handle gets.
     pub fn into_error(self, tensor: &str) -> Error {
-        Error::Mismatch(Box::new(Mismatch {
-            tensor: tensor.to_owned(),
-            what: self.what,
-            first_rank: self.first_rank as usize,
-            expected: self.expected,
-            rank: self.rank as usize,
-            found: self.found,
-        }))
+        let tensor = tensor.to_owned();
+        match self {
+            Self::Mismatch {
+                what,
+                first_rank,
+                expected,
+                rank,
+                found,
+            } => Error::Mismatch(Box::new(Mismatch {
+                tensor,
+                what,
+                first_rank: first_rank as usize,
+                expected,
+                rank: rank as usize,
+                found,
+            })),
+            Self::Joined { rank } => Error::RankJoined {
+                tensor,
+                rank: rank as usize,
+            },
+        }
+    }
+}
+
+/// What the ranks agreed on for one tensor, beyond the [`Params`] that each of them has itself. Ranks are those of
+/// the process set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Agreed {
+    /// Allgather: each rank's rows. Alltoall: the rows from each rank to each, `rows[from · size + to]`.
+    pub rows: Vec<u64>,
+    /// Ranks that have joined and take no part.
+    pub absent: Vec<u32>,
+    /// What they need to know of the tensor, if there are any.
+    pub params: Option<Params>,
+    /// The last rank that joined, as a rank of the job ([`OpKind::Join`](super::OpKind::Join)).
+    pub last_joined: u32,
+}
+
+impl Agreed {
+    /// The same with `absent` ranks, of `size`, bringing nothing.
+    pub fn without(&self, absent: Vec<u32>, size: usize) -> Self {
+        let mut rows = self.rows.clone();
+        let rows_each = rows.len() / size; // 0, 1 or `size`
+        for &rank in &absent {
+            rows[rank as usize * rows_each..][..rows_each].fill(0);
+        }
+        Self {
+            rows,
+            absent,
+            ..self.clone()
+        }
     }
 }
 
@@ -41,8 +92,10 @@ impl Refusal {
 pub struct Response {
     /// Name of the tensor.
     pub name: Arc<str>,
+    /// Its group, as the first rank named it.
+    pub group: Option<Group>,
     /// What all ranks agreed on, or why they could not.
-    pub outcome: Result<Params, Refusal>,
+    pub outcome: Result<Agreed, Refusal>,
 }
 
 /// Rank 0's answer in one cycle. Every rank handles it in this order.
@@ -55,7 +108,7 @@ pub struct ResponseList {
 }
 
 /// Version of the frames below; ranks of one job have the same (checked when they meet).
-pub const WIRE_VERSION: u8 = 1;
+pub const WIRE_VERSION: u8 = 2;
 
 /// A frame: the version, then the message in postcard's format.
 ///

@@ -138,6 +138,11 @@ impl StepMeter {
         self.end_step(batch.ended)
     }
 
+    /// The running step is not like the others, whatever it looks like.
+    pub fn disturbed(&mut self) {
+        self.changed = true;
+    }
+
     /// The caller says that a step ends now. From the first call on steps are what the caller says.
     pub fn mark_step(&mut self, now: Nanos) -> Option<Step> {
         self.changed |= !std::mem::replace(&mut self.marked, true);

@@ -11,15 +11,17 @@ use std::sync::Arc;
 use crate::clock::Nanos;
 use crate::error::Error;
 
+mod agreement;
 mod block;
 pub mod local;
 #[cfg(test)]
 pub(crate) mod sim;
 
-pub use block::{Agreement, Block, BlockView, Status};
+pub use agreement::Agreement;
+pub use block::{Block, BlockView, Status};
 
 /// Moves control data among the ranks of one process set. All calls but `doorbell` are collective: every rank
-/// makes them in the same order.
+/// makes them in the same order. Ranks are counted within the set; errors name them as the job does.
 pub trait Transport: Send {
     /// This rank, `0..size`.
     fn rank(&self) -> usize;

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::ValueHint;
+
 use super::knob_flags::KnobFlags;
 use super::run::{self, LaunchSpec, Output};
 use super::{EXIT_USAGE, fail, print};
@@ -41,6 +43,7 @@ const COMPUTE_MS_MAX: f64 = 60_000.0;
 
 /// Reduce a model's gradients over ranks on this machine: step time, bandwidth, and what tuning gains
 #[derive(clap::Args)]
+#[command(override_usage = "ronde bench [-np N] [OPTIONS]")]
 pub(super) struct Args {
     /// Ranks to start (also -np) [default: 2]; inside `ronde run`, mpirun or srun theirs
     #[arg(short = 'n', long = "num-proc", value_name = "N")]
@@ -49,7 +52,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(models::NAMES))]
     model: Option<String>,
     /// Reduce what this file lists instead: a profile JSON, or one element count per line
-    #[arg(long, value_name = "FILE", conflicts_with = "model")]
+    #[arg(long, value_name = "FILE", conflicts_with = "model", value_hint = ValueHint::FilePath)]
     profile: Option<PathBuf>,
     /// Timed steps [default: 50]. With --autotune: most steps to wait for the verdict, after which 20 are timed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
@@ -64,7 +67,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "KIND", default_value = "sleep", value_parser = parse_compute_kind)]
     compute_kind: ComputeKind,
     /// Write the result to this file as JSON
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
     /// Print the tensors' element counts, one per line, and end
     #[arg(long, hide = true)]

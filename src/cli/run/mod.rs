@@ -23,6 +23,7 @@ pub use spec::{LaunchError, LaunchSpec, Output};
 use super::knob_flags::KnobFlags;
 use super::{EXIT_USAGE, fail, print};
 use crate::identity::MAX_RANKS;
+use clap::ValueHint;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,9 +33,11 @@ Examples:
   ronde run -np 2 -- python train.py
   ronde run -np 4 --fusion-threshold-mb 32 --cycle-time-ms 2 -- python train.py
   ronde run -np 4 --autotune --autotune-log-file tune.csv -- ./train
+  ronde run -np 4 --config-file horovod.yaml -- ./train
   ronde run -np 2 --output-filename logs -- ./train      writes logs/rank.0/stdout and so on
 
 Standard input goes to rank 0, unless it is a terminal; the other ranks have none.
+
 Exit code: that of the rank that failed first (128 + n for signal n), 127 if the command does not exist, 2 for wrong usage.";
 
 /// Start the ranks of a job on this machine
@@ -51,13 +54,13 @@ pub(super) struct Args {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS as u64))]
     num_proc: Option<u64>,
     /// Hosts and their slots, as in localhost:4; only this machine so far
-    #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "hostfile")]
+    #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "hostfile", value_hint = ValueHint::Other)]
     hosts: Option<String>,
     /// File with a line such as "localhost slots=4" for each host; also -hostfile
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     hostfile: Option<PathBuf>,
     /// Write each rank's output also to DIR/rank.<rank>/stdout and stderr
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     output_filename: Option<PathBuf>,
     /// Put the time before each line of output
     #[arg(long, visible_alias = "prefix-timestamp")]
@@ -86,6 +89,7 @@ pub(super) struct Args {
     flags: KnobFlags,
     /// Command of each rank, and its arguments
     #[arg(last = true, value_name = "CMD", required_unless_present = "check_build")]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 

@@ -8,8 +8,6 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 const ELASTIC: &str = "elastic jobs are not supported; start a fixed number of ranks with -np";
 const ONE_MACHINE: &str =
     "ranks run on this machine only; starting them through MPI or on other hosts is not supported yet";
-const NO_FILE: &str =
-    "there is no configuration file; give flags or set the variables that `ronde knobs` lists";
 
 /// Name, number of values, reason.
 const REFUSED: &[(&str, usize, &str)] = &[
@@ -31,7 +29,6 @@ const REFUSED: &[(&str, usize, &str)] = &[
     ("ssh-identity-file", 1, ONE_MACHINE),
     ("network-interface", 1, ONE_MACHINE),
     ("network-interfaces", 1, ONE_MACHINE),
-    ("config-file", 1, NO_FILE),
 ];
 
 /// Takes no values of its own: parsing fails when one of the flags is given.

@@ -59,7 +59,7 @@ impl LocalCollective {
             let span = &spans[source.tensor];
             let input = span.input().wrapping_add(source.offset);
             let output = span.output().wrapping_add(target.offset);
-            if input == output.cast_const() {
+            if input == output.cast_const() || span.keeps_nothing() {
                 kept.skip(source.bytes);
             } else {
                 kept.push(input, output, source.bytes);
@@ -69,7 +69,7 @@ impl LocalCollective {
             let mut stream = Stream::default();
             for leg in routes.received(from, self.rank) {
                 let span = &spans[leg.tensor];
-                if span.is_absent() {
+                if span.keeps_nothing() {
                     stream.skip(leg.bytes);
                 } else {
                     let output = span.output().wrapping_add(leg.offset);

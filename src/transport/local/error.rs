@@ -2,27 +2,29 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Why the ranks of a host did not come together. Rank 0 sends its verdict to every rank it has met, so that all
-/// report the same.
+/// Why the ranks of a host, or of one process set, did not come together. The first of them sends its verdict to
+/// every rank it has met, so that all report the same. Ranks are the job's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum RendezvousError {
     /// Two ranks run different versions of Ronde.
     #[error(
-        "rank 0 runs ronde {rank0_version} (layout {rank0_layout:x}) and a rank (process {pid}) runs ronde \
+        "rank {first_rank} runs ronde {first_version} (layout {first_layout:x}) and a rank (process {pid}) runs ronde \
          {version} (layout {layout:x}); install the same version for all ranks"
     )]
     Version {
-        /// Process of the rank that differs, as it was seen by rank 0; 0 if unknown.
+        /// Process of the rank that differs, as the first rank saw it; 0 if unknown.
         pid: u32,
         /// Its version.
         version: String,
         /// Hash of its protocol and memory layout.
         layout: u64,
-        /// Rank 0's version.
-        rank0_version: String,
-        /// Hash of rank 0's.
-        rank0_layout: u64,
+        /// The first of the ranks that meet.
+        first_rank: usize,
+        /// Its version.
+        first_version: String,
+        /// Hash of its protocol and memory layout.
+        first_layout: u64,
     },
     /// A rank that cannot be, given the size.
     #[error("rank {rank} (process {pid}) is not in a job of {size} ranks; start it with a rank in 0..{size}")]
@@ -48,26 +50,31 @@ pub enum RendezvousError {
         pid: u32,
     },
     /// Two ranks disagree about something that must be the same on all.
-    #[error("rank {rank} has {what} {found}, rank 0 has {expected}; start all ranks with the same {what}")]
+    #[error(
+        "rank {rank} has {what} {found}, rank {first_rank} has {expected}; start all ranks with the same {what}"
+    )]
     Disagreement {
-        /// What differs: `job size`, `response cache words`, `shared memory bytes`, `host key`.
+        /// What differs: `job size`, `members of the process set`, `host key`, `process sets`,
+        /// `response cache words`, `shared memory bytes`.
         what: String,
-        /// The rank that differs from rank 0.
-        rank: usize,
-        /// Its value.
-        found: String,
-        /// Rank 0's value.
+        /// The first of the ranks that meet.
+        first_rank: usize,
+        /// Its value; long ones are cut, and end in a hash of the whole.
         expected: String,
+        /// The rank that differs from it.
+        rank: usize,
+        /// The value of that one.
+        found: String,
     },
     /// Not all ranks came in time.
     #[error(
-        "ranks {missing:?} of {size} did not arrive within {waited_seconds} s; see whether they were started and \
+        "ranks {missing:?} did not arrive within {waited_seconds} s, of {size} that are to meet; see whether they were started and \
          what they say, or raise the start timeout (--start-timeout)"
     )]
     Missing {
         /// The ranks that did not come.
         missing: Vec<usize>,
-        /// Number of ranks.
+        /// Number of ranks that are to meet.
         size: usize,
         /// How long they were waited for.
         waited_seconds: u64,
@@ -80,7 +87,7 @@ pub enum RendezvousError {
         /// Its process; 0 if unknown.
         pid: u32,
     },
-    /// Rank 0's socket belongs to another user.
+    /// The first rank's socket belongs to another user.
     #[error(
         "the meeting point of this job is held by user {found}, not by user {expected}; choose another RONDE_JOB_ID"
     )]

@@ -16,7 +16,7 @@ use super::memory;
 use super::peers::{Lifeline, Peer};
 use super::rendezvous::{MAPPING_TIMEOUT, Meeting, Met, address, deadline, system};
 use super::socket::{self, ReceiveError};
-use super::wire::{Body, FrameError, Hello, Origin, Welcome};
+use super::wire::{Body, FrameError, Hello, Origin, Welcome, shorten};
 
 /// Pauses between two knocks: from the first to the longest, doubling.
 const KNOCK_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
@@ -36,7 +36,7 @@ pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, Rendezvous
     introduce(meeting, layout, &stream, come_by)?;
     let (body, descriptors) = answer(meeting, &stream, come_by)?;
     let Body::Welcome(welcome) = body else {
-        return Err(unexpected(&body));
+        return Err(unexpected(meeting, &body));
     };
     let mapped_by = deadline(MAPPING_TIMEOUT + GRACE);
     let mapped = map(meeting, layout, &welcome, descriptors);
@@ -48,7 +48,7 @@ pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, Rendezvous
     let (region, pidfds) = mapped?;
     match answer(meeting, &stream, mapped_by)? {
         (Body::Go, _) => {}
-        (body, _) => return Err(unexpected(&body)),
+        (body, _) => return Err(unexpected(meeting, &body)),
     }
     let peers = lifelines(meeting.rank, &welcome, &pidfds, stream);
     Ok(Met { region, peers })
@@ -67,8 +67,8 @@ fn knock(meeting: &Meeting) -> Result<UnixStream, RendezvousError> {
             Err(error) => {
                 let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
                 return Err(system(
-                    meeting.rank,
-                    "connect to rank 0",
+                    meeting,
+                    &format!("connect to rank {}", meeting.job_rank(0)),
                     Errno::from_raw_os_error(code),
                 ));
             }
@@ -84,7 +84,7 @@ fn knock(meeting: &Meeting) -> Result<UnixStream, RendezvousError> {
 /// Anyone may take a name; only this user's processes are ranks.
 fn check_host(meeting: &Meeting, stream: &UnixStream) -> Result<(), RendezvousError> {
     let found = socket::credentials(stream)
-        .map_err(|error| system(meeting.rank, "see who listens for this job", error))?;
+        .map_err(|error| system(meeting, "see who listens for this job", error))?;
     let expected = getuid().as_raw();
     match found.uid == expected {
         true => Ok(()),
@@ -104,11 +104,12 @@ pub(super) fn introduce(
 ) -> Result<(), RendezvousError> {
     let hello = Hello {
         rank: meeting.rank,
-        size: meeting.size,
+        members: meeting.members.to_vec(),
         pid: std::process::id(),
         cache_words: layout.cache_words,
         region_bytes: layout.bytes(),
-        host_key: meeting.host_key.clone(),
+        host_key: shorten(&meeting.host_key),
+        agreement: shorten(&meeting.agreement),
     };
     send(meeting, stream, Body::Hello(hello), deadline)
 }
@@ -122,7 +123,11 @@ fn send(
     match socket::send(stream, body, &[], deadline) {
         // Rank 0 has hung up; what it said before is still to be read, and better than this.
         Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
-        Err(error) => Err(system(meeting.rank, "write to rank 0", error)),
+        Err(error) => Err(system(
+            meeting,
+            &format!("write to rank {}", meeting.job_rank(0)),
+            error,
+        )),
     }
 }
 
@@ -136,7 +141,7 @@ pub(super) fn answer(
         Ok((Body::Refused(error), _)) => Err(error),
         Ok(message) => Ok(message),
         Err(ReceiveError::Gone) => Err(RendezvousError::Vanished {
-            rank: 0,
+            rank: meeting.job_rank(0),
             pid: socket::credentials(stream).map_or(0, |host| host.pid),
         }),
         Err(ReceiveError::Late) => Err(rank_0_is_missing(meeting)),
@@ -146,18 +151,22 @@ pub(super) fn answer(
                 pid: std::process::id(),
                 version: own.version,
                 layout: own.layout,
-                rank0_version: rank0.version,
-                rank0_layout: rank0.layout,
+                first_rank: meeting.job_rank(0),
+                first_version: rank0.version,
+                first_layout: rank0.layout,
             })
         }
         Err(ReceiveError::Frame(problem, bytes)) => Err(RendezvousError::Malformed {
-            rank: 0,
+            rank: meeting.job_rank(0),
             bytes,
             problem: problem.to_string(),
         }),
         Err(ReceiveError::System(error)) => Err(system(
-            meeting.rank,
-            "receive the job's memory and descriptors from rank 0",
+            meeting,
+            &format!(
+                "receive shared memory and descriptors from rank {}",
+                meeting.job_rank(0)
+            ),
             error,
         )),
     }
@@ -174,18 +183,14 @@ fn map(
     let file = descriptors.next();
     let pidfds: Vec<Arc<OwnedFd>> = descriptors.map(Arc::new).collect();
     let named = welcome.pidfds.iter().flatten().all(|&index| index < pidfds.len());
-    let Some(file) = file.filter(|_| named && welcome.pids.len() == meeting.size) else {
-        return Err(unexpected(&Body::Welcome(welcome.clone())));
+    let complete = [welcome.pids.len(), welcome.pidfds.len()] == [meeting.size(); 2];
+    let Some(file) = file.filter(|_| named && complete) else {
+        return Err(unexpected(meeting, &Body::Welcome(welcome.clone())));
     };
     let bytes = layout.bytes();
-    memory::check_mapping(meeting.rank, bytes)?;
-    let region = Region::map(&file, bytes).map_err(|error| {
-        system(
-            meeting.rank,
-            &format!("map {bytes} bytes of shared memory"),
-            error,
-        )
-    })?;
+    memory::check_mapping(meeting.own_job_rank(), bytes)?;
+    let region = Region::map(&file, bytes)
+        .map_err(|error| system(meeting, &format!("map {bytes} bytes of shared memory"), error))?;
     Ok((Area::whole(Arc::new(region)), pidfds))
 }
 
@@ -209,15 +214,15 @@ fn lifelines(rank: usize, welcome: &Welcome, pidfds: &[Arc<OwnedFd>], stream: Un
 
 fn rank_0_is_missing(meeting: &Meeting) -> RendezvousError {
     RendezvousError::Missing {
-        missing: vec![0],
-        size: meeting.size,
+        missing: vec![meeting.job_rank(0)],
+        size: meeting.size(),
         waited_seconds: meeting.start_timeout.as_secs(),
     }
 }
 
-fn unexpected(body: &Body) -> RendezvousError {
+fn unexpected(meeting: &Meeting, body: &Body) -> RendezvousError {
     RendezvousError::Malformed {
-        rank: 0,
+        rank: meeting.job_rank(0),
         bytes: 0,
         problem: format!("out of turn: {body:?}"),
     }

@@ -16,7 +16,7 @@ use super::error::RendezvousError;
 use super::layout::Layout;
 use super::rendezvous::{Meeting, system};
 use super::socket::{self, Credentials};
-use super::wire::{self, Body, FrameError, Hello, Origin};
+use super::wire::{self, Body, FrameError, Hello, Origin, shorten};
 
 /// How long a connection may take to introduce itself.
 const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ enum Reading {
 pub(super) struct Hall<'a> {
     pub(super) meeting: &'a Meeting,
     pub(super) layout: &'a Layout,
-    /// Ranks 1, 2, ….
+    /// Set ranks 1, 2, ….
     guests: Vec<Option<Guest>>,
     strangers: Vec<Stranger>,
 }
@@ -62,7 +62,7 @@ impl<'a> Hall<'a> {
         Self {
             meeting,
             layout,
-            guests: (1..meeting.size).map(|_| None).collect(),
+            guests: (1..meeting.size()).map(|_| None).collect(),
             strangers: Vec::new(),
         }
     }
@@ -73,8 +73,9 @@ impl<'a> Hall<'a> {
             self.accept(listener)?;
             self.listen_to_strangers()?;
             self.look_after_guests()?;
-            let missing: Vec<usize> = (1..self.meeting.size)
+            let missing: Vec<usize> = (1..self.meeting.size())
                 .filter(|rank| self.guests[rank - 1].is_none())
+                .map(|rank| self.meeting.job_rank(rank))
                 .collect();
             if missing.is_empty() {
                 return Ok(());
@@ -83,7 +84,7 @@ impl<'a> Hall<'a> {
             if now >= deadline {
                 return Err(RendezvousError::Missing {
                     missing,
-                    size: self.meeting.size,
+                    size: self.meeting.size(),
                     waited_seconds: self.meeting.start_timeout.as_secs(),
                 });
             }
@@ -104,7 +105,7 @@ impl<'a> Hall<'a> {
             .collect();
         match poll(&mut fds, Some(&socket::timespec(timeout))) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(system(0, "wait for the other ranks", error)),
+            Err(error) => Err(system(self.meeting, "wait for the other ranks", error)),
         }
     }
 
@@ -124,7 +125,11 @@ impl<'a> Hall<'a> {
                 }
                 Err(error) => {
                     let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
-                    return Err(system(0, "accept a rank", Errno::from_raw_os_error(code)));
+                    return Err(system(
+                        self.meeting,
+                        "accept a rank",
+                        Errno::from_raw_os_error(code),
+                    ));
                 }
             };
             let own = getuid().as_raw();
@@ -182,8 +187,9 @@ impl<'a> Hall<'a> {
                         pid: stranger.pid,
                         version: origin.version,
                         layout: origin.layout,
-                        rank0_version: own.version,
-                        rank0_layout: own.layout,
+                        first_rank: self.meeting.own_job_rank(),
+                        first_version: own.version,
+                        first_layout: own.layout,
                     });
                 }
                 Reading::Hello(hello) => {
@@ -200,19 +206,31 @@ impl<'a> Hall<'a> {
 
     /// Whether this rank can be one of us.
     fn admit(&self, hello: &Hello, pid: u32) -> Result<(), RendezvousError> {
-        let agree = |what: &str, found: String, expected: String| match found == expected {
-            true => Ok(()),
-            false => Err(RendezvousError::Disagreement {
+        let (meeting, rank, size) = (self.meeting, hello.rank, self.meeting.size());
+        let job_rank = hello.members.get(rank).copied().unwrap_or(rank);
+        let agree = |what: &str, found: String, expected: String| match (shorten(&found), shorten(&expected))
+        {
+            (found, expected) if found == expected => Ok(()),
+            (found, expected) => Err(RendezvousError::Disagreement {
                 what: what.to_owned(),
-                rank: hello.rank,
-                found,
+                first_rank: meeting.own_job_rank(),
                 expected,
+                rank: job_rank,
+                found,
             }),
         };
-        let size = self.meeting.size;
-        agree("job size", hello.size.to_string(), size.to_string())?;
-        agree("host key", hello.host_key.clone(), self.meeting.host_key.clone())?;
-        let rank = hello.rank;
+        // Two sizes of the whole job are easier to read than two lists.
+        let whole = |members: &[usize]| members.iter().copied().eq(0..members.len());
+        if whole(&hello.members) && whole(&meeting.members) {
+            agree("job size", hello.members.len().to_string(), size.to_string())?;
+        }
+        let list = |members: &[usize]| format!("{members:?}");
+        agree(
+            "members of the process set",
+            list(&hello.members),
+            list(&meeting.members),
+        )?;
+        agree("host key", hello.host_key.clone(), meeting.host_key.clone())?;
         if rank >= size {
             return Err(RendezvousError::InvalidRank { rank, pid, size });
         }
@@ -221,8 +239,13 @@ impl<'a> Hall<'a> {
             _ => self.guests[rank - 1].as_ref().map(|guest| guest.pid),
         };
         if let Some(first_pid) = first {
-            return Err(RendezvousError::DuplicateRank { rank, first_pid, pid });
+            return Err(RendezvousError::DuplicateRank {
+                rank: job_rank,
+                first_pid,
+                pid,
+            });
         }
+        agree("process sets", hello.agreement.clone(), meeting.agreement.clone())?;
         let (words, bytes) = (self.layout.cache_words, self.layout.bytes());
         agree(
             "response cache words",
@@ -238,7 +261,7 @@ impl<'a> Hall<'a> {
 
     /// A rank that waits says nothing; if it does, or hangs up, something is wrong.
     fn look_after_guests(&mut self) -> Result<(), RendezvousError> {
-        for (rank, guest) in (1..).zip(&mut self.guests) {
+        for (&rank, guest) in self.meeting.members[1..].iter().zip(&mut self.guests) {
             let Some(guest) = guest else { continue };
             match guest.stream.read(&mut [0; 64]) {
                 Ok(0) => return Err(RendezvousError::Vanished { rank, pid: guest.pid }),
@@ -256,11 +279,12 @@ impl<'a> Hall<'a> {
         Ok(())
     }
 
-    /// Those who are here, with their ranks.
+    /// Those who are here, with their job ranks.
     pub(super) fn guests(&self) -> impl Iterator<Item = (usize, &Guest)> {
-        (1..)
+        let members = self.meeting.members[1..].iter();
+        members
             .zip(&self.guests)
-            .filter_map(|(rank, guest)| Some((rank, guest.as_ref()?)))
+            .filter_map(|(&rank, guest)| Some((rank, guest.as_ref()?)))
     }
 
     /// Hands over all of them, when all are here.
@@ -282,7 +306,7 @@ impl<'a> Hall<'a> {
     pub(super) fn refuse_latecomers(&mut self, listener: &UnixListener, error: &RendezvousError) {
         let deadline = Instant::now() + FAREWELL_TIMEOUT;
         let told = self.guests().count() + self.strangers.len();
-        let mut expected = (self.meeting.size - 1).saturating_sub(told);
+        let mut expected = (self.meeting.size() - 1).saturating_sub(told);
         self.guests.clear();
         self.strangers.clear();
         loop {
@@ -309,11 +333,11 @@ fn refuse(stream: &UnixStream, error: &RendezvousError) {
 }
 
 impl Guest {
-    /// A failed call on the connection to this rank, as an error.
-    pub(super) fn failed(&self, rank: usize, what: &str, error: Errno) -> RendezvousError {
+    /// A failed call on the connection to this rank, whose job rank is `rank`, as an error.
+    pub(super) fn failed(&self, meeting: &Meeting, rank: usize, what: &str, error: Errno) -> RendezvousError {
         match error {
             Errno::PIPE | Errno::CONNRESET => RendezvousError::Vanished { rank, pid: self.pid },
-            error => system(0, &format!("{what} (rank {rank})"), error),
+            error => system(meeting, &format!("{what} (rank {rank})"), error),
         }
     }
 }

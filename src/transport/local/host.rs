@@ -52,7 +52,11 @@ fn listen(meeting: &Meeting, layout: &Layout, deadline: Instant) -> Result<UnixL
     let address = address(meeting)?;
     let failed = |error: std::io::Error| {
         let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
-        system(0, "listen for the other ranks", Errno::from_raw_os_error(code))
+        system(
+            meeting,
+            "listen for the other ranks",
+            Errno::from_raw_os_error(code),
+        )
     };
     loop {
         let taken = match UnixListener::bind_addr(&address) {
@@ -83,7 +87,7 @@ impl Hall<'_> {
     /// All are here: makes the region, hands it out, and gives the start when everyone has it.
     fn conclude(&mut self, open_pidfd: OpenPidfd) -> Result<Met, RendezvousError> {
         let deadline = deadline(MAPPING_TIMEOUT);
-        let (region, file) = create_region(0, self.layout)?;
+        let (region, file) = create_region(self.meeting, self.layout)?;
         let (welcome, pidfds) = self.identify(open_pidfd);
         let descriptors: Vec<_> = std::iter::once(file.as_fd())
             .chain(pidfds.iter().map(|pidfd| pidfd.as_fd()))
@@ -95,7 +99,14 @@ impl Hall<'_> {
                 &descriptors,
                 deadline,
             )
-            .map_err(|error| guest.failed(rank, "send the job's memory and descriptors to a rank", error))?;
+            .map_err(|error| {
+                guest.failed(
+                    self.meeting,
+                    rank,
+                    "send the job's memory and descriptors to a rank",
+                    error,
+                )
+            })?;
         }
         for (rank, guest) in self.guests() {
             match socket::receive(&guest.stream, deadline) {
@@ -112,7 +123,7 @@ impl Hall<'_> {
                 Err(ReceiveError::Late) => {
                     return Err(RendezvousError::Missing {
                         missing: vec![rank],
-                        size: self.meeting.size,
+                        size: self.meeting.size(),
                         waited_seconds: MAPPING_TIMEOUT.as_secs(),
                     });
                 }
@@ -124,13 +135,13 @@ impl Hall<'_> {
                     });
                 }
                 Err(ReceiveError::System(error)) => {
-                    return Err(guest.failed(rank, "hear from a rank", error));
+                    return Err(guest.failed(self.meeting, rank, "hear from a rank", error));
                 }
             }
         }
         for (rank, guest) in self.guests() {
             socket::send(&guest.stream, Body::Go, &[], deadline)
-                .map_err(|error| guest.failed(rank, "give a rank the start", error))?;
+                .map_err(|error| guest.failed(self.meeting, rank, "give a rank the start", error))?;
         }
         let peers = self.lifelines(&welcome, &pidfds);
         Ok(Met { region, peers })
@@ -149,7 +160,7 @@ impl Hall<'_> {
             pidfds.push(Arc::new(pidfd));
             0
         }));
-        for (rank, guest) in self.guests() {
+        for (job_rank, guest) in self.guests() {
             let known = welcome.pids.iter().position(|&pid| pid == guest.pid && pid != 0);
             let pidfd = match known {
                 Some(same) => welcome.pidfds[same],
@@ -160,7 +171,7 @@ impl Hall<'_> {
             };
             if pidfd.is_none() {
                 tracing::warn!(
-                    rank,
+                    rank = job_rank,
                     pid = guest.pid,
                     "no pidfd for this rank (another pid namespace, or an old kernel); its connection is watched instead"
                 );

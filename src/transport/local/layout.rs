@@ -1,14 +1,17 @@
 //! Where things lie in the memory that the ranks of a host share.
 //!
 //! ```text
-//! job      magic, layout hash, ranks │ poison │ per rank: presence, reason
-//! set      rung │ per rank: bell │ sequence counters │ per rank: two slots │ mail counters │ per rank: chunk
+//! life     magic, layout hash, ranks │ poison │ per rank: presence, reason
+//! cycle    rung │ per rank: bell │ sequence counters │ per rank: two slots │ mail counters │ per rank: chunk
 //! data     the collective's, page-aligned
 //! ```
 //!
 //! Offsets follow from three numbers that all ranks have compared at the rendezvous, and from the constants below,
-//! whose hash they have compared too. Whatever one rank writes often has cache lines of its own. A further process
-//! set takes another [`SetLayout`]; the job part exists once.
+//! whose hash they have compared too. Whatever one rank writes often has cache lines of its own. Every process set
+//! has a region of its own: ranks here are set ranks.
+//!
+//! The slots are as long as the longest block may become; what a cycle touches goes with the words it uses, since
+//! they lie at a slot's beginning. Setting up touches none of it: a region is zero from the start.
 
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Area, Counter, View};
@@ -30,7 +33,7 @@ const HEADER_BYTES: usize = 2 * LINE_BYTES;
 const POISON_WORD: usize = LINE_BYTES / 8;
 
 /// Counts changes of the handshake or of a protocol in shared memory that the sizes below do not show.
-const PROTOCOL: u64 = 1;
+const PROTOCOL: u64 = 2;
 
 /// Hash of everything that two ranks must have in common to share a region.
 pub(super) const HASH: u64 = {
@@ -82,8 +85,8 @@ impl Layout {
         self.data_offset() + self.data_bytes.next_multiple_of(PAGE_BYTES)
     }
 
-    /// The part for the set of all ranks.
-    pub(super) fn world(&self) -> SetLayout {
+    /// The part that the cycle uses.
+    pub(super) fn set(&self) -> SetLayout {
         SetLayout {
             size: self.size,
             cache_words: self.cache_words,
@@ -95,7 +98,7 @@ impl Layout {
     }
 
     fn data_offset(&self) -> usize {
-        (self.set_offset() + self.world().bytes()).next_multiple_of(PAGE_BYTES)
+        (self.set_offset() + self.set().bytes()).next_multiple_of(PAGE_BYTES)
     }
 
     /// Marks a fresh region as ours. Rank 0, before anyone else maps it.
@@ -120,9 +123,9 @@ impl Layout {
             states: region
                 .part(HEADER_BYTES, self.size * STATE_WORDS * 8)
                 .view(self.size * STATE_WORDS),
-            world: self
-                .world()
-                .split(&region.part(self.set_offset(), self.world().bytes())),
+            set: self
+                .set()
+                .split(&region.part(self.set_offset(), self.set().bytes())),
             data: region.part(self.data_offset(), self.data_bytes),
         }
     }
@@ -130,12 +133,12 @@ impl Layout {
 
 /// A region, taken apart.
 pub(super) struct Parts {
-    /// One word: which rank ended the job, and how.
+    /// One word: which rank ended it for all, and how.
     pub(super) poison: View<AtomicU64>,
     /// [`STATE_WORDS`] words per rank.
     pub(super) states: View<AtomicU64>,
-    /// The set of all ranks.
-    pub(super) world: SetParts,
+    /// The cycle's.
+    pub(super) set: SetParts,
     /// The collective's.
     pub(super) data: Area,
 }
@@ -242,14 +245,14 @@ mod tests {
                 .poison
                 .iter()
                 .chain(parts.states.iter())
-                .chain(parts.world.rung.iter())
-                .chain(parts.world.slots.iter())
-                .chain(parts.world.chunks.iter())
+                .chain(parts.set.rung.iter())
+                .chain(parts.set.slots.iter())
+                .chain(parts.set.chunks.iter())
                 .collect();
             for (number, word) in words.iter().enumerate() {
                 word.store(number as u64, Ordering::Relaxed);
             }
-            for counters in [&parts.world.sequence, &parts.world.sent, &parts.world.taken] {
+            for counters in [&parts.set.sequence, &parts.set.sent, &parts.set.taken] {
                 for counter in counters.iter() {
                     counter.publish(u32::MAX);
                 }

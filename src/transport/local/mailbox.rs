@@ -20,6 +20,8 @@ pub(super) const FRAME_BYTES_MAX: usize = 64 << 20;
 /// One rank's hold on the mailboxes of a process set.
 pub(super) struct Mailboxes {
     rank: usize,
+    /// What an error calls this rank.
+    job_rank: usize,
     /// Chunks sent by each rank.
     sent: View<Counter>,
     /// Chunks taken: by rank 0 from each rank, then by each rank from rank 0.
@@ -34,6 +36,7 @@ impl Mailboxes {
     /// The views are those of the set's layout; see [`SetParts`](super::layout::SetParts).
     pub(super) fn new(
         rank: usize,
+        job_rank: usize,
         sent: View<Counter>,
         taken: View<Counter>,
         chunks: View<AtomicU64>,
@@ -43,6 +46,7 @@ impl Mailboxes {
         assert_eq!((taken.len(), chunks.len()), (2 * size, size * CHUNK_WORDS));
         Self {
             rank,
+            job_rank,
             sent,
             taken,
             chunks,
@@ -90,7 +94,7 @@ impl Mailboxes {
     fn check_length(&self, frame: &[u8]) -> Result<(), Error> {
         if frame.len() > FRAME_BYTES_MAX {
             return Err(Error::ControlFrameTooLong {
-                rank: self.rank,
+                rank: self.job_rank,
                 bytes: frame.len(),
                 limit_bytes: FRAME_BYTES_MAX,
             });
@@ -145,7 +149,7 @@ impl Mailboxes {
                 let length = chunk[0].load(Ordering::Relaxed) as usize;
                 assert!(
                     length <= FRAME_BYTES_MAX,
-                    "rank {from} sent a frame of {length} bytes"
+                    "set rank {from} sent a frame of {length} bytes"
                 );
                 chunk = &chunk[1..];
                 frame.reserve(length);

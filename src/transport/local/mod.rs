@@ -1,7 +1,11 @@
 //! The local transport: ranks of one host, through shared memory and futexes.
 //!
+//! A transport serves the ranks of one process set: all of the job's, or some of them, whom it knows by their set
+//! ranks; whom it names in an error or a warning, it names by the job rank. A process may have any number of them at
+//! once: they share nothing.
+//!
 //! Nothing here is sent: a rank writes into its own part of a region that all have mapped, and raises a counter
-//! that the others wait on. The files are the steps of a job's life: `rendezvous` (who are we, and where is the
+//! that the others wait on. The files are the steps of its life: `rendezvous` (who are we, and where is the
 //! region), `layout` (what lies where in it), `snapshot` and `mailbox` (the cycle's two kinds of traffic),
 //! `doorbell` (waking one another), `peers` (who has died, left or fallen silent).
 //!
@@ -52,7 +56,7 @@ pub const SIZE_MAX: usize = crate::identity::MAX_RANKS;
 /// One rank's end of the local transport.
 pub struct LocalTransport {
     rank: usize,
-    size: usize,
+    members: Arc<[usize]>,
     snapshot: Snapshot,
     mailboxes: Mailboxes,
     doorbell: Arc<LocalDoorbell>,
@@ -69,7 +73,7 @@ pub(crate) struct Opened {
     pub(crate) transport: LocalTransport,
     /// The part of the region for the collective, zero at first, page-aligned.
     pub(crate) data: Area,
-    /// Whom the collective asks during its own waits; ranks as in the transport.
+    /// Whom the collective asks during its own waits, by set rank; its errors name job ranks.
     pub(crate) watch: Arc<dyn Watch>,
 }
 
@@ -86,26 +90,28 @@ impl LocalTransport {
         patience: Patience,
     ) -> Result<Opened, RendezvousError> {
         let layout = Layout {
-            size: meeting.size,
+            size: meeting.size(),
             cache_words,
             data_bytes,
         };
         let met = rendezvous::meet(meeting, &layout)?;
         let parts = layout.split(&met.region);
         let (rank, spin) = (meeting.rank, patience.spin);
-        let world = parts.world;
-        let stride = layout.world().slot_words();
+        let (set, job_rank) = (parts.set, meeting.own_job_rank());
+        let stride = layout.set().slot_words();
         let entered = Arc::new(AtomicU64::new(0));
-        let peers = Arc::new(Peers::new(rank, met.peers, parts.poison, parts.states, patience));
+        let members = Arc::clone(&meeting.members);
+        let peers = Peers::new(rank, members, met.peers, parts.poison, parts.states, patience);
+        let peers = Arc::new(peers);
         let transport = Self {
             rank,
-            size: meeting.size,
-            snapshot: Snapshot::new(rank, cache_words, stride, world.slots, world.sequence, spin),
-            mailboxes: Mailboxes::new(rank, world.sent, world.taken, world.chunks, spin),
+            members: Arc::clone(&meeting.members),
+            snapshot: Snapshot::new(rank, cache_words, stride, set.slots, set.sequence, spin),
+            mailboxes: Mailboxes::new(rank, job_rank, set.sent, set.taken, set.chunks, spin),
             doorbell: Arc::new(LocalDoorbell::new(
                 rank,
-                world.rung,
-                world.bells,
+                set.rung,
+                set.bells,
                 Arc::clone(&entered),
                 spin,
             )),
@@ -122,13 +128,20 @@ impl LocalTransport {
     }
 }
 
+impl LocalTransport {
+    /// What errors call this rank.
+    fn job_rank(&self) -> usize {
+        self.members[self.rank]
+    }
+}
+
 impl Transport for LocalTransport {
     fn rank(&self) -> usize {
         self.rank
     }
 
     fn size(&self) -> usize {
-        self.size
+        self.members.len()
     }
 
     fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error> {
@@ -172,7 +185,7 @@ impl Drop for LocalTransport {
         if std::thread::panicking() {
             let message = "a panic".to_owned();
             self.leave(Some(&Error::Internal {
-                rank: self.rank,
+                rank: self.job_rank(),
                 message,
             }));
         } else {

@@ -1,8 +1,11 @@
 //! Who is still there: death, departure and silence of the other ranks.
 //!
+//! Ranks are kept and asked for by their set ranks; errors and warnings name job ranks, and whoever passes such an
+//! error on does so to sets that may not have that rank.
+//!
 //! Death is read from pidfds, which say it of exactly the process that was met at the rendezvous, however it ended
 //! and whatever its children still hold open. Who finds a rank dead without having left writes it into the poison
-//! word of the job, once: all survivors report that rank, not one another. A process that exits without leaving is
+//! word of the set, once: all survivors report that rank, not one another. A process that exits without leaving is
 //! lost even with exit code 0, since the others cannot know what it still owed them.
 
 use std::sync::Arc;
@@ -76,9 +79,11 @@ pub(crate) struct Peer {
     pub(crate) lifeline: Lifeline,
 }
 
-/// Watches over the ranks of a job.
+/// Watches over the ranks of a set.
 pub(super) struct Peers {
     rank: usize,
+    /// Job ranks, by set rank.
+    members: Arc<[usize]>,
     peers: Vec<Peer>,
     poison: View<AtomicU64>,
     states: View<AtomicU64>,
@@ -88,17 +93,20 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// `peers` in rank order, this rank included.
+    /// `members` and `peers` in the order of set ranks, this rank included.
     pub(super) fn new(
         rank: usize,
+        members: Arc<[usize]>,
         peers: Vec<Peer>,
         poison: View<AtomicU64>,
         states: View<AtomicU64>,
         patience: Patience,
     ) -> Self {
         assert_eq!(states.len(), peers.len() * STATE_WORDS);
+        assert_eq!(members.len(), peers.len());
         Self {
             rank,
+            members,
             warnings: peers.iter().map(|_| LocalAtomicU64::new(0)).collect(),
             peers,
             poison,
@@ -107,7 +115,7 @@ impl Peers {
         }
     }
 
-    /// Looks, without waiting, for a rank that has ended the job or left it. For a caller with work to do that
+    /// Looks, without waiting, for a rank that has ended it for all or left. For a caller with work to do that
     /// needs everyone.
     ///
     /// # Errors
@@ -135,16 +143,26 @@ impl Peers {
                     word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
                 }
                 self.set_presence(FAILED);
-                match error {
-                    Error::PeerLeft { rank } => self.poison(*rank, LEFT),
-                    Error::PeerLost { rank, .. } => self.poison(*rank, LOST),
-                    _ => self.poison(self.rank, FAILED),
+                let (rank, how) = match error {
+                    Error::PeerLeft { rank } => (self.set_rank(*rank), LEFT),
+                    Error::PeerLost { rank, .. } => (self.set_rank(*rank), LOST),
+                    _ => (None, FAILED),
+                };
+                match rank {
+                    Some(rank) => self.poison(rank, how),
+                    // This rank's own, or of a rank that only another set has: the reason tells.
+                    None => self.poison(self.rank, FAILED),
                 }
             }
         }
     }
 
-    /// Fails if the job has been ended by any rank; finds the dead.
+    /// The set rank of job rank `rank`, if it is a member.
+    fn set_rank(&self, rank: usize) -> Option<usize> {
+        self.members.iter().position(|&member| member == rank)
+    }
+
+    /// Fails if any rank has ended it for all; finds the dead.
     fn check_job(&self) -> Result<(), Error> {
         if self.poison[0].load(Ordering::Acquire) == 0
             && let Some(rank) = self.find_dead()
@@ -154,12 +172,14 @@ impl Peers {
         match unpack(self.poison[0].load(Ordering::Acquire)) {
             None => Ok(()),
             Some((rank, LOST)) => Err(Error::PeerLost {
-                rank,
+                rank: self.members[rank],
                 pid: self.peers[rank].pid,
             }),
-            Some((rank, LEFT)) => Err(Error::PeerLeft { rank }),
+            Some((rank, LEFT)) => Err(Error::PeerLeft {
+                rank: self.members[rank],
+            }),
             Some((rank, _)) => Err(Error::PeerFailed {
-                rank,
+                rank: self.members[rank],
                 reason: self.reason(rank),
             }),
         }
@@ -186,7 +206,7 @@ impl Peers {
         ended.into_iter().find(|&rank| self.presence(rank) == HERE)
     }
 
-    /// Ends the job because of `rank`; the first to say so counts.
+    /// Ends it for all because of `rank`; the first to say so counts.
     fn poison(&self, rank: usize, how: u64) {
         let word = (rank as u64 + 1) | (how << 32);
         // Someone else may have been first; then theirs is the reason for all.
@@ -197,10 +217,12 @@ impl Peers {
     fn departure(&self, rank: usize) -> Error {
         match self.presence(rank) {
             FAILED => Error::PeerFailed {
-                rank,
+                rank: self.members[rank],
                 reason: self.reason(rank),
             },
-            _ => Error::PeerLeft { rank },
+            _ => Error::PeerLeft {
+                rank: self.members[rank],
+            },
         }
     }
 
@@ -233,7 +255,7 @@ impl Peers {
             && waited >= limit
         {
             return Err(Error::PeerStalled {
-                rank: on,
+                rank: self.members[on],
                 waited_seconds: waited.as_secs(),
                 limit_seconds: limit.as_secs(),
             });
@@ -246,18 +268,18 @@ impl Peers {
         // A new wait starts at 0 again, and with it the count.
         let said = self.warnings[on].swap(due, Ordering::Relaxed);
         if due > said {
-            let pid = self.peers[on].pid;
+            let (rank, pid) = (self.members[on], self.peers[on].pid);
             let waited_seconds = waited.as_secs();
             if is_stopped(pid) {
                 tracing::warn!(
-                    rank = on,
+                    rank,
                     pid,
                     waited_seconds,
                     "waiting for a rank that is stopped; continue it (SIGCONT)"
                 );
             } else {
                 tracing::warn!(
-                    rank = on,
+                    rank,
                     pid,
                     waited_seconds,
                     "waiting for a rank that is alive but does not answer"

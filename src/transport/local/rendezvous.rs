@@ -1,5 +1,9 @@
 //! Rendezvous: how the ranks of one host find each other and come to share a region.
 //!
+//! The ranks that meet are those of the whole job or those of one of its process sets; each meeting has a name and a
+//! region of its own, and knows nothing of the others. Here ranks are counted within the meeting, *set ranks*,
+//! 0..size; whatever a user reads names the *job rank*. In what follows, rank 0 is the first of those who meet.
+//!
 //! Rank 0 listens on an abstract Unix socket whose name all ranks can work out, so nothing is left in a file
 //! system; the others knock until it is there. All or nothing: rank 0 hands out the region and the ranks' pidfds
 //! only when everyone has come and fits, and everyone starts only when all have mapped it. If it comes to nothing,
@@ -7,7 +11,7 @@
 //!
 //! ```text
 //! rank r                         rank 0
-//!   connect, Hello ───────────►  uid, build, job size, rank, sizes, host key
+//!   connect, Hello ───────────►  uid, build, members, rank, sizes, host key, agreement
 //!                                … until all are here
 //!   ◄─────────── Welcome + fds   region created, pidfds opened
 //!   map, Ready ───────────────►
@@ -38,18 +42,39 @@ pub(super) const MAPPING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Whom to meet, where, and how long to wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Meeting {
-    /// What all ranks of the job have in common and no other job of this user on this host has.
+    /// What all ranks that meet have in common and no other job or set of this user on this host has.
     pub(crate) job_key: String,
     /// How many contexts this job has had before: each meeting has its own name.
     pub(crate) init: u32,
-    /// This rank among those of the host.
+    /// This rank among those that meet: an index into `members`.
     pub(crate) rank: usize,
-    /// Number of ranks on the host.
-    pub(crate) size: usize,
+    /// The job ranks of those that meet, distinct, in the order of their set ranks; for the job itself, `0..size`.
+    /// Compared.
+    pub(crate) members: Arc<[usize]>,
     /// How long to wait for the others.
     pub(crate) start_timeout: Duration,
     /// The host as this rank knows it; compared.
     pub(crate) host_key: String,
+    /// What else must be the same on all ranks, as a text that a user understands: the static process sets, such as
+    /// `[0, 1] [1, 2]`. Compared.
+    pub(crate) agreement: String,
+}
+
+impl Meeting {
+    /// Number of ranks that meet.
+    pub(super) fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// What users call set rank `rank`.
+    pub(super) fn job_rank(&self, rank: usize) -> usize {
+        self.members[rank]
+    }
+
+    /// What users call this rank.
+    pub(super) fn own_job_rank(&self) -> usize {
+        self.job_rank(self.rank)
+    }
 }
 
 /// What comes of it.
@@ -66,7 +91,7 @@ pub(super) struct Met {
 /// # Errors
 /// Any [`RendezvousError`], the same on all ranks that had arrived.
 pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, RendezvousError> {
-    let &Meeting { rank, size, .. } = meeting;
+    let (rank, size) = (meeting.rank, meeting.size());
     if rank >= size {
         return Err(RendezvousError::InvalidRank {
             rank,
@@ -81,7 +106,7 @@ pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, Rendezvous
         });
     }
     if size == 1 {
-        let (region, _file) = create_region(0, layout)?;
+        let (region, _file) = create_region(meeting, layout)?;
         let peers = vec![Peer {
             pid: std::process::id(),
             lifeline: Lifeline::Own,
@@ -103,23 +128,19 @@ pub(super) fn address(meeting: &Meeting) -> Result<SocketAddr, RendezvousError> 
     let name = format!("ronde-{}-{key}-{}", getuid().as_raw(), meeting.init);
     SocketAddr::from_abstract_name(name).map_err(|error| {
         let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
-        system(
-            meeting.rank,
-            "name the meeting point",
-            Errno::from_raw_os_error(code),
-        )
+        system(meeting, "name the meeting point", Errno::from_raw_os_error(code))
     })
 }
 
 /// Makes the region, after a look at whether there is room for it.
 pub(super) fn create_region(
-    rank: usize,
+    meeting: &Meeting,
     layout: &Layout,
 ) -> Result<(Area, rustix::fd::OwnedFd), RendezvousError> {
     let bytes = layout.bytes();
-    memory::check_creation(rank, bytes)?;
+    memory::check_creation(meeting.own_job_rank(), bytes)?;
     let (region, file) = Region::create("ronde", bytes)
-        .map_err(|error| system(rank, &format!("create {bytes} bytes of shared memory"), error))?;
+        .map_err(|error| system(meeting, &format!("create {bytes} bytes of shared memory"), error))?;
     let region = Area::whole(Arc::new(region));
     layout.stamp(&region);
     Ok((region, file))
@@ -132,10 +153,10 @@ pub(super) fn deadline(timeout: Duration) -> Instant {
         .unwrap_or(now + Duration::from_secs(86_400))
 }
 
-/// A failed call, as an error.
-pub(super) fn system(rank: usize, what: &str, error: Errno) -> RendezvousError {
+/// A failed call on this rank, as an error.
+pub(super) fn system(meeting: &Meeting, what: &str, error: Errno) -> RendezvousError {
     RendezvousError::System {
-        rank,
+        rank: meeting.own_job_rank(),
         what: what.to_owned(),
         code: error.raw_os_error(),
     }

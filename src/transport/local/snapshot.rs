@@ -97,18 +97,18 @@ where
             assert_eq!(
                 slot[0].load(Ordering::Relaxed),
                 cycle,
-                "rank {rank}: slot of another cycle"
+                "set rank {rank}: slot of another cycle"
             );
             assert_eq!(
                 slot[1].load(Ordering::Relaxed),
                 words as u64,
-                "rank {rank}: block of another length"
+                "set rank {rank}: block of another length"
             );
             agreed.add(&SlotView { slot, words });
             let ahead = sequence.value().wrapping_sub(cycle as u32);
             assert!(
                 ahead <= 1,
-                "rank {rank} is {ahead} cycles ahead of a rank it waits for"
+                "set rank {rank} is {ahead} cycles ahead of a rank it waits for"
             );
         }
         Ok(())
@@ -182,5 +182,60 @@ impl BlockView for SlotView<'_> {
 
     fn ready_us(&self, bit: usize) -> u64 {
         self.word(HEAD_WORDS + self.words + bit)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+
+    impl Watch for Nobody {
+        fn check(&self, on: usize, _waited: Duration) -> Result<(), Error> {
+            panic!("waited for {on}")
+        }
+    }
+
+    /// The bound on the response cache costs address space; the words in use cost time.
+    #[test]
+    fn a_cycle_writes_as_far_into_its_slot_as_the_words_in_use() {
+        const BOUND: usize = 256;
+        const UNTOUCHED: u64 = 0xfeed;
+        let stride = slot_words(BOUND);
+        let slots: Vec<AtomicU64> = (0..2 * stride).map(|_| AtomicU64::new(UNTOUCHED)).collect();
+        let mut snapshot = Snapshot::new(
+            0,
+            BOUND,
+            stride,
+            &slots[..],
+            vec![Counter::default()],
+            Duration::ZERO,
+        );
+        let mut agreed = Agreement::new(true);
+        for (cycle, words) in [(1, 1), (2, 3), (3, 2)] {
+            let mut block = Block::new(words);
+            (0..64 * words).for_each(|bit| block.set(bit, cycle * 1000 + bit as u64));
+            snapshot.exchange(cycle, &block, &mut agreed, &Nobody).unwrap();
+            assert_eq!(agreed.common, vec![u64::MAX; words]);
+            assert_eq!(
+                agreed.ready_on(0, 64 * words - 1),
+                Some(cycle * 1000 + 64 * words as u64 - 1)
+            );
+        }
+        for (slot, words) in [(0, 3), (1, 2)] {
+            let slot = &slots[slot * stride..][..stride];
+            let written = slot
+                .iter()
+                .take_while(|word| word.load(Ordering::Relaxed) != UNTOUCHED)
+                .count();
+            assert_eq!(written, HEAD_WORDS + 65 * words);
+            assert!(
+                slot[written..]
+                    .iter()
+                    .all(|word| word.load(Ordering::Relaxed) == UNTOUCHED)
+            );
+        }
+        assert_eq!(stride, 16_646, "133 KB for 16384 tensors");
     }
 }

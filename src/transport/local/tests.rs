@@ -13,6 +13,7 @@ use crate::transport::{Nap, Role, Status};
 
 mod processes;
 mod rendezvous;
+mod sets;
 
 /// A name of its own for each meeting of this test process.
 pub(super) fn meeting(name: &str, size: usize) -> Meeting {
@@ -21,9 +22,10 @@ pub(super) fn meeting(name: &str, size: usize) -> Meeting {
         job_key: format!("test-{name}-{}", std::process::id()),
         init: INIT.fetch_add(1, Ordering::Relaxed),
         rank: 0,
-        size,
+        members: (0..size).collect(),
         start_timeout: Duration::from_secs(30),
         host_key: "host".to_owned(),
+        agreement: String::new(),
     }
 }
 
@@ -69,7 +71,11 @@ fn block(rank: usize, cycle: u64) -> Block {
     let mut random = SmallRng::seed_from_u64(cycle << 8 | rank as u64);
     let words = 1 + (cycle as usize % WORDS);
     let mut block = Block::new(words);
-    block.status = Status(random.random_range(0..2));
+    // One cycle in sixteen all have joined; else each has with even odds.
+    block.status = match cycle % 16 {
+        0 => Status::JOINED,
+        _ => Status(random.random_range(0..4)),
+    };
     block.settings.version = cycle + rank as u64 % 2;
     for bit in 0..64 * words {
         if random.random_bool(0.9) {

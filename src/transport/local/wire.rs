@@ -15,6 +15,8 @@ const MAGIC: [u8; 8] = *b"ronde\0\0\x01";
 const HEAD_BYTES: usize = MAGIC.len() + 4;
 /// Longest object: a verdict on 64 ranks takes a few thousand bytes.
 pub(super) const BODY_BYTES_MAX: usize = 64 << 10;
+/// Longest text that goes into a message as it is: two of them fit, even with every character escaped.
+const TEXT_BYTES_MAX: usize = 4096;
 
 /// Whose message it is; readable by every version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,13 +63,15 @@ pub(super) enum Body {
 /// How a rank introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hello {
+    /// The set rank.
     pub(super) rank: usize,
-    pub(super) size: usize,
+    pub(super) members: Vec<usize>,
     /// In the rank's own namespace.
     pub(super) pid: u32,
     pub(super) cache_words: usize,
     pub(super) region_bytes: usize,
     pub(super) host_key: String,
+    pub(super) agreement: String,
 }
 
 /// What rank 0 gives to a rank.
@@ -101,6 +105,21 @@ pub(super) fn encode(body: Body) -> Vec<u8> {
         origin: Origin::own(),
         body,
     })
+}
+
+/// A text as messages carry it: one that is too long is cut, and ends in a hash of the whole, so that two that
+/// differ still do.
+pub(super) fn shorten(text: &str) -> String {
+    if text.len() <= TEXT_BYTES_MAX {
+        return text.to_owned();
+    }
+    let hash = layout::fnv1a(layout::FNV_OFFSET, text.as_bytes());
+    let tail = format!("… ({} bytes, hash {hash:016x})", text.len());
+    let mut end = TEXT_BYTES_MAX - tail.len();
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{tail}", &text[..end])
 }
 
 /// The frame of anything; tests make foreign ones.
@@ -156,11 +175,12 @@ mod tests {
     fn hello() -> Body {
         Body::Hello(Hello {
             rank: 1,
-            size: 2,
+            members: vec![4, 7],
             pid: 3,
             cache_words: 16,
             region_bytes: 4096,
             host_key: "host".to_owned(),
+            agreement: "[4, 7]".to_owned(),
         })
     }
 
@@ -181,6 +201,24 @@ mod tests {
             layout: 1,
         };
         assert_eq!(decode(&frame(&origin)), Err(FrameError::Foreign(origin)));
+    }
+
+    #[test]
+    fn texts_of_any_length_fit_and_differ_where_they_differ() {
+        let long = "\u{1}é".repeat(20_000);
+        let texts = [&long, &format!("{long}x"), &format!("y{long}")].map(|text| shorten(text));
+        assert!(texts.iter().all(|text| text.len() <= TEXT_BYTES_MAX));
+        assert!(texts[0] != texts[1] && texts[0] != texts[2]);
+        assert!(texts[0].contains("é… (60000 bytes, hash "), "{}", texts[0]);
+        assert_eq!(shorten(&texts[0]), texts[0]);
+        let refusal = Body::Refused(RendezvousError::Disagreement {
+            what: "process sets".to_owned(),
+            first_rank: 0,
+            expected: "\u{1}".repeat(TEXT_BYTES_MAX),
+            rank: 1,
+            found: "\u{1}".repeat(TEXT_BYTES_MAX),
+        });
+        assert_eq!(decode(&encode(refusal.clone())), Ok(Some(refusal)));
     }
 
     #[test]

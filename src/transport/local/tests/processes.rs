@@ -12,12 +12,12 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, se
 use super::super::*;
 use super::{PATIENCE, WORDS, meeting};
 
-const TASK: &str = "RONDE_TEST_TASK";
+pub(super) const TASK: &str = "RONDE_TEST_TASK";
 /// Two seconds as promised, and slack for a busy machine.
-const DEADLINE: Duration = Duration::from_secs(5);
+pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Starts rank `rank` of `meeting` with something to do.
-fn spawn(meeting: &Meeting, rank: usize, task: &str) -> Child {
+/// Starts set rank `rank` of `meeting` with something to do.
+pub(super) fn spawn(meeting: &Meeting, rank: usize, task: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
@@ -29,7 +29,9 @@ fn spawn(meeting: &Meeting, rank: usize, task: &str) -> Child {
             TASK,
             format!(
                 "{task} {rank} {} {} {}",
-                meeting.size, meeting.init, meeting.job_key
+                serde_json::to_string(&meeting.members[..]).unwrap(),
+                meeting.init,
+                meeting.job_key
             ),
         )
         .stdout(Stdio::piped())
@@ -68,7 +70,7 @@ fn rank_of_a_job() {
     let meeting = Meeting {
         job_key: words[4].to_owned(),
         init: number(3) as u32,
-        size: number(2),
+        members: serde_json::from_str::<Vec<usize>>(words[2]).unwrap().into(),
         ..meeting("", 1)
     };
     let rank = number(1);
@@ -92,6 +94,7 @@ fn rank_of_a_job() {
         "again" => again(&meeting),
         "fork" => fork(&meeting),
         "limits" => limits(&meeting),
+        "sets" => super::sets::member(&meeting, rank),
         other => panic!("unknown task {other}"),
     }
 }
@@ -202,7 +205,10 @@ impl Write for Log {
 
 #[test]
 fn a_stopped_rank_is_warned_about_and_waited_for_until_the_limit() {
-    let meeting = meeting("stopped", 2);
+    let meeting = Meeting {
+        members: Arc::new([4, 7]),
+        ..meeting("stopped", 2)
+    };
     let mut other = spawn(&meeting, 1, "cycle");
     let patience = Patience {
         warn_after: Duration::from_millis(400),
@@ -223,12 +229,12 @@ fn a_stopped_rank_is_warned_about_and_waited_for_until_the_limit() {
     let error = tracing::subscriber::with_default(subscriber, || {
         cycle_on(&mut transport, 6, u64::MAX - 6).unwrap_err()
     });
-    assert!(matches!(error, Error::PeerStalled { rank: 1, .. }), "{error}");
+    assert!(matches!(error, Error::PeerStalled { rank: 7, .. }), "{error}");
     signal(&other, Signal::KILL);
     other.wait().unwrap();
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     let about = format!(
-        "a rank that is stopped; continue it (SIGCONT) rank=1 pid={}",
+        "a rank that is stopped; continue it (SIGCONT) rank=7 pid={}",
         other.id()
     );
     assert!(log.contains(&about), "{log}");
@@ -284,7 +290,7 @@ fn again(base: &Meeting) {
     for init in 0..200 {
         let meeting = Meeting { init, ..base.clone() };
         std::thread::scope(|scope| {
-            for rank in 0..meeting.size {
+            for rank in 0..meeting.size() {
                 let meeting = &meeting;
                 scope.spawn(move || cycle_on(&mut open(meeting, rank), 1, 2).unwrap());
             }

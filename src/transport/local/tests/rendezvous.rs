@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -65,11 +66,12 @@ fn connect(meeting: &Meeting) -> UnixStream {
 fn hello(rank: usize, size: usize) -> Body {
     Body::Hello(Hello {
         rank,
-        size,
+        members: (0..size).collect(),
         pid: 1,
         cache_words: LAYOUT.cache_words,
         region_bytes: layout(size).bytes(),
         host_key: "host".to_owned(),
+        agreement: String::new(),
     })
 }
 
@@ -86,14 +88,15 @@ fn ranks_that_disagree_get_the_same_error_with_both_values() {
     let meeting = |name| meeting(name, 2);
     let error = |what: &str, found: &str, expected: &str| RendezvousError::Disagreement {
         what: what.to_owned(),
+        first_rank: 0,
+        expected: expected.to_owned(),
         rank: 1,
         found: found.to_owned(),
-        expected: expected.to_owned(),
     };
 
     let two = meeting("size");
     let three = Meeting {
-        size: 3,
+        members: Arc::new([0, 1, 2]),
         ..rank(1, &two)
     };
     let found = same_error(vec![(two, layout(2)), (three, layout(3))]);
@@ -106,6 +109,15 @@ fn ranks_that_disagree_get_the_same_error_with_both_values() {
     };
     let found = same_error(vec![(zero, LAYOUT), (one, LAYOUT)]);
     assert_eq!(found, error("host key", "other", "host"));
+
+    let sets = |sets: &str, meeting: &Meeting| Meeting {
+        agreement: sets.to_owned(),
+        ..meeting.clone()
+    };
+    let zero = sets("[0, 1] [1]", &meeting("sets"));
+    let one = sets("[0, 1]", &rank(1, &zero));
+    let found = same_error(vec![(one, LAYOUT), (zero, LAYOUT)]);
+    assert_eq!(found, error("process sets", "[0, 1]", "[0, 1] [1]"));
 
     let zero = meeting("words");
     let layout = Layout {
@@ -140,6 +152,51 @@ fn two_processes_of_one_rank_are_told_and_so_are_the_others() {
     }
 }
 
+/// Set ranks 0, 1, 2 are ranks 5, 9, 7 of the job.
+#[test]
+fn the_ranks_of_a_set_are_named_as_the_job_knows_them() {
+    let set = |name| Meeting {
+        members: Arc::new([5, 9, 7]),
+        start_timeout: Duration::from_millis(500),
+        ..meeting(name, 3)
+    };
+    let zero = set("set-members");
+    let other = Meeting {
+        members: Arc::new([5, 7, 9]),
+        ..rank(1, &zero)
+    };
+    let error = same_error(vec![(zero, layout(3)), (other, layout(3))]);
+    assert_eq!(
+        error.to_string(),
+        "rank 7 has members of the process set [5, 7, 9], rank 5 has [5, 9, 7]; start all ranks with the same \
+         members of the process set"
+    );
+
+    let zero = set("set-missing");
+    let error = same_error(vec![(zero.clone(), layout(3)), (rank(2, &zero), layout(3))]);
+    assert!(
+        matches!(&error, RendezvousError::Missing { missing, size: 3, .. } if missing == &[9]),
+        "{error}"
+    );
+    let error = meet(&rank(2, &zero), &layout(3)).unwrap_err();
+    assert!(
+        matches!(&error, RendezvousError::Missing { missing, .. } if missing == &[5]),
+        "{error}"
+    );
+
+    let zero = set("set-memory");
+    let layout = Layout {
+        data_bytes: 1 << 50,
+        ..layout(3)
+    };
+    let ranks = (0..3).map(|r| (rank(r, &zero), layout)).collect();
+    let error = same_error(ranks);
+    assert!(
+        matches!(error, RendezvousError::Memory { rank: 5, .. }),
+        "{error}"
+    );
+}
+
 #[test]
 fn ranks_and_sizes_out_of_range_are_refused_at_once() {
     let zero = meeting("range", 2);
@@ -149,7 +206,7 @@ fn ranks_and_sizes_out_of_range_are_refused_at_once() {
         "{error}"
     );
     let many = Meeting {
-        size: SIZE_MAX + 1,
+        members: (0..=SIZE_MAX).collect(),
         ..zero.clone()
     };
     let error = meet(&many, &layout(SIZE_MAX + 1)).unwrap_err();
@@ -240,8 +297,9 @@ fn a_rank_of_another_version_is_refused_by_name_on_both_sides() {
             pid: std::process::id(),
             version: "9.8.7".to_owned(),
             layout: 0xabc,
-            rank0_version: own.version.clone(),
-            rank0_layout: own.layout,
+            first_rank: 0,
+            first_version: own.version.clone(),
+            first_layout: own.layout,
         }
     );
     let mut answer = Vec::new();
@@ -257,13 +315,13 @@ fn a_rank_of_another_version_is_refused_by_name_on_both_sides() {
     let error = guest.join().unwrap().unwrap_err();
     let RendezvousError::Version {
         version,
-        rank0_version,
+        first_version,
         ..
     } = error
     else {
         panic!("{error}");
     };
-    assert_eq!((version, rank0_version), (own.version, "9.8.7".to_owned()));
+    assert_eq!((version, first_version), (own.version, "9.8.7".to_owned()));
 }
 
 #[test]

@@ -1,0 +1,196 @@
+//! The part of YAML that settings need: one document of mappings and scalars, each with its line.
+//!
+//! Anchors and aliases are refused, so that a small file stays small; sequences are read over, to be refused by name.
+
+use super::error::Problem;
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, StrInput};
+use std::fmt;
+
+/// Deepest nesting. Settings need 2; a stack is not to be filled by a file.
+const DEPTH_MAX: usize = 16;
+
+/// Most characters of a value that an error repeats.
+const SHOWN_MAX: usize = 60;
+
+/// A key with its value, and the line where the key stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) line: usize,
+    pub(super) node: Node,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    Scalar(Scalar),
+    Mapping(Vec<Entry>),
+    Sequence,
+}
+
+/// A single value. What type it has depends on who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Scalar {
+    pub(super) text: String,
+    /// Neither quoted nor tagged: it may be a number, a boolean or nothing.
+    pub(super) plain: bool,
+}
+
+impl Node {
+    /// Whether it is YAML's null: no value.
+    pub(super) fn is_null(&self) -> bool {
+        match self {
+            Node::Scalar(Scalar { text, plain: true }) => {
+                matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL")
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Node::Mapping(_) => f.write_str("a mapping"),
+            Node::Sequence => f.write_str("a list"),
+            Node::Scalar(scalar) => {
+                let cut = scalar.text.chars().nth(SHOWN_MAX).map_or("", |_| "…");
+                let text: String = scalar.text.chars().take(SHOWN_MAX).collect();
+                // Quotes show why "64" is no number, and keep what is unprintable from the terminal.
+                if scalar.plain && text.chars().all(|c| c.is_ascii_graphic()) {
+                    write!(f, "{text}{cut}")
+                } else {
+                    write!(f, "{text:?}{cut}")
+                }
+            }
+        }
+    }
+}
+
+type Located<T> = Result<T, (usize, Problem)>;
+
+/// Reads the entries of the document's mapping; an empty document has none.
+///
+/// # Errors
+/// The line, from 1, and what is wrong there.
+pub(super) fn read(text: &str) -> Located<Vec<Entry>> {
+    let mut reader = Reader {
+        parser: Parser::new_from_str(text),
+        line: 1,
+    };
+    // The end of the stream comes where the document would, if there is none.
+    if !reader.skip_to_document()? {
+        return Ok(Vec::new());
+    }
+    let event = reader.next()?;
+    let line = reader.line;
+    let root = reader.node(event, 0)?;
+    if reader.skip_to_document()? {
+        return Err((
+            reader.line,
+            yaml("a second document begins here; settings stand in one"),
+        ));
+    }
+    match root {
+        Node::Mapping(entries) => Ok(entries),
+        root if root.is_null() => Ok(Vec::new()),
+        root => Err((
+            line,
+            yaml(format!("{root} stands where sections such as `params:` should")),
+        )),
+    }
+}
+
+struct Reader<'a> {
+    parser: Parser<'a, StrInput<'a>>,
+    line: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Located<Event<'a>> {
+        match self.parser.next_event() {
+            None => Ok(Event::StreamEnd),
+            Some(Ok((event, span))) => {
+                self.line = span.start.line();
+                Ok(event)
+            }
+            Some(Err(error)) => Err((error.marker().line(), not_yaml(&error))),
+        }
+    }
+
+    /// Whether another document begins.
+    fn skip_to_document(&mut self) -> Located<bool> {
+        loop {
+            match self.next()? {
+                Event::DocumentStart(_) => return Ok(true),
+                Event::StreamEnd => return Ok(false),
+                _ => {} // the stream's start, or the end of the document before
+            }
+        }
+    }
+
+    /// Reads the node that begins with `event`.
+    fn node(&mut self, event: Event<'a>, depth: usize) -> Located<Node> {
+        if depth > DEPTH_MAX {
+            return Err((self.line, yaml("this is nested too deeply for settings")));
+        }
+        match event {
+            Event::Scalar(text, style, 0, tag) => Ok(Node::Scalar(Scalar {
+                text: text.into_owned(),
+                plain: style == ScalarStyle::Plain && tag.is_none(),
+            })),
+            Event::MappingStart(0, _) => self.mapping(depth),
+            Event::SequenceStart(0, _) => loop {
+                match self.next()? {
+                    Event::SequenceEnd => return Ok(Node::Sequence),
+                    event => self.node(event, depth + 1)?,
+                };
+            },
+            _ => Err((
+                self.line,
+                yaml("anchors (&) and aliases (*) are not read; write the value out"),
+            )),
+        }
+    }
+
+    fn mapping(&mut self, depth: usize) -> Located<Node> {
+        let mut entries: Vec<Entry> = Vec::new();
+        loop {
+            let event = self.next()?;
+            if event == Event::MappingEnd {
+                return Ok(Node::Mapping(entries));
+            }
+            let line = self.line;
+            let key = match self.node(event, depth + 1)? {
+                Node::Scalar(scalar) => scalar.text,
+                node => return Err((line, yaml(format!("{node} stands where a key should")))),
+            };
+            if let Some(first) = entries.iter().find(|first| first.key == key) {
+                let first_line = first.line;
+                let first_key = key.clone();
+                return Err((
+                    line,
+                    Problem::Twice {
+                        key,
+                        first_key,
+                        first_line,
+                    },
+                ));
+            }
+            let event = self.next()?;
+            let node = self.node(event, depth + 1)?;
+            entries.push(Entry { key, line, node });
+        }
+    }
+}
+
+fn yaml(what: impl Into<String>) -> Problem {
+    Problem::Yaml { what: what.into() }
+}
+
+fn not_yaml(error: &ScanError) -> Problem {
+    yaml(format!(
+        "this is not YAML: {} (column {})",
+        error.info(),
+        error.marker().col() + 1
+    ))
+}

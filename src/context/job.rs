@@ -1,0 +1,277 @@
+//! What all process sets of a rank have in common, and how the engine of one is started.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::process_set::{Inner, ProcessSet, Running};
+use crate::autotune::Progress;
+use crate::clock::Clock;
+use crate::collective::Collective;
+use crate::collective::local::LocalCollective;
+use crate::collective::shaped::ShapedCollective;
+use crate::cycle::{Cycle, Parts};
+use crate::drive::{Engine, Fellows};
+use crate::error::Error;
+use crate::identity::{self, Identity};
+use crate::knobs::Knobs;
+use crate::negotiation::ResponseCache;
+use crate::observer::Observer;
+use crate::queue::{Front, lock};
+use crate::settings::Settings;
+use crate::telemetry::Telemetry;
+use crate::transport::Transport;
+use crate::transport::local::{LocalTransport, Meeting, Patience};
+
+/// Spinning before sleeping, where there is a core for every rank of the host: about what waking a sleeper costs,
+/// so that it is never much worse than the better of the two.
+const SPIN: Duration = Duration::from_micros(100);
+
+/// See the module.
+pub(super) struct Job {
+    pub(super) identity: Identity,
+    pub(super) knobs: Knobs,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) progress: Arc<Progress>,
+    fellows: Arc<Fellows>,
+    key: String,
+    /// How many contexts this process has had in the job, this one included.
+    init: u32,
+}
+
+impl Job {
+    /// Rank `identity` of the job that all its ranks know by `key`.
+    pub(super) fn new(key: String, identity: Identity, knobs: Knobs, clock: Arc<dyn Clock>) -> Self {
+        let progress = Arc::<Progress>::default();
+        progress.set_settings(first_settings(&knobs));
+        Self {
+            init: next_init(&key, identity.rank),
+            identity,
+            knobs,
+            clock,
+            progress,
+            fellows: Arc::default(),
+            key,
+        }
+    }
+
+    /// Opens the set of all ranks. `process_sets` says which others there will be, and must be the same text on all
+    /// ranks.
+    ///
+    /// # Errors
+    /// Ranks that do not come or do not fit, too little memory.
+    pub(super) fn open_world(
+        &self,
+        observer: Box<dyn Observer>,
+        process_sets: String,
+    ) -> Result<ProcessSet, Error> {
+        let members: Arc<[usize]> = (0..self.identity.size).collect();
+        let meeting = self.meeting(self.key.clone(), self.init, &members, process_sets);
+        let running = self
+            .start(meeting, observer)
+            .map_err(|failure| failure.into_error(Error::Rendezvous))?;
+        Ok(self.set(0, members, Some(running)))
+    }
+
+    /// Opens the process set `id`, the `generation`-th of the job, of `members`; without an engine if this rank is none
+    /// of them.
+    ///
+    /// # Errors
+    /// As for [`open_world`](Self::open_world).
+    pub(super) fn open_set(
+        &self,
+        id: u32,
+        generation: u64,
+        members: Arc<[usize]>,
+    ) -> Result<ProcessSet, Error> {
+        let Ok(rank) = members.binary_search(&self.identity.rank) else {
+            return Ok(self.set(id, members, None));
+        };
+        // Ranks need not have been in the same sets before: the contexts are counted, not the meetings.
+        let key = format!("{}#{}/set{id}.{generation}", self.key, self.init);
+        let meeting = self.meeting(key, 1, &members, String::new());
+        let observer = Telemetry::of_process_set(
+            &self.knobs,
+            rank,
+            members.len(),
+            Arc::clone(&self.clock),
+            Arc::clone(&self.progress),
+        );
+        let running = self.start(meeting, Box::new(observer)).map_err(|failure| {
+            failure.into_error(|source| Error::ProcessSetStart {
+                set: id,
+                members: members.to_vec(),
+                source,
+            })
+        })?;
+        Ok(self.set(id, members, Some(running)))
+    }
+
+    fn set(&self, id: u32, members: Arc<[usize]>, running: Option<Running>) -> ProcessSet {
+        let job_rank = self.identity.rank;
+        ProcessSet {
+            inner: Arc::new(Inner {
+                id,
+                members,
+                job_rank,
+                running,
+            }),
+        }
+    }
+
+    fn meeting(&self, job_key: String, init: u32, members: &Arc<[usize]>, agreement: String) -> Meeting {
+        Meeting {
+            job_key,
+            init,
+            rank: members.binary_search(&self.identity.rank).unwrap_or(usize::MAX),
+            members: Arc::clone(members),
+            start_timeout: Duration::from_secs(self.knobs.start_timeout_seconds),
+            host_key: identity::host_key(&identity::environment, &identity::HostFacts::read()),
+            agreement,
+        }
+    }
+
+    /// Meets the other members and starts the engine.
+    fn start(&self, meeting: Meeting, observer: Box<dyn Observer>) -> Result<Running, StartFailure> {
+        let knobs = &self.knobs;
+        let members = Arc::clone(&meeting.members);
+        let (transport, collective) = open_local(&meeting, knobs).map_err(StartFailure::Meeting)?;
+        let front = Arc::new(Front::new(
+            self.identity.rank,
+            knobs.early_cycle,
+            transport.doorbell(),
+            Arc::clone(&self.clock),
+        ));
+        let cycle = Cycle::new(Parts {
+            members,
+            transport,
+            collective,
+            observer,
+            front: Arc::clone(&front),
+            cache: ResponseCache::new(words(knobs.cache_capacity) * 64, cache_words(knobs) * 64),
+            settings: self.progress.settings(),
+            early: knobs.early_cycle,
+        });
+        self.fellows.add(Arc::clone(&front));
+        let engine = Arc::new(Engine {
+            front,
+            cycle: Mutex::new(cycle),
+            rank: self.identity.rank,
+            fellows: Arc::clone(&self.fellows),
+        });
+        let affinity = knobs.thread_affinity.get(self.identity.local_rank).copied();
+        let thread = std::thread::Builder::new().name("ronde-cycle".into()).spawn({
+            let engine = Arc::clone(&engine);
+            move || {
+                affinity.into_iter().for_each(pin);
+                engine.run();
+            }
+        });
+        let thread = thread.map_err(|error| {
+            StartFailure::Thread(Error::Internal {
+                rank: self.identity.rank,
+                message: format!("no cycle thread: {error}"),
+            })
+        })?;
+        Ok(Running {
+            engine,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+}
+
+/// Why an engine did not start.
+enum StartFailure {
+    Meeting(Arc<dyn std::error::Error + Send + Sync>),
+    Thread(Error),
+}
+
+impl StartFailure {
+    fn into_error(self, meeting: impl FnOnce(Arc<dyn std::error::Error + Send + Sync>) -> Error) -> Error {
+        match self {
+            Self::Meeting(source) => meeting(source),
+            Self::Thread(error) => error,
+        }
+    }
+}
+
+/// The settings that the knobs mean.
+fn first_settings(knobs: &Knobs) -> Settings {
+    Settings {
+        version: 0,
+        // Without group fusion a tensor outside of groups is a group by itself, as in Horovod; and a group is never
+        // cut, so that is the same as no fusion.
+        fusion_threshold_bytes: if knobs.disable_group_fusion {
+            0
+        } else {
+            knobs.fusion_threshold_bytes
+        },
+        cycle_time_ns: (knobs.cycle_time_ms * 1e6).round() as u64,
+    }
+}
+
+/// 64-bit words that hold a bit for each of `tensors`. Capacities are rounded up to whole words, and the ranks compare
+/// words when they meet: caches of different sizes would drift apart.
+fn words(tensors: usize) -> usize {
+    tensors.div_ceil(64)
+}
+
+/// Most words that the response cache may come to.
+fn cache_words(knobs: &Knobs) -> usize {
+    match knobs.cache_capacity {
+        0 => 0,
+        capacity => words(capacity.max(knobs.cache_capacity_max)),
+    }
+}
+
+/// Control and data of one process set.
+type Backend = (Box<dyn Transport>, Box<dyn Collective>);
+
+fn open_local(meeting: &Meeting, knobs: &Knobs) -> Result<Backend, Arc<dyn std::error::Error + Send + Sync>> {
+    let (rank, size) = (meeting.rank, meeting.members.len());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let spin = if cores >= size { SPIN } else { Duration::ZERO };
+    let seconds = |seconds: u64| Duration::from_secs(seconds);
+    let shutdown = seconds(knobs.stall_shutdown_seconds);
+    let patience = Patience {
+        spin,
+        warn_after: if knobs.stall_check_disable {
+            Duration::ZERO
+        } else {
+            seconds(knobs.stall_warning_seconds)
+        },
+        give_up_after: (!knobs.stall_check_disable && !shutdown.is_zero()).then_some(shutdown),
+    };
+    let data_bytes = LocalCollective::required_bytes(size);
+    let opened = LocalTransport::open(meeting, cache_words(knobs), data_bytes, patience)
+        .map_err(|error| Arc::new(error) as Arc<dyn std::error::Error + Send + Sync>)?;
+    let local = LocalCollective::new(opened.data, rank, size, spin, opened.watch);
+    let collective: Box<dyn Collective> = match knobs.link {
+        Some(link) => Box::new(ShapedCollective::new(Box::new(local), link, rank, size)),
+        None => Box::new(local),
+    };
+    Ok((Box::new(opened.transport), collective))
+}
+
+/// How many contexts this process has had in `job` under `rank`: every meeting has a name of its own.
+fn next_init(job: &str, rank: usize) -> u32 {
+    static INITS: Mutex<Option<HashMap<(String, usize), u32>>> = Mutex::new(None);
+    let mut inits = lock(&INITS);
+    let count = inits
+        .get_or_insert_default()
+        .entry((job.to_owned(), rank))
+        .or_default();
+    *count += 1;
+    *count
+}
+
+/// Binds the calling thread to a core. Horovod only logs it if that fails, and so do we.
+fn pin(core: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    if core < rustix::thread::CpuSet::MAX_CPU {
+        set.set(core);
+    }
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::error!("HOROVOD_THREAD_AFFINITY: cannot bind the cycle thread to core {core}: {error}");
+    }
+}

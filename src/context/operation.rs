@@ -1,0 +1,190 @@
+//! Operations as front ends describe them that manage memory themselves, and the checks that one rank can make alone.
+
+use super::ProcessSet;
+use crate::error::Error;
+use crate::negotiation::{OpKind, Params};
+use crate::queue::{Entry, Output};
+use crate::tensor::{Dtype, ReduceOp, Shape, Span};
+
+/// What is to be done with a tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Operation<'a> {
+    /// Combine with the other ranks' tensors of the same shape; everyone gets the result, of that shape.
+    Allreduce {
+        /// How elements are combined.
+        op: ReduceOp,
+        /// Factor on every contribution.
+        prescale: f64,
+        /// Factor on the result.
+        postscale: f64,
+    },
+    /// Everyone gets the rows of all ranks, in rank order. Ranks may bring different numbers of rows.
+    Allgather,
+    /// Everyone gets the root's tensor.
+    Broadcast {
+        /// The root, a rank of the job.
+        root: usize,
+    },
+    /// Everyone sends some rows to each rank and gets the rows that each has sent to it, in rank order.
+    Alltoall {
+        /// Rows for each rank of the process set; empty: the same number for each.
+        splits: &'a [usize],
+    },
+    /// Combine as in an allreduce; everyone gets a share of the rows of the result, in rank order, as even as can be
+    /// (the first ranks get one more).
+    Reducescatter {
+        /// How elements are combined.
+        op: ReduceOp,
+        /// Factor on every contribution.
+        prescale: f64,
+        /// Factor on the result.
+        postscale: f64,
+    },
+}
+
+/// A tensor in memory that the caller manages.
+#[derive(Clone, Copy, Debug)]
+pub struct RawTensor<'a> {
+    /// Its name: the same on all ranks, and of no other tensor in flight.
+    pub name: &'a str,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Dimensions, outermost first.
+    pub shape: &'a [usize],
+    /// The first element.
+    pub input: *const u8,
+    /// Where the result goes.
+    pub output: RawOutput,
+}
+
+/// Where the result of an operation goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawOutput {
+    /// Here; the memory has just so many bytes as the result. For an allreduce and a broadcast it may be the input.
+    Into {
+        /// The first byte.
+        address: *mut u8,
+        /// Length in bytes.
+        bytes: usize,
+    },
+    /// To memory that the runtime allocates ([`RawHandle::take_delivery`](super::RawHandle::take_delivery)).
+    Allocate,
+}
+
+impl Operation<'_> {
+    fn kind(&self) -> OpKind {
+        match self {
+            Self::Allreduce { .. } => OpKind::Allreduce,
+            Self::Allgather => OpKind::Allgather,
+            Self::Broadcast { .. } => OpKind::Broadcast,
+            Self::Alltoall { .. } => OpKind::Alltoall,
+            Self::Reducescatter { .. } => OpKind::Reducescatter,
+        }
+    }
+
+    /// Checks what this rank alone can check, and describes the operation as the ranks compare it.
+    fn params(&self, set: &ProcessSet, tensor: &RawTensor<'_>) -> Result<Params, Error> {
+        let name = || tensor.name.to_owned();
+        let RawTensor { dtype, shape, .. } = *tensor;
+        let mut params = Params::plain(self.kind(), dtype, Shape::from_slice(shape));
+        let is_on_rows = matches!(
+            self,
+            Self::Allgather | Self::Alltoall { .. } | Self::Reducescatter { .. }
+        );
+        let Some(&rows) = shape.first().or((!is_on_rows).then_some(&1)) else {
+            return Err(Error::NoRows {
+                tensor: name(),
+                operation: params.kind.name(),
+            });
+        };
+        match *self {
+            Self::Allreduce {
+                op,
+                prescale,
+                postscale,
+            }
+            | Self::Reducescatter {
+                op,
+                prescale,
+                postscale,
+            } => {
+                if dtype == Dtype::Bool && (op == ReduceOp::Average || (prescale, postscale) != (1.0, 1.0)) {
+                    return Err(Error::InvalidDtype {
+                        tensor: name(),
+                        dtype,
+                        what: if op == ReduceOp::Average {
+                            "average"
+                        } else {
+                            "a scale factor"
+                        },
+                    });
+                }
+                (params.op, params.prescale, params.postscale) = (op, prescale, postscale);
+            }
+            Self::Broadcast { root } => {
+                set.check_root(tensor.name, root)?;
+                params.root = root as u32;
+            }
+            Self::Alltoall { splits } => params.splits = set.check_splits(tensor.name, rows, splits)?,
+            Self::Allgather => {}
+        }
+        Ok(params)
+    }
+
+    /// The operation as it is submitted.
+    ///
+    /// # Safety
+    /// As for [`ProcessSet::submit`].
+    pub(super) unsafe fn entry<'t>(
+        &self,
+        set: &ProcessSet,
+        tensor: &RawTensor<'t>,
+    ) -> Result<Entry<'t>, Error> {
+        let params = self.params(set, tensor)?;
+        let is_same_size = matches!(self, Self::Allreduce { .. } | Self::Broadcast { .. });
+        let bytes = params.bytes();
+        let (address, output) = match tensor.output {
+            RawOutput::Allocate => (std::ptr::null_mut(), Output::New),
+            RawOutput::Into {
+                address,
+                bytes: found,
+            } if is_same_size && found == bytes => (address, Output::Fixed),
+            RawOutput::Into { bytes: found, .. } if is_same_size => {
+                return Err(Error::OutputSize {
+                    tensor: tensor.name.to_owned(),
+                    shape: tensor.shape.to_vec(),
+                    expected_bytes: bytes,
+                    found_bytes: found,
+                });
+            }
+            RawOutput::Into { address, bytes } => (address, Output::Sized(bytes)),
+        };
+        // SAFETY: the caller's promise is the same, but for the output's length, which is checked here or in the cycle.
+        let span = unsafe { Span::new(tensor.input, address, bytes) };
+        Ok(Entry {
+            name: tensor.name,
+            params,
+            span: Some(span),
+            output,
+        })
+    }
+}
+
+/// The dimensions of `elements` elements, as the caller gave them; one dimension if it gave none.
+pub(super) fn shape_of(name: &str, shape: Option<&[usize]>, elements: usize) -> Result<Shape, Error> {
+    let Some(shape) = shape else {
+        return Ok([elements].into_iter().collect());
+    };
+    match shape
+        .iter()
+        .try_fold(1usize, |product, &dimension| product.checked_mul(dimension))
+    {
+        Some(product) if product == elements => Ok(Shape::from_slice(shape)),
+        product => Err(Error::ShapeMismatch {
+            tensor: name.to_owned(),
+            shape: shape.to_vec(),
+            expected: product.unwrap_or(usize::MAX),
+            found: elements,
+        }),
+    }
+}

@@ -1,0 +1,609 @@
+//! A process set: some ranks of a job, and the operations among them.
+
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use super::buffer::{Buffer, Failed};
+use super::gathered::{Gathered, Returned};
+use super::handle::{GroupHandle, Handle, RawHandle};
+use super::operation::{Operation, RawOutput, RawTensor, shape_of};
+use super::{Reduce, Scope, fork, scope};
+use crate::drive::Engine;
+use crate::error::Error;
+use crate::negotiation::{Group, OpKind, Params};
+use crate::queue::{Entry, Output, lock};
+use crate::tensor::{Dtype, Shape};
+
+/// Some ranks of a job, and the operations among them. All ranks of a set submit the same tensors to it, each in an
+/// order of its own; what other sets do does not matter to it. Ranks are those of the job everywhere, but where it is
+/// said otherwise.
+///
+/// The [`Context`](super::Context) is the set of all ranks; others come from
+/// [`Builder::process_sets`](super::Builder::process_sets) and
+/// [`Context::add_process_set`](super::Context::add_process_set). Cloning gives another hold on the same set.
+#[derive(Clone)]
+pub struct ProcessSet {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) id: u32,
+    pub(super) members: Arc<[usize]>,
+    /// This process's rank in the job.
+    pub(super) job_rank: usize,
+    /// `None` if this rank is not a member.
+    pub(super) running: Option<Running>,
+}
+
+/// An engine and its thread.
+pub(super) struct Running {
+    pub(super) engine: Arc<Engine>,
+    pub(super) thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl ProcessSet {
+    /// Its number: 0 is the set of all ranks; a removed set's number is given again.
+    pub fn id(&self) -> u32 {
+        self.inner.id
+    }
+
+    /// Its ranks, ascending.
+    pub fn ranks(&self) -> &[usize] {
+        &self.inner.members
+    }
+
+    /// Number of its ranks.
+    pub fn size(&self) -> usize {
+        self.inner.members.len()
+    }
+
+    /// This process's place among its ranks; `None` if it is not one of them.
+    pub fn rank(&self) -> Option<usize> {
+        self.inner.members.binary_search(&self.inner.job_rank).ok()
+    }
+
+    /// Whether this process is one of its ranks.
+    pub fn included(&self) -> bool {
+        self.inner.running.is_some()
+    }
+
+    /// Combines `buffer` element by element with the tensors that the other ranks submit under `name`, in place.
+    ///
+    /// ```
+    /// # use ronde::{Context, Reduce, ReduceOp};
+    /// # let context = Context::builder().alone().build()?;
+    /// let sum = context.allreduce("sum", vec![1.0f32, 2.0], ReduceOp::Sum)?;
+    /// let scaled = context.allreduce("scaled", vec![1.0f32, 2.0], Reduce::from(ReduceOp::Max).postscale(0.5))?;
+    /// assert_eq!(sum.wait()?, [1.0, 2.0]); // on one rank
+    /// assert_eq!(scaled.wait()?, [0.5, 1.0]);
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// At once: a name already in flight here, a shape that does not fit the buffer, an operation that is not defined
+    /// for the elements, a rank that is not a member, a lost peer, a context that has been shut down or a set that has
+    /// been removed. From the handle: what differs among ranks, and peers lost meanwhile.
+    pub fn allreduce<B: Buffer>(
+        &self,
+        name: &str,
+        buffer: B,
+        options: impl Into<Reduce>,
+    ) -> Result<Handle<B>, Failed<B>> {
+        let Reduce {
+            op,
+            prescale,
+            postscale,
+            shape,
+        } = options.into();
+        let operation = Operation::Allreduce {
+            op,
+            prescale,
+            postscale,
+        };
+        self.start(name, buffer, shape.as_deref(), &operation, Place::Same)
+    }
+
+    /// Replaces `buffer`, in place, by the one that rank `root` submits under `name`.
+    ///
+    /// ```
+    /// # use ronde::Context;
+    /// # let context = Context::builder().alone().build()?;
+    /// let weights = context.broadcast("weights", vec![0.5f32; 3], 0)?.wait()?;
+    /// assert_eq!(weights, [0.5; 3]); // rank 0's, everywhere
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`allreduce`](Self::allreduce), and a root that is not a rank of the set or has joined.
+    pub fn broadcast<B: Buffer>(&self, name: &str, buffer: B, root: usize) -> Result<Handle<B>, Failed<B>> {
+        self.start(name, buffer, None, &Operation::Broadcast { root }, Place::Same)
+    }
+
+    /// Puts the rows of all ranks one after another, in rank order. Ranks may bring different numbers of rows; all
+    /// dimensions of `shape` but the first must agree.
+    ///
+    /// ```
+    /// # use ronde::Context;
+    /// # let context = Context::builder().alone().build()?;
+    /// let rows = context.allgather("rows", vec![1i64, 2, 3, 4, 5, 6], &[2, 3])?.wait()?;
+    /// assert_eq!(rows.shape, [2 * context.size(), 3]);
+    /// assert_eq!(rows.tensor[..6], [1, 2, 3, 4, 5, 6]); // rank 0's
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`allreduce`](Self::allreduce), and a shape without dimensions.
+    pub fn allgather<B: Buffer>(
+        &self,
+        name: &str,
+        buffer: B,
+        shape: &[usize],
+    ) -> Result<Handle<B, Gathered<B>>, Failed<B>> {
+        self.start(name, buffer, Some(shape), &Operation::Allgather, Place::New)
+    }
+
+    /// Sends `splits[r]` rows of `buffer` to the set's r-th rank, in rank order, and gets the rows that each has sent
+    /// to this one. Empty splits: the same number of rows for each.
+    ///
+    /// ```
+    /// # use ronde::Context;
+    /// # let context = Context::builder().alone().build()?;
+    /// let splits = vec![2; context.size()]; // two rows of one element for each rank
+    /// let mine = vec![7.0f32; 2 * context.size()];
+    /// let shape = [mine.len()];
+    /// let got = context.alltoall("tokens", mine, &shape, &splits)?.wait()?;
+    /// assert_eq!((got.splits, got.shape), (splits, vec![2 * context.size()]));
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`allgather`](Self::allgather), and splits that are too few, too many or do not add up to the rows.
+    pub fn alltoall<B: Buffer>(
+        &self,
+        name: &str,
+        buffer: B,
+        shape: &[usize],
+        splits: &[usize],
+    ) -> Result<Handle<B, Gathered<B>>, Failed<B>> {
+        self.start(
+            name,
+            buffer,
+            Some(shape),
+            &Operation::Alltoall { splits },
+            Place::New,
+        )
+    }
+
+    /// Combines as an allreduce does, bit for bit, and keeps this rank's share of the rows: as even as can be, the
+    /// first ranks one more.
+    ///
+    /// ```
+    /// # use ronde::{Context, Reduce, ReduceOp};
+    /// # let context = Context::builder().alone().build()?;
+    /// let options = Reduce::from(ReduceOp::Sum).shape(&[4, 2]);
+    /// let share = context.reducescatter("share", vec![1.0f32; 8], options)?.wait()?;
+    /// assert_eq!(share.shape, [4, 2]); // two ranks: [2, 2] each
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`allreduce`](Self::allreduce), and a shape without dimensions.
+    pub fn reducescatter<B: Buffer>(
+        &self,
+        name: &str,
+        buffer: B,
+        options: impl Into<Reduce>,
+    ) -> Result<Handle<B, Gathered<B>>, Failed<B>> {
+        let Reduce {
+            op,
+            prescale,
+            postscale,
+            shape,
+        } = options.into();
+        let operation = Operation::Reducescatter {
+            op,
+            prescale,
+            postscale,
+        };
+        self.start(name, buffer, shape.as_deref(), &operation, Place::New)
+    }
+
+    /// Allreduces several tensors that belong together: no cycle takes some without the others, and they are fused
+    /// whatever the fusion threshold. Their names are `<name>_<i>of<n>`, i from 1.
+    ///
+    /// ```
+    /// # use ronde::{Context, ReduceOp};
+    /// # let context = Context::builder().alone().build()?;
+    /// let layer = vec![vec![1.0f32; 4], vec![2.0f32; 2]];
+    /// let layer = context.grouped_allreduce("layer", layer, ReduceOp::Average)?.wait()?;
+    /// assert_eq!(layer, [vec![1.0; 4], vec![2.0; 2]]);
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`allreduce`](Self::allreduce); then none of them is submitted. A shape among the options must fit all.
+    pub fn grouped_allreduce<B: Buffer>(
+        &self,
+        name: &str,
+        buffers: Vec<B>,
+        options: impl Into<Reduce>,
+    ) -> Result<GroupHandle<B>, Failed<Vec<B>>> {
+        let Reduce {
+            op,
+            prescale,
+            postscale,
+            shape,
+        } = options.into();
+        let operation = Operation::Allreduce {
+            op,
+            prescale,
+            postscale,
+        };
+        let parts = buffers.iter().map(|_| (shape.as_deref(), operation)).collect();
+        self.start_group(name, buffers, parts, Place::Same)
+    }
+
+    /// Broadcasts several tensors that belong together; see [`grouped_allreduce`](Self::grouped_allreduce).
+    ///
+    /// # Errors
+    /// As for [`broadcast`](Self::broadcast); then none of them is submitted.
+    pub fn grouped_broadcast<B: Buffer>(
+        &self,
+        name: &str,
+        buffers: Vec<B>,
+        root: usize,
+    ) -> Result<GroupHandle<B>, Failed<Vec<B>>> {
+        let parts = buffers
+            .iter()
+            .map(|_| (None, Operation::Broadcast { root }))
+            .collect();
+        self.start_group(name, buffers, parts, Place::Same)
+    }
+
+    /// Allgathers several tensors that belong together, one shape for each; see
+    /// [`grouped_allreduce`](Self::grouped_allreduce).
+    ///
+    /// # Errors
+    /// As for [`allgather`](Self::allgather); then none of them is submitted.
+    pub fn grouped_allgather<B: Buffer>(
+        &self,
+        name: &str,
+        tensors: Vec<(B, &[usize])>,
+    ) -> Result<GroupHandle<B, Gathered<B>>, Failed<Vec<B>>> {
+        let (buffers, shapes): (Vec<B>, Vec<&[usize]>) = tensors.into_iter().unzip();
+        let parts = shapes
+            .into_iter()
+            .map(|shape| (Some(shape), Operation::Allgather));
+        self.start_group(name, buffers, parts.collect(), Place::New)
+    }
+
+    /// Sends rows of several tensors that belong together, with shape and splits for each; see
+    /// [`grouped_allreduce`](Self::grouped_allreduce).
+    ///
+    /// # Errors
+    /// As for [`alltoall`](Self::alltoall); then none of them is submitted.
+    pub fn grouped_alltoall<B: Buffer>(
+        &self,
+        name: &str,
+        tensors: Vec<(B, &[usize], &[usize])>,
+    ) -> Result<GroupHandle<B, Gathered<B>>, Failed<Vec<B>>> {
+        let mut buffers = Vec::with_capacity(tensors.len());
+        let mut parts = Vec::with_capacity(tensors.len());
+        for (buffer, shape, splits) in tensors {
+            buffers.push(buffer);
+            parts.push((Some(shape), Operation::Alltoall { splits }));
+        }
+        self.start_group(name, buffers, parts, Place::New)
+    }
+
+    /// Reducescatters several tensors that belong together, one shape for each; see
+    /// [`grouped_allreduce`](Self::grouped_allreduce).
+    ///
+    /// # Errors
+    /// As for [`reducescatter`](Self::reducescatter); then none of them is submitted.
+    pub fn grouped_reducescatter<B: Buffer>(
+        &self,
+        name: &str,
+        tensors: Vec<(B, &[usize])>,
+        options: impl Into<Reduce>,
+    ) -> Result<GroupHandle<B, Gathered<B>>, Failed<Vec<B>>> {
+        let Reduce {
+            op,
+            prescale,
+            postscale,
+            ..
+        } = options.into();
+        let operation = Operation::Reducescatter {
+            op,
+            prescale,
+            postscale,
+        };
+        let (buffers, shapes): (Vec<B>, Vec<&[usize]>) = tensors.into_iter().unzip();
+        let parts = shapes.into_iter().map(|shape| (Some(shape), operation));
+        self.start_group(name, buffers, parts.collect(), Place::New)
+    }
+
+    /// Returns when every rank of the set has called it or has [joined](Self::join).
+    ///
+    /// # Errors
+    /// A lost peer, a rank that is not a member, a context that has been shut down.
+    pub fn barrier(&self) -> Result<(), Error> {
+        self.submit_bare("barrier", OpKind::Barrier)?.wait()
+    }
+
+    /// Says that this rank has no more data, and returns when no rank of the set has: with the rank that joined last.
+    /// Until then this rank takes part in what the others do with nothing of its own: reductions leave it out (an
+    /// average still divides by the size of the set), it adds no rows to what is gathered, and keeps none of what is
+    /// sent or scattered to it.
+    ///
+    /// # Errors
+    /// As for [`barrier`](Self::barrier). Tensors submitted by other threads meanwhile are refused
+    /// ([`Error::HasJoined`]).
+    pub fn join(&self) -> Result<usize, Error> {
+        let handle = self.submit_bare("join", OpKind::Join)?;
+        handle.wait()?;
+        let last = handle.take_delivery().and_then(|delivery| delivery.last_joined);
+        Ok(last.unwrap_or(self.inner.job_rank))
+    }
+
+    /// Lends slices to the runtime: all operations submitted in `body` are over when `scope` returns.
+    ///
+    /// ```
+    /// use ronde::{Context, ReduceOp};
+    /// let context = Context::builder().alone().build()?;
+    /// let (mut a, mut b) = ([1.0f32, 2.0], [3i64]);
+    /// context.scope(|s| {
+    ///     let first = s.allreduce("a", &mut a, ReduceOp::Sum)?;
+    ///     let second = s.allreduce("b", &mut b, ReduceOp::Max)?;
+    ///     first.wait()?;
+    ///     second.wait()
+    /// })?;
+    /// assert_eq!((a, b), ([1.0, 2.0], [3]));
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    pub fn scope<'env, R>(&self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+        scope::run(self, body)
+    }
+
+    /// For front ends that manage memory themselves: submits `tensor` for `operation`.
+    ///
+    /// # Errors
+    /// As for the operation's own method, and an output of another size than the result.
+    ///
+    /// # Safety
+    /// Until the handle says that the operation is over: the input must be readable for as many elements as the shape
+    /// says, a given output writable for the bytes it says, both aligned for the element type; they may be equal for an
+    /// allreduce and a broadcast and must be disjoint otherwise; nobody may write the input and nobody may touch the
+    /// output. Elements of type bool must be 0 or 1.
+    pub unsafe fn submit(
+        &self,
+        operation: &Operation<'_>,
+        tensor: &RawTensor<'_>,
+    ) -> Result<RawHandle, Error> {
+        // SAFETY: the caller's promise is the same.
+        let entry = unsafe { operation.entry(self, tensor) }?;
+        self.submit_entry(entry)
+    }
+
+    /// For front ends that manage memory themselves: submits tensors as the group `name`, all or none of them.
+    ///
+    /// # Errors
+    /// As for [`submit`](Self::submit).
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit), for each of them.
+    pub unsafe fn submit_group(
+        &self,
+        name: &str,
+        parts: &[(Operation<'_>, RawTensor<'_>)],
+    ) -> Result<Vec<RawHandle>, Error> {
+        let engine = self.engine()?;
+        let group = Group {
+            tag: tag(name),
+            size: parts.len() as u32,
+        };
+        let entries = parts.iter().map(|(operation, tensor)| {
+            // SAFETY: the caller's promise is the same.
+            let mut entry = unsafe { operation.entry(self, tensor) }?;
+            entry.params.group = Some(group);
+            Ok(entry)
+        });
+        let entries = entries.collect::<Result<Vec<Entry<'_>>, Error>>()?;
+        let tickets = engine.front.submit_group(entries)?;
+        let handle = |ticket| RawHandle {
+            engine: Arc::clone(engine),
+            ticket,
+        };
+        Ok(tickets.into_iter().map(handle).collect())
+    }
+
+    fn start<B: Buffer, R: Returned<B>>(
+        &self,
+        name: &str,
+        mut buffer: B,
+        shape: Option<&[usize]>,
+        operation: &Operation<'_>,
+        place: Place,
+    ) -> Result<Handle<B, R>, Failed<B>> {
+        let submitted = shape_of(name, shape, buffer.elements()).and_then(|shape| {
+            let tensor = place.raw(name, &mut buffer, &shape);
+            // SAFETY: the handle owns the buffer until the operation is over, or leaves it to the ticket.
+            unsafe { self.submit(operation, &tensor) }
+        });
+        Handle::over(buffer, submitted)
+    }
+
+    fn start_group<B: Buffer, R: Returned<B>>(
+        &self,
+        name: &str,
+        mut buffers: Vec<B>,
+        parts: Vec<(Option<&[usize]>, Operation<'_>)>,
+        place: Place,
+    ) -> Result<GroupHandle<B, R>, Failed<Vec<B>>> {
+        let count = buffers.len();
+        let names: Vec<String> = (1..=count).map(|i| format!("{name}_{i}of{count}")).collect();
+        let shapes: Result<Vec<Shape>, Error> = buffers
+            .iter()
+            .zip(&names)
+            .zip(&parts)
+            .map(|((buffer, name), (shape, _))| shape_of(name, *shape, buffer.elements()))
+            .collect();
+        let submitted = shapes.and_then(|shapes| {
+            let tensors: Vec<_> = parts
+                .iter()
+                .zip(&names)
+                .zip(&shapes)
+                .zip(&mut buffers)
+                .map(|(((part, name), shape), buffer)| (part.1, place.raw(name, buffer, shape)))
+                .collect();
+            // SAFETY: as in `start`, for each buffer.
+            unsafe { self.submit_group(name, &tensors) }
+        });
+        match submitted {
+            Ok(raw) => {
+                let handles = buffers.into_iter().zip(raw);
+                let handles = handles.map(|(buffer, raw)| Handle::new(buffer, raw));
+                Ok(GroupHandle::new(handles.collect()))
+            }
+            Err(error) => Err(Failed {
+                error,
+                buffer: buffers,
+            }),
+        }
+    }
+
+    fn submit_bare(&self, name: &str, kind: OpKind) -> Result<RawHandle, Error> {
+        self.submit_entry(Entry {
+            name,
+            params: Params::plain(kind, Dtype::U8, Shape::new()),
+            span: None,
+            output: Output::Fixed,
+        })
+    }
+
+    pub(super) fn submit_entry(&self, entry: Entry<'_>) -> Result<RawHandle, Error> {
+        let engine = self.engine()?;
+        Ok(RawHandle {
+            ticket: engine.front.submit(entry)?,
+            engine: Arc::clone(engine),
+        })
+    }
+
+    fn engine(&self) -> Result<&Arc<Engine>, Error> {
+        if fork::forked() {
+            return Err(Error::Forked);
+        }
+        match &self.inner.running {
+            Some(running) => Ok(&running.engine),
+            None => Err(Error::NotAMember {
+                rank: self.inner.job_rank,
+                set: self.inner.id,
+                members: self.inner.members.to_vec(),
+            }),
+        }
+    }
+
+    pub(super) fn check_root(&self, tensor: &str, root: usize) -> Result<(), Error> {
+        let (set, members) = (self.inner.id, &self.inner.members);
+        if members.binary_search(&root).is_ok() {
+            return Ok(());
+        }
+        let tensor = tensor.to_owned();
+        Err(if set == 0 {
+            Error::InvalidRoot {
+                tensor,
+                root,
+                size: members.len(),
+            }
+        } else {
+            Error::RootNotAMember {
+                tensor,
+                root,
+                set,
+                members: members.to_vec(),
+            }
+        })
+    }
+
+    /// The rows for each rank, made up if none are given.
+    pub(super) fn check_splits(
+        &self,
+        tensor: &str,
+        rows: usize,
+        splits: &[usize],
+    ) -> Result<Box<[u64]>, Error> {
+        let size = self.size();
+        let tensor = || tensor.to_owned();
+        if splits.is_empty() {
+            if !rows.is_multiple_of(size) {
+                return Err(Error::UnevenRows {
+                    tensor: tensor(),
+                    rows,
+                    size,
+                });
+            }
+            return Ok(std::iter::repeat_n((rows / size) as u64, size).collect());
+        }
+        let sum = splits
+            .iter()
+            .try_fold(0usize, |sum, &split| sum.checked_add(split));
+        if splits.len() != size || sum != Some(rows) {
+            return Err(Error::InvalidSplits {
+                tensor: tensor(),
+                splits: splits.to_vec(),
+                size,
+                rows,
+            });
+        }
+        Ok(splits.iter().map(|&split| split as u64).collect())
+    }
+}
+
+impl Running {
+    /// Ends the engine in an orderly way, with `why`. False if its cycle waits for a silent rank and is left to do so.
+    pub(super) fn stop(&self, why: &Error) -> bool {
+        let Some(thread) = lock(&self.thread).take() else {
+            return true;
+        };
+        let ended = self.engine.shut_down(why);
+        self.engine.fellows.remove(&self.engine.front);
+        if ended {
+            // It has caught its own panics: joining can only succeed.
+            let _ = thread.join();
+        }
+        ended
+    }
+}
+
+/// Where a buffer's result goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// To where it was.
+    Same,
+    /// To new memory.
+    New,
+}
+
+impl Place {
+    fn raw<'a, B: Buffer>(self, name: &'a str, buffer: &mut B, shape: &'a [usize]) -> RawTensor<'a> {
+        let address = buffer.address();
+        let bytes = buffer.elements() * B::DTYPE.size_bytes();
+        RawTensor {
+            name,
+            dtype: B::DTYPE,
+            shape,
+            input: address,
+            output: match self {
+                Self::Same => RawOutput::Into { address, bytes },
+                Self::New => RawOutput::Allocate,
+            },
+        }
+    }
+}
+
+/// A number for a group's name, the same on all ranks: FNV-1a (Fowler, Noll, Vo).
+fn tag(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}

@@ -1,0 +1,169 @@
+//! The process sets of a job: which there are, and how all ranks add and remove them alike.
+//!
+//! Every change is agreed on by all ranks, over the set of all ranks, with the same numbers; so every rank makes the
+//! same changes in the same order, and a set has the same number everywhere.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::job::Job;
+use super::process_set::ProcessSet;
+use crate::error::{Error, Mismatch, ProcessSetProblem};
+use crate::negotiation::{OpKind, Params};
+use crate::queue::{Entry, Output};
+use crate::tensor::Dtype;
+
+/// See the module.
+pub(super) struct Registry {
+    sets: BTreeMap<u32, ProcessSet>,
+    /// Sets made so far: tells apart those that had the same number one after another.
+    generation: u64,
+}
+
+impl Registry {
+    /// Only the set of all ranks.
+    pub(super) fn new(world: ProcessSet) -> Self {
+        Self {
+            sets: BTreeMap::from([(0, world)]),
+            generation: 0,
+        }
+    }
+
+    /// All sets, by number.
+    pub(super) fn sets(&self) -> impl DoubleEndedIterator<Item = &ProcessSet> {
+        self.sets.values()
+    }
+
+    /// The set with this number.
+    pub(super) fn get(&self, id: u32) -> Option<&ProcessSet> {
+        self.sets.get(&id)
+    }
+
+    /// Makes the process set of `ranks`, on every rank at once.
+    ///
+    /// # Errors
+    /// Ranks that cannot be a process set; members that cannot meet.
+    pub(super) fn make(&mut self, job: &Job, ranks: &[usize]) -> Result<ProcessSet, Error> {
+        let members = self.check(ranks, job.identity.size)?;
+        let id = (1..).find(|id| !self.sets.contains_key(id)).unwrap_or(u32::MAX);
+        self.generation += 1;
+        let set = job.open_set(id, self.generation, members)?;
+        self.sets.insert(id, set.clone());
+        Ok(set)
+    }
+
+    /// The same at any time, when all ranks ask for it.
+    ///
+    /// # Errors
+    /// As for [`make`](Self::make), and ranks that ask for different sets.
+    pub(super) fn add(&mut self, job: &Job, ranks: &[usize]) -> Result<ProcessSet, Error> {
+        let members = self.check(ranks, job.identity.size)?;
+        self.agree("process_set.add", &members, 0)?;
+        let made = self.make(job, ranks);
+        // Whether it has become a set on all of them: who is not a member would not know otherwise.
+        let agreed = self.agree("process_set.made", &members, made.is_err() as u32);
+        let (set, members) = (made?, members.to_vec());
+        agreed.map_err(|error| {
+            self.sets.remove(&set.id());
+            stop(&set);
+            Error::ProcessSetStart {
+                set: set.id(),
+                members,
+                source: Arc::new(error),
+            }
+        })?;
+        Ok(set)
+    }
+
+    /// Removes a set, when all ranks ask for it and none has work for it.
+    ///
+    /// # Errors
+    /// The set of all ranks, a set that is none any more, work in flight on some rank.
+    pub(super) fn remove(&mut self, set: &ProcessSet) -> Result<(), Error> {
+        let id = set.id();
+        if id == 0 {
+            return Err(Error::InvalidProcessSet {
+                ranks: set.ranks().to_vec(),
+                problem: ProcessSetProblem::World,
+            });
+        }
+        if !self
+            .get(id)
+            .is_some_and(|known| Arc::ptr_eq(&known.inner, &set.inner))
+        {
+            return Err(Error::ProcessSetRemoved { set: id });
+        }
+        let running = set.inner.running.as_ref();
+        let in_flight = running.map_or(0, |running| running.engine.front.in_flight());
+        let busy = |rank, in_flight| Error::ProcessSetBusy {
+            set: id,
+            rank,
+            in_flight,
+        };
+        match self.agree("process_set.remove", &[id as usize], in_flight as u32) {
+            Err(Error::Mismatch(mismatch)) => {
+                return Err(who_is_busy(&mismatch)
+                    .map_or(Error::Mismatch(mismatch), |(rank, count)| busy(rank, count)));
+            }
+            Err(error) => return Err(error),
+            Ok(()) if in_flight > 0 => return Err(busy(set.inner.job_rank, in_flight)),
+            Ok(()) => {}
+        }
+        self.sets.remove(&id);
+        stop(set);
+        Ok(())
+    }
+
+    /// Returns when all ranks say `numbers` and `count`, under the same name.
+    fn agree(&self, name: &str, numbers: &[usize], count: u32) -> Result<(), Error> {
+        let mut params = Params::plain(OpKind::Agree, Dtype::U8, numbers.into());
+        params.root = count;
+        let world = self.get(0).ok_or(Error::ShutDown)?;
+        let handle = world.submit_entry(Entry {
+            name,
+            params,
+            span: None,
+            output: Output::Fixed,
+        })?;
+        handle.wait()
+    }
+
+    /// The ranks, in order, if they can be a set.
+    fn check(&self, ranks: &[usize], size: usize) -> Result<Arc<[usize]>, Error> {
+        let mut members = ranks.to_vec();
+        members.sort_unstable();
+        let exists = || self.sets().find(|set| set.ranks() == members);
+        let problem = if members.is_empty() {
+            Some(ProcessSetProblem::Empty)
+        } else if let Some(&rank) = members.iter().find(|&&rank| rank >= size) {
+            Some(ProcessSetProblem::NotInJob { rank, size })
+        } else if let Some(pair) = members.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(ProcessSetProblem::Duplicate { rank: pair[0] })
+        } else {
+            exists().map(|set| ProcessSetProblem::Exists { set: set.id() })
+        };
+        match problem {
+            Some(problem) => Err(Error::InvalidProcessSet {
+                ranks: ranks.to_vec(),
+                problem,
+            }),
+            None => Ok(members.into()),
+        }
+    }
+}
+
+fn stop(set: &ProcessSet) {
+    if let Some(running) = &set.inner.running {
+        running.stop(&Error::ProcessSetRemoved { set: set.id() });
+    }
+}
+
+/// The rank with tensors in flight, of two of which one has none; and how many.
+fn who_is_busy(mismatch: &Mismatch) -> Option<(usize, usize)> {
+    let counts = [
+        (mismatch.first_rank, &mismatch.expected),
+        (mismatch.rank, &mismatch.found),
+    ];
+    let counts = counts.map(|(rank, count)| Some((rank, count.parse().ok()?)));
+    counts.into_iter().flatten().max_by_key(|&(_, count)| count)
+}

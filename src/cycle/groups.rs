@@ -1,0 +1,65 @@
+//! Groups: tensors that travel together wait for one another.
+//!
+//! The members of a group are submitted at once, so they mostly become ready in the same cycle; but where one of them
+//! has to be negotiated again and its mates are cached, it comes a cycle later. Every rank sees the same tensors
+//! become ready in the same cycles, so every rank holds back the same ones.
+
+use std::collections::HashMap;
+
+use super::ready::Ready;
+use crate::negotiation::Group;
+
+/// What waits for its mates.
+#[derive(Default)]
+pub(super) struct Groups {
+    held: Vec<Ready>,
+    /// Members that will never come, by group.
+    refused: HashMap<u64, u32>,
+}
+
+impl Groups {
+    /// A member of `group` was refused: its mates go without it.
+    pub(super) fn refused(&mut self, group: Group) {
+        let refused = self.refused.entry(group.tag).or_default();
+        *refused += 1;
+        if *refused >= group.size {
+            self.refused.remove(&group.tag);
+        }
+    }
+
+    /// Takes what is not complete out of `ready`, and puts in what has become so.
+    pub(super) fn sift(&mut self, ready: &mut Vec<Ready>) {
+        let grouped = |ready: &Ready| ready.submission.params.group.is_some();
+        if self.held.is_empty() && !ready.iter().any(grouped) {
+            return;
+        }
+        self.held.append(ready);
+        let mut here: HashMap<u64, u32> = HashMap::new();
+        for group in self.held.iter().filter_map(|ready| ready.submission.params.group) {
+            *here.entry(group.tag).or_default() += 1;
+        }
+        let missing = |group: Group| {
+            let count = |of: &HashMap<u64, u32>| of.get(&group.tag).copied().unwrap_or(0);
+            group.size > count(&here) + count(&self.refused)
+        };
+        for one in std::mem::take(&mut self.held) {
+            match one.submission.params.group {
+                Some(group) if missing(group) => self.held.push(one),
+                _ => ready.push(one),
+            }
+        }
+        for group in ready.iter().filter_map(|ready| ready.submission.params.group) {
+            self.refused.remove(&group.tag);
+        }
+    }
+
+    /// Tensors held back.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Gives up what is held back.
+    pub(super) fn take_held(&mut self) -> impl Iterator<Item = Ready> + use<> {
+        std::mem::take(&mut self.held).into_iter()
+    }
+}

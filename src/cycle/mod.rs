@@ -1,0 +1,357 @@
+//! The cycle: one `step` takes what was submitted, agrees with the other ranks on what is ready everywhere, packs
+//! it into batches, moves them, and hands the results back.
+//!
+//! `step` asks for nothing but the present: threads, sleeping and the machine's clock are outside
+//! ([`crate::drive`]), so the simulator runs the same code under a seed. What makes all ranks do the same in the
+//! same order: a cycle decides only from the agreement of its exchange (the same everywhere) and from the
+//! response cache (changed only by agreements).
+//!
+//! The phases lie in files of their own: `negotiate` (what is ready everywhere), `groups` (who waits for mates),
+//! `plan` (which tensors share a batch), `execute` (moving them).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::clock::Nanos;
+use crate::collective::Collective;
+use crate::error::Error;
+use crate::fusion::Plan;
+use crate::negotiation::coordinator::Ticks;
+use crate::negotiation::{Coordinator, OpKind, Request, ResponseCache};
+use crate::observer::{CycleEnd, NoObserver, Observer};
+use crate::queue::{Front, Submission};
+use crate::settings::Settings;
+use crate::transport::{Agreement, Block, Transport};
+
+mod execute;
+mod groups;
+mod negotiate;
+mod plan;
+mod ready;
+
+use groups::Groups;
+pub(crate) use ready::Ready;
+
+/// When the next cycle is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// At once.
+    Now,
+    /// When the cycle time has passed, unless every rank becomes eager before.
+    At(Nanos),
+    /// When some rank asks for it; not before this time, if the cycle time has not passed yet.
+    Idle(Option<Nanos>),
+}
+
+/// See the module.
+pub(crate) struct Cycle {
+    /// The process set: ranks of the job in ascending order. Ranks elsewhere in here are places in this list.
+    members: Arc<[usize]>,
+    transport: Box<dyn Transport>,
+    collective: Box<dyn Collective>,
+    observer: Box<dyn Observer>,
+    front: Arc<Front>,
+    early: bool,
+
+    /// The cycle that runs or ran last; the first is 1.
+    number: u64,
+    began: Nanos,
+    settings: Settings,
+    /// Settings to publish with the next block: newer than `settings` if this rank wants a change.
+    newest: Settings,
+
+    cache: ResponseCache,
+    coordinator: Option<Coordinator>,
+    block: Block,
+    agreed: Agreement,
+    /// Cached tensors that are ready here, by slot.
+    hits: Vec<Option<Submission>>,
+    hits_held: usize,
+    /// Tensors that were or will be asked for by a request.
+    misses: HashMap<Arc<str>, Submission>,
+    unsent: Vec<Request>,
+    /// This rank has no more data, until all ranks have none.
+    joined: bool,
+    groups: Groups,
+
+    // Emptied and filled again in every cycle; kept for their memory.
+    incoming: Vec<Submission>,
+    ready: Vec<Ready>,
+    packing: plan::Packing,
+    plan: Plan,
+    load: execute::Load,
+    frame: Vec<u8>,
+    frames: Vec<Vec<u8>>,
+    ticks: Vec<Ticks>,
+
+    ended: Option<Error>,
+}
+
+/// What a cycle is made of.
+pub(crate) struct Parts {
+    /// The process set: ranks of the job, ascending.
+    pub(crate) members: Arc<[usize]>,
+    pub(crate) transport: Box<dyn Transport>,
+    pub(crate) collective: Box<dyn Collective>,
+    pub(crate) observer: Box<dyn Observer>,
+    pub(crate) front: Arc<Front>,
+    pub(crate) cache: ResponseCache,
+    pub(crate) settings: Settings,
+    /// Whether a cycle may start before the cycle time has passed.
+    pub(crate) early: bool,
+}
+
+impl Cycle {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts {
+            members,
+            transport,
+            collective,
+            observer,
+            front,
+            cache,
+            settings,
+            early,
+        } = parts;
+        let coordinator = (transport.rank() == 0).then(|| Coordinator::new(Arc::clone(&members)));
+        let agreed = Agreement::new(coordinator.is_some());
+        Self {
+            members,
+            transport,
+            collective,
+            observer,
+            front,
+            early,
+            number: 0,
+            began: Nanos(0),
+            settings,
+            newest: settings,
+            cache,
+            coordinator,
+            block: Block::new(0),
+            agreed,
+            hits: Vec::new(),
+            hits_held: 0,
+            misses: HashMap::new(),
+            unsent: Vec::new(),
+            joined: false,
+            groups: Groups::default(),
+            incoming: Vec::new(),
+            ready: Vec::new(),
+            packing: plan::Packing::default(),
+            plan: Plan::default(),
+            load: execute::Load::default(),
+            frame: Vec::new(),
+            frames: Vec::new(),
+            ticks: Vec::new(),
+            ended: None,
+        }
+    }
+
+    /// Runs one cycle that begins at `now`. After an error nothing more can be reduced; see [`end`](Self::end).
+    pub(crate) fn step(&mut self, now: Nanos) -> Result<(), Error> {
+        self.collect(now);
+        self.negotiate()?;
+        let agreed = self.front.clock.now();
+        self.observer
+            .agreed(now, agreed, !self.agreed.joined().is_empty());
+        self.plan();
+        self.execute(agreed)?;
+        self.complete();
+        Ok(())
+    }
+
+    /// When the next cycle is due, seen from `now`.
+    pub(crate) fn due(&self, now: Nanos) -> Due {
+        let next = self.number + 1;
+        let pace = self.began + Duration::from_nanos(self.settings.cycle_time_ns);
+        let paced = self.number == 0 || now >= pace;
+        if self.front.doorbell.rung() < next {
+            Due::Idle((!paced).then_some(pace))
+        } else if paced || (self.early && self.front.doorbell.all_eager(next)) {
+            Due::Now
+        } else {
+            Due::At(pace)
+        }
+    }
+
+    // ---- collect -------------------------------------------------------------------------------------------
+
+    /// Takes what was submitted and finds out what is in the cache.
+    fn collect(&mut self, now: Nanos) {
+        self.number += 1;
+        self.began = now;
+        self.observer.cycle_began(now);
+        let mut incoming = std::mem::take(&mut self.incoming);
+        self.front.collect(&mut incoming, self.number + 1);
+        for submission in incoming.drain(..) {
+            self.joined |= submission.params.kind == OpKind::Join;
+            match self.find_cached(&submission) {
+                Some(slot) => {
+                    self.block.set(slot as usize, submission.at.as_micros());
+                    self.hits[slot as usize] = Some(submission);
+                    self.hits_held += 1;
+                }
+                None => self.ask(submission),
+            }
+        }
+        self.incoming = incoming;
+    }
+
+    /// The cache slot that holds exactly this submission.
+    fn find_cached(&self, submission: &Submission) -> Option<u32> {
+        let holds = |slot: &u32| {
+            self.cache.get(*slot).is_some_and(|entry| {
+                entry.name == submission.tensor.name && entry.params == submission.params
+            })
+        };
+        let hint = submission.tensor.slot.load(Ordering::Relaxed);
+        let slot = Some(hint)
+            .filter(holds)
+            .or_else(|| self.cache.slot(&submission.tensor.name).filter(holds))?;
+        submission.tensor.slot.store(slot, Ordering::Relaxed);
+        Some(slot)
+    }
+
+    /// Has the tensor asked for in the next slow path.
+    fn ask(&mut self, submission: Submission) {
+        let name = Arc::clone(&submission.tensor.name);
+        let (params, ready_us) = (submission.params.clone(), submission.at.as_micros());
+        self.unsent.push(Request {
+            name: Arc::clone(&name),
+            params,
+            ready_us,
+        });
+        self.misses.insert(name, submission);
+    }
+
+    // ---- complete ------------------------------------------------------------------------------------------
+
+    /// Closes the books of the cycle and says what makes the next one urgent.
+    fn complete(&mut self) {
+        self.ready.clear();
+        let words = self.cache.words();
+        self.block.ready.resize(words, 0);
+        self.block.ready_us.resize(words * 64, 0);
+        self.hits.resize_with(words * 64, || None);
+        let end = CycleEnd {
+            settings: self.settings,
+            step_marks: self.front.take_step_marks(),
+        };
+        if let Some(wanted) = self.observer.cycle_ended(&end) {
+            self.newest = Settings {
+                version: wanted.version.max(self.newest.version + 1),
+                ..wanted
+            };
+        }
+        if !self.unsent.is_empty() {
+            self.front.doorbell.ring(self.number + 1); // evicted in this cycle: to be asked for in the next
+        }
+        self.front.renew_eagerness();
+    }
+
+    // ---- between cycles ------------------------------------------------------------------------------------
+
+    /// Tensors picked up and not yet through.
+    pub(crate) fn pending(&self) -> usize {
+        self.hits_held + self.misses.len() + self.groups.held()
+    }
+
+    /// Tensors that some ranks wait for, as the lowest rank knows it: name, since when, and the ranks of the job that
+    /// miss. Who has joined misses nothing, and a join may wait as long as others train.
+    pub(crate) fn outstanding(&self, mut each: impl FnMut(&str, Nanos, Vec<usize>)) {
+        let Some(coordinator) = &self.coordinator else {
+            return;
+        };
+        let mut tell = |name: &str, ready_us: &dyn Fn(usize) -> Option<u64>| {
+            let times = (0..self.members.len()).map(ready_us);
+            let since_us = times.flatten().min().unwrap_or(self.began.as_micros());
+            let misses = |rank: &usize| ready_us(*rank).is_none() && !self.agreed.joined().contains(rank);
+            let missing = (0..self.members.len()).filter(misses);
+            let missing = missing.map(|rank| self.members[rank]).collect();
+            each(name, Nanos(since_us * 1_000), missing);
+        };
+        for (name, ready_us) in coordinator.outstanding() {
+            tell(name, &|rank| ready_us[rank]);
+        }
+        let words = self.agreed.common.len();
+        for index in 0..words {
+            let any =
+                (0..self.agreed.ranks()).fold(0, |any, rank| any | self.agreed.ready[rank * words + index]);
+            let mut word = any & !self.agreed.common[index];
+            while word != 0 {
+                let slot = index * 64 + word.trailing_zeros() as usize;
+                word &= word - 1;
+                if let Some(entry) = self.cache.get(slot as u32) {
+                    tell(&entry.name, &|rank| self.agreed.ready_on(rank, slot));
+                }
+            }
+        }
+    }
+
+    /// Looks after peers and stalled tensors while no cycle runs; the answer is when to look again.
+    pub(crate) fn look_around(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
+        let pending = self.pending() > 0;
+        if pending {
+            self.transport.check_peers()?;
+        }
+        // The observer looks at the cycle that holds it: taken out for the moment.
+        let mut observer = std::mem::replace(&mut self.observer, Box::new(NoObserver));
+        let next = observer.look_at_stalls(now, self);
+        self.observer = observer;
+        let next_peers = pending.then(|| now + PEER_CHECK_INTERVAL);
+        Ok([next?, next_peers].into_iter().flatten().min())
+    }
+
+    /// Why no more cycles run, if so.
+    pub(crate) fn ended(&self) -> Option<&Error> {
+        self.ended.as_ref()
+    }
+
+    /// Ends the cycle for good: fails all that is pending with `error`, and tells the peers.
+    pub(crate) fn end(&mut self, error: Error) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.front.close(&error);
+        let hits = self.hits.iter_mut().filter_map(Option::take);
+        let ready = self.groups.take_held().chain(self.ready.drain(..));
+        let pending = hits
+            .chain(self.misses.drain().map(|(_, submission)| submission))
+            .chain(ready.map(|ready| ready.submission));
+        let mut failed = 0;
+        for submission in pending {
+            if !submission.ticket.is_done() {
+                submission.ticket.complete(Err(error.clone()));
+                failed += usize::from(!submission.is_absent());
+            }
+        }
+        self.front.completed(failed);
+        self.transport
+            .leave(if error.is_orderly() { None } else { Some(&error) });
+        // The timeline is complete and closed when the last handle has its answer.
+        self.observer = Box::new(NoObserver);
+        self.ended = Some(error);
+    }
+
+    /// This rank's number in the job.
+    fn job_rank(&self) -> usize {
+        self.members[self.transport.rank()]
+    }
+
+    fn malformed(&self, doing: &str, error: &postcard::Error) -> Error {
+        internal(self.job_rank(), doing, error)
+    }
+}
+
+/// How often peers are looked at while work is pending but no cycle runs.
+const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+
+fn internal(rank: usize, doing: &str, error: &dyn std::fmt::Display) -> Error {
+    Error::Internal {
+        rank,
+        message: format!("{doing}: {error}"),
+    }
+}

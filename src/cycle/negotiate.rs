@@ -1,0 +1,191 @@
+//! Negotiation: agrees with the other ranks on what is ready everywhere, and lists it in the same order on every rank.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::ready::Ready;
+use super::{Cycle, internal};
+use crate::error::Error;
+use crate::negotiation::response::{decode, encode};
+use crate::negotiation::{Agreed, OpKind, RequestList, Response, ResponseList};
+use crate::queue::Submission;
+use crate::transport::Status;
+
+impl Cycle {
+    /// Fills `ready`.
+    pub(super) fn negotiate(&mut self) -> Result<(), Error> {
+        let mut status = Status::default();
+        if !self.unsent.is_empty() {
+            status = status.with(Status::UNCACHED);
+        }
+        if self.joined {
+            status = status.with(Status::JOINED);
+        }
+        self.block.status = status;
+        self.block.settings = self.newest;
+        self.transport
+            .exchange(self.number, &self.block, &mut self.agreed)?;
+        // All ranks switch in this same cycle; in the first one to what rank 0's environment says.
+        self.settings = self.agreed.settings;
+        self.newest = self.settings;
+        self.take_common_hits();
+        if self.agreed.any.has(Status::UNCACHED) {
+            self.negotiate_uncached()?;
+        }
+        Ok(())
+    }
+
+    fn take_common_hits(&mut self) {
+        let size = self.transport.size();
+        for index in 0..self.agreed.common.len() {
+            let mut word = self.agreed.common[index];
+            while word != 0 {
+                let slot = index * 64 + word.trailing_zeros() as usize;
+                word &= word - 1;
+                self.cache.touch(slot as u32);
+                self.block.clear(slot);
+                let Some(ready) = self.take_hit(slot) else {
+                    debug_assert!(false, "a common bit of an empty slot");
+                    continue;
+                };
+                if self.agreed.details {
+                    let mut ready_us = (0..size).map(|rank| self.agreed.ready_on(rank, slot));
+                    let submission = &ready.submission;
+                    self.observer
+                        .negotiated(&submission.tensor, submission.params.kind, &mut ready_us);
+                }
+                self.ready.push(ready);
+            }
+        }
+    }
+
+    /// The tensor in `slot`, which is ready on all ranks that have not joined.
+    fn take_hit(&mut self, slot: usize) -> Option<Ready> {
+        let entry = self.cache.get(slot as u32)?;
+        let absent: Vec<u32> = self.agreed.absent(slot).map(|rank| rank as u32).collect();
+        let agreed = if !absent.is_empty() {
+            Some(Arc::new(entry.agreed.without(absent, self.transport.size())))
+        } else if entry.params.kind.has_own_rows() {
+            Some(Arc::clone(&entry.agreed))
+        } else {
+            None
+        };
+        let submission = match self.hits[slot].take() {
+            Some(submission) => {
+                self.hits_held -= 1;
+                submission
+            }
+            None => Submission::absent(Arc::clone(&entry.name), entry.params.clone()),
+        };
+        Some(Ready::new(submission, agreed))
+    }
+
+    /// Requests in to rank 0, responses out to all.
+    fn negotiate_uncached(&mut self) -> Result<(), Error> {
+        let requests = RequestList {
+            requests: std::mem::take(&mut self.unsent),
+        };
+        encode(&requests, &mut self.frame).map_err(|error| self.malformed("encode requests", &error))?;
+        self.transport.gather(&self.frame, &mut self.frames)?;
+        let rank = self.job_rank();
+        if let Some(coordinator) = &mut self.coordinator {
+            let lists: Result<Vec<RequestList>, _> = self.frames.iter().map(|frame| decode(frame)).collect();
+            self.frames.clear();
+            let lists = lists.map_err(|error| internal(rank, "decode requests", &error))?;
+            let answer = coordinator.answer(lists, &self.cache, &mut self.ticks);
+            encode(&answer, &mut self.frame).map_err(|error| internal(rank, "encode responses", &error))?;
+        }
+        self.transport.broadcast(&mut self.frame)?;
+        let answer: ResponseList =
+            decode(&self.frame).map_err(|error| self.malformed("decode responses", &error))?;
+        for slot in answer.evict {
+            self.cache.evict(slot);
+            self.ask_again(slot);
+        }
+        for response in answer.responses {
+            self.respond(response)?;
+        }
+        Ok(())
+    }
+
+    /// A slot was emptied: what this rank has ready there must be asked for by request.
+    fn ask_again(&mut self, slot: u32) {
+        if let Some(submission) = self.hits.get_mut(slot as usize).and_then(Option::take) {
+            self.hits_held -= 1;
+            self.block.clear(slot as usize);
+            self.ask(submission);
+        }
+    }
+
+    fn respond(&mut self, response: Response) -> Result<(), Error> {
+        let Response { name, group, outcome } = response;
+        let submission = self.misses.remove(&name);
+        let ticks = self
+            .ticks
+            .iter()
+            .position(|ticks| ticks.name == name)
+            .map(|at| self.ticks.swap_remove(at));
+        if let (Some(ticks), Some(submission)) = (ticks, &submission) {
+            self.observer.negotiated(
+                &submission.tensor,
+                ticks.kind,
+                &mut ticks.ready_us.iter().copied(),
+            );
+        }
+        match (outcome, submission) {
+            (Ok(agreed), Some(submission)) => {
+                let agreed = Arc::new(agreed);
+                if submission.params.kind == OpKind::Join {
+                    self.joined = false;
+                    self.front.rejoined();
+                }
+                self.remember(&submission, &agreed);
+                self.ready.push(Ready::new(submission, Some(agreed)));
+            }
+            (Ok(agreed), None) => {
+                let Some(params) = agreed.params.clone().filter(|_| self.joined) else {
+                    return Err(internal(
+                        self.job_rank(),
+                        "a response for a tensor that was not asked for",
+                        &name,
+                    ));
+                };
+                let submission = Submission::absent(name, params);
+                self.ready.push(Ready::new(submission, Some(Arc::new(agreed))));
+            }
+            (Err(refusal), submission) => {
+                group.into_iter().for_each(|group| self.groups.refused(group));
+                if let Some(submission) = submission {
+                    let error = refusal.into_error(&name);
+                    self.observer.refused(&submission.tensor, &error);
+                    submission.ticket.complete(Err(error));
+                    self.front.completed(1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what was agreed into the cache, unless a rank was absent: it has nothing to put in.
+    fn remember(&mut self, submission: &Submission, agreed: &Arc<Agreed>) {
+        if !submission.params.kind.is_cached() || !agreed.absent.is_empty() {
+            return;
+        }
+        let name = Arc::clone(&submission.tensor.name);
+        let capacity = self.cache.capacity();
+        let inserted = self
+            .cache
+            .insert(name, submission.params.clone(), Arc::clone(agreed));
+        if let Some((slot, evicted)) = inserted {
+            submission.tensor.slot.store(slot, Ordering::Relaxed);
+            evicted.into_iter().for_each(|evicted| self.ask_again(evicted));
+        }
+        if self.cache.capacity() > capacity && self.coordinator.is_some() {
+            tracing::info!(
+                "the response cache was too small for a step and now holds {} tensors; \
+                 HOROVOD_CACHE_CAPACITY={0} has it begin so, RONDE_CACHE_CAPACITY_MAX bounds it",
+                self.cache.capacity()
+            );
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The plan of a cycle: which of the ready tensors may share a batch, and which then do.
+
+use super::Cycle;
+use super::ready::Ready;
+use crate::fusion::{Item, Plan};
+use crate::negotiation::OpKind;
+use crate::tensor::{Dtype, ReduceOp};
+
+/// Memory for planning, kept from cycle to cycle.
+#[derive(Default)]
+pub(super) struct Packing {
+    items: Vec<Item>,
+    classes: Vec<Class>,
+}
+
+/// What tensors must have in common to share a batch.
+struct Class {
+    kind: OpKind,
+    dtype: Dtype,
+    op: ReduceOp,
+    prescale: f64,
+    postscale: f64,
+    root: u32,
+    device: Option<u32>,
+    absent: Vec<u32>,
+}
+
+impl Class {
+    /// The class that `ready` opens.
+    fn of(ready: &Ready) -> Self {
+        let params = &ready.submission.params;
+        Self {
+            kind: params.kind,
+            dtype: params.dtype,
+            op: params.op,
+            prescale: params.prescale,
+            postscale: params.postscale,
+            root: params.root,
+            device: params.device,
+            absent: ready.absent().to_vec(),
+        }
+    }
+
+    fn admits(&self, ready: &Ready) -> bool {
+        let params = &ready.submission.params;
+        params.kind.fuses()
+            && (self.kind, self.dtype, self.op) == (params.kind, params.dtype, params.op)
+            && (self.prescale, self.postscale) == (params.prescale, params.postscale)
+            && (self.root, self.device) == (params.root, params.device)
+            && self.absent == ready.absent()
+    }
+}
+
+/// Bytes that count against the fusion threshold: what one rank brings, or, where that may differ, what all bring.
+fn bytes(ready: &Ready) -> u64 {
+    let params = &ready.submission.params;
+    if params.kind == OpKind::Allgather {
+        let rows: u64 = ready.rows().iter().sum();
+        rows.saturating_mul(params.row_bytes() as u64)
+    } else {
+        params.bytes() as u64
+    }
+}
+
+impl Cycle {
+    /// Packs `ready` into batches, but for groups that are not complete.
+    pub(super) fn plan(&mut self) {
+        self.groups.sift(&mut self.ready);
+        self.packing
+            .pack(&self.ready, self.settings.fusion_threshold_bytes, &mut self.plan);
+    }
+}
+
+impl Packing {
+    fn pack(&mut self, ready: &[Ready], threshold_bytes: u64, plan: &mut Plan) {
+        self.items.clear();
+        self.classes.clear();
+        for ready in ready {
+            let known = self.classes.iter().rposition(|known| known.admits(ready));
+            let class = known.unwrap_or_else(|| {
+                self.classes.push(Class::of(ready));
+                self.classes.len() - 1
+            });
+            self.items.push(Item {
+                class: class as u32,
+                bytes: bytes(ready),
+                group: ready.submission.params.group.map(|group| group.tag),
+            });
+        }
+        plan.make(&self.items, threshold_bytes);
+    }
+}

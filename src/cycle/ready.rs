@@ -1,0 +1,173 @@
+//! A tensor that is ready on all ranks: what this rank submitted, what was agreed, and where its result will go.
+
+use std::sync::Arc;
+
+use crate::delivery::{Delivery, Memory};
+use crate::error::Error;
+use crate::negotiation::{Agreed, OpKind};
+use crate::queue::{Output, Submission};
+use crate::tensor::Shape;
+
+/// See the module.
+pub(crate) struct Ready {
+    pub(crate) submission: Submission,
+    /// What was agreed beyond its params; `None` where that is nothing.
+    pub(super) agreed: Option<Arc<Agreed>>,
+    /// What comes out beside what is written to where the caller said; `None` where that is nothing.
+    yields: Option<Box<Yield>>,
+}
+
+#[derive(Default)]
+struct Yield {
+    /// For the caller, when all is over.
+    delivery: Delivery,
+    /// Why this rank cannot keep the result. It takes part all the same: the others can.
+    failure: Option<Error>,
+}
+
+impl Ready {
+    pub(super) fn new(submission: Submission, agreed: Option<Arc<Agreed>>) -> Self {
+        Self {
+            submission,
+            agreed,
+            yields: None,
+        }
+    }
+
+    /// Dimensions of the result on rank `rank` of the job, if there is one and the timeline is to tell them: as Horovod
+    /// does (`facts/horovod.md` §3.2), not of an alltoall, nor of a broadcast on its root.
+    pub(crate) fn output_dimensions(&self, rank: usize) -> Option<&[usize]> {
+        let params = &self.submission.params;
+        match params.kind {
+            OpKind::Allreduce => Some(&params.shape),
+            OpKind::Broadcast => (params.root as usize != rank).then_some(&params.shape),
+            OpKind::Allgather | OpKind::Reducescatter => {
+                self.yields.as_ref().map(|yields| &yields.delivery.shape[..])
+            }
+            OpKind::Alltoall | OpKind::Barrier | OpKind::Join | OpKind::Agree => None,
+        }
+    }
+
+    /// Ranks that take no part.
+    pub(super) fn absent(&self) -> &[u32] {
+        self.agreed.as_ref().map_or(&[], |agreed| &agreed.absent)
+    }
+
+    /// Every rank's rows; see [`Agreed::rows`].
+    pub(super) fn rows(&self) -> &[u64] {
+        self.agreed.as_ref().map_or(&[], |agreed| &agreed.rows)
+    }
+
+    /// Finds room for the result on rank `rank` of `size`, where the caller has left that to the cycle. True if
+    /// memory was allocated.
+    pub(super) fn make_room(&mut self, rank: usize, size: usize) -> bool {
+        let params = &self.submission.params;
+        if params.kind == OpKind::Join {
+            let mut yields = Box::<Yield>::default();
+            yields.delivery.last_joined = self.agreed.as_ref().map(|agreed| agreed.last_joined as usize);
+            self.yields = Some(yields);
+            return false;
+        }
+        let wanted = match self.submission.output {
+            Output::Fixed | Output::Absent => return false,
+            Output::Sized(bytes) => Some(bytes),
+            Output::New => None,
+        };
+        let (shape, splits) = self.output_shape(rank, size);
+        let elements = shape
+            .iter()
+            .try_fold(1usize, |product, &length| product.checked_mul(length));
+        let bytes = elements
+            .and_then(|elements| elements.checked_mul(params.dtype.size_bytes()))
+            .unwrap_or(usize::MAX);
+        let mut yields = Box::<Yield>::default();
+        let tensor = || self.submission.tensor.name.to_string();
+        match wanted {
+            Some(found) if found != bytes => {
+                yields.failure = Some(Error::OutputSize {
+                    tensor: tensor(),
+                    shape: shape.to_vec(),
+                    expected_bytes: bytes,
+                    found_bytes: found,
+                });
+            }
+            Some(_) => {}
+            None => match Memory::new(params.dtype, bytes) {
+                Some(memory) => yields.delivery.memory = Some(memory),
+                None => {
+                    yields.failure = Some(Error::OutOfMemory {
+                        tensor: tensor(),
+                        bytes,
+                    })
+                }
+            },
+        }
+        if let Some(span) = &mut self.submission.span {
+            *span = match (&yields.failure, &yields.delivery.memory) {
+                (Some(_), _) => span.keeping_nothing(),
+                (None, Some(memory)) => memory.as_output_of(*span),
+                (None, None) => *span,
+            };
+        }
+        let allocated = yields.delivery.memory.is_some();
+        yields.delivery.shape = shape;
+        yields.delivery.splits = splits;
+        self.yields = Some(yields);
+        allocated
+    }
+
+    /// Dimensions of the result on rank `rank`, and, of an alltoall, how many rows come from each rank.
+    fn output_shape(&self, rank: usize, size: usize) -> (Shape, Vec<usize>) {
+        let (params, rows) = (&self.submission.params, self.rows());
+        let mut splits = Vec::new();
+        let output_rows = match params.kind {
+            OpKind::Allgather => rows.iter().map(|&rows| rows as usize).sum(),
+            OpKind::Alltoall => {
+                splits.extend((0..size).map(|from| rows[from * size + rank] as usize));
+                splits.iter().sum()
+            }
+            OpKind::Reducescatter => share_rows(params.shape.first().copied().unwrap_or(0), rank, size),
+            _ => return (params.shape.clone(), splits),
+        };
+        let inner = params.shape.iter().skip(1).copied();
+        (std::iter::once(output_rows).chain(inner).collect(), splits)
+    }
+
+    /// Tells the caller that it is over.
+    pub(super) fn complete(&mut self) {
+        let ticket = &self.submission.ticket;
+        let outcome = match self.yields.take().map(|yields| *yields) {
+            None => Ok(()),
+            Some(Yield {
+                failure: Some(error), ..
+            }) => Err(error),
+            Some(Yield { delivery, .. }) => {
+                ticket.deliver(delivery);
+                Ok(())
+            }
+        };
+        ticket.complete(outcome);
+    }
+}
+
+/// Rows that rank `rank` of `size` keeps of a reducescatter of `rows` rows: as even as can be, the first ranks one more
+/// (`facts/horovod.md` §4.5).
+pub(crate) fn share_rows(rows: usize, rank: usize, size: usize) -> usize {
+    rows / size + usize::from(rank < rows % size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_even_and_add_up() {
+        for rows in [0, 1, 5, 64, 1000] {
+            for size in [1, 2, 3, 7] {
+                let shares: Vec<usize> = (0..size).map(|rank| share_rows(rows, rank, size)).collect();
+                assert_eq!(shares.iter().sum::<usize>(), rows);
+                assert!(shares.is_sorted_by(|a, b| a >= b) && shares[0] - shares[size - 1] <= 1);
+            }
+        }
+    }
+}

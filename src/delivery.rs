@@ -1,0 +1,123 @@
+//! What an operation brings whose size the caller did not know: memory allocated for it, and its shape.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use crate::tensor::{Dtype, Element, Shape, Span};
+
+/// What came out of an operation, beside what it wrote to where the caller said.
+#[derive(Debug, Default)]
+pub struct Delivery {
+    /// The elements, if the runtime was asked to allocate room for them.
+    pub memory: Option<Memory>,
+    /// Dimensions of the output.
+    pub shape: Shape,
+    /// Alltoall: the rows received from each rank of the process set.
+    pub splits: Vec<usize>,
+    /// Join: the last rank that joined.
+    pub last_joined: Option<usize>,
+}
+
+/// Memory for the elements of one tensor, allocated as a `Vec` of its element type would be.
+#[derive(Debug)]
+pub struct Memory {
+    address: NonNull<u8>,
+    layout: Layout,
+    dtype: Dtype,
+}
+
+// SAFETY: it is the only owner of its allocation, which any thread may write and free.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Room for `bytes` bytes of elements of type `dtype`, with unspecified contents; `None` if there is none to be had.
+    pub(crate) fn new(dtype: Dtype, bytes: usize) -> Option<Self> {
+        // Every element type is aligned to its size; `into_vec` checks.
+        let layout = Layout::from_size_align(bytes, dtype.size_bytes()).ok()?;
+        let address = if bytes == 0 {
+            NonNull::without_provenance(layout.align().try_into().ok()?)
+        } else {
+            // SAFETY: the layout is not empty.
+            NonNull::new(unsafe { std::alloc::alloc(layout) })?
+        };
+        Some(Self {
+            address,
+            layout,
+            dtype,
+        })
+    }
+
+    /// The first byte.
+    pub fn address(&self) -> *mut u8 {
+        self.address.as_ptr()
+    }
+
+    /// `span`, with its result going here. The memory must be kept until the operation is over; it is as long as the
+    /// result (the caller of this has made it so).
+    pub(crate) fn as_output_of(&self, span: Span) -> Span {
+        // SAFETY: writable, aligned, disjoint from everything else, and nobody else knows the address yet.
+        unsafe { span.with_output(self.address()) }
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// The elements; `None` if they are not of type `T`.
+    ///
+    /// # Safety
+    /// All of them must have been written.
+    pub(crate) unsafe fn into_vec<T: Element>(self) -> Option<Vec<T>> {
+        if self.dtype != T::DTYPE || align_of::<T>() != self.layout.align() {
+            return None;
+        }
+        let elements = self.layout.size() / size_of::<T>();
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: allocated by the global allocator with the layout of `elements` values of `T`, or dangling for none;
+        // written, by the caller's promise; and no longer owned by `this`.
+        Some(unsafe { Vec::from_raw_parts(this.address.as_ptr().cast(), elements, elements) })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.layout.size() > 0 {
+            // SAFETY: allocated in `new` with this layout, and not given away.
+            unsafe { std::alloc::dealloc(self.address.as_ptr(), self.layout) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_becomes_a_vector_of_its_own_type_and_of_no_other() {
+        let memory = Memory::new(Dtype::I64, 24).unwrap();
+        for index in 0..3 {
+            // SAFETY: within the 24 bytes.
+            unsafe { memory.address().cast::<i64>().add(index).write(index as i64) };
+        }
+        // SAFETY: all three elements are written.
+        assert_eq!(unsafe { memory.into_vec::<i64>() }, Some(vec![0, 1, 2]));
+        // SAFETY: refused before anything is read.
+        let other = unsafe { Memory::new(Dtype::I64, 24).unwrap().into_vec::<f64>() };
+        assert_eq!(other, None);
+        let empty = Memory::new(Dtype::F32, 0).unwrap();
+        // SAFETY: there are no elements.
+        assert_eq!(unsafe { empty.into_vec::<f32>() }, Some(vec![]));
+    }
+
+    #[test]
+    fn more_than_there_is_is_none() {
+        assert!(Memory::new(Dtype::F32, isize::MAX as usize - 3).is_none());
+        assert!(Memory::new(Dtype::F32, usize::MAX).is_none());
+    }
+}

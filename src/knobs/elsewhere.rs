@@ -1,0 +1,158 @@
+//! Variables that no field of [`Knobs`](super::Knobs) comes from: a process's place in its job, and Horovod's names that
+//! nothing reads here, each with the reason. They are accepted, so that an environment made for Horovod needs no change.
+
+use super::knob::{Flag, Kind, Knob, Scope};
+use crate::identity::MAX_RANKS;
+
+/// Names that Horovod reads at no time in a job: accepted without a word.
+#[derive(Clone, Copy, Debug)]
+pub struct IgnoredNames {
+    /// When Horovod reads them.
+    pub reason: &'static str,
+    /// The variables.
+    pub names: &'static [&'static str],
+}
+
+/// The variables of Horovod's build and of its tests.
+pub static IGNORED: &[IgnoredNames] = &[
+    IgnoredNames {
+        reason: "read only when Horovod is built",
+        names: &[
+            "HOROVOD_WITH_PYTORCH",
+            "HOROVOD_WITHOUT_PYTORCH",
+            "HOROVOD_WITH_TENSORFLOW",
+            "HOROVOD_WITHOUT_TENSORFLOW",
+            "HOROVOD_WITH_MXNET",
+            "HOROVOD_WITHOUT_MXNET",
+            "HOROVOD_WITH_MPI",
+            "HOROVOD_WITHOUT_MPI",
+            "HOROVOD_WITH_GLOO",
+            "HOROVOD_WITHOUT_GLOO",
+            "HOROVOD_WITH_NVTX",
+            "HOROVOD_WITHOUT_NVTX",
+            "HOROVOD_GPU_OPERATIONS",
+            "HOROVOD_GPU_ALLREDUCE",
+            "HOROVOD_GPU_ALLGATHER",
+            "HOROVOD_GPU_BROADCAST",
+            "HOROVOD_GPU_ALLTOALL",
+            "HOROVOD_GPU_REDUCESCATTER",
+            "HOROVOD_ALLOW_MIXED_GPU_IMPL",
+            "HOROVOD_CUDA_HOME",
+            "HOROVOD_NCCL_HOME",
+            "HOROVOD_ROCM_HOME",
+            "HOROVOD_NCCL_INCLUDE",
+            "HOROVOD_NCCL_LIB",
+            "HOROVOD_NCCL_LINK",
+            "HOROVOD_NVTX_INCLUDE",
+            "HOROVOD_BUILD_ARCH_FLAGS",
+            "HOROVOD_BUILD_CUDA_CC_LIST",
+            "HOROVOD_CMAKE",
+            "HOROVOD_DEBUG",
+            "HOROVOD_SKIP_COMPILE",
+            "HOROVOD_LOCAL_VERSION",
+        ],
+    },
+    IgnoredNames {
+        reason: "read only by Horovod's tests",
+        names: &["HOROVOD_TEST_GPU", "HOROVOD_MIXED_INSTALL"],
+    },
+];
+
+/// The rows of [`KNOBS`](super::KNOBS) behind those that [`Knobs`](super::Knobs) holds.
+#[rustfmt::skip] // one row, one line or two: it is read as a table
+pub(super) const ELSEWHERE: &[Knob] = &[
+    place("rank", "HOROVOD_RANK", RANK, "Number of this process in the job; set by the launcher."),
+    place("size", "HOROVOD_SIZE", RANKS, "Processes in the job; set by the launcher."),
+    place("local_rank", "HOROVOD_LOCAL_RANK", RANK, "Number of this process on its host; set by the launcher."),
+    place("local_size", "HOROVOD_LOCAL_SIZE", RANKS, "Processes of the job on this host; set by the launcher."),
+    place("cross_rank", "HOROVOD_CROSS_RANK", RANK, "Number of this host among the hosts that have this local rank; set by the launcher."),
+    place("cross_size", "HOROVOD_CROSS_SIZE", RANKS, "Hosts that have this local rank; set by the launcher."),
+    foreign("hierarchical_allreduce", "HOROVOD_HIERARCHICAL_ALLREDUCE", ONE_HOST, "Reduce within hosts first.")
+        .switch("hierarchical-allreduce", "no-hierarchical-allreduce"),
+    foreign("hierarchical_allgather", "HOROVOD_HIERARCHICAL_ALLGATHER", ONE_HOST, "Gather within hosts first.")
+        .switch("hierarchical-allgather", "no-hierarchical-allgather"),
+    foreign("torus_allreduce", "HOROVOD_TORUS_ALLREDUCE", ONE_HOST, "Reduce over a torus of local and cross ranks.")
+        .switch("torus-allreduce", "no-torus-allreduce"),
+    foreign("batch_d2d_memcopies", "HOROVOD_BATCH_D2D_MEMCOPIES", NO_GPU, "Pack the fusion buffer in one kernel."),
+    foreign("num_nccl_streams", "HOROVOD_NUM_NCCL_STREAMS", NO_GPU, "NCCL streams used in turn.")
+        .value("num-nccl-streams"),
+    foreign("enable_async_completion", "HOROVOD_ENABLE_ASYNC_COMPLETION", NO_GPU, "Complete by GPU event."),
+    foreign("disable_nvtx_ranges", "HOROVOD_DISABLE_NVTX_RANGES", NO_GPU, "Emit no NVTX ranges."),
+    foreign("enable_xla_ops", "HOROVOD_ENABLE_XLA_OPS", "there is no TensorFlow front end", "XLA operations."),
+    foreign("controller", "HOROVOD_CONTROLLER", "RONDE_BACKEND chooses the transport", "Control plane, mpi or gloo."),
+    foreign("cpu_operations", "HOROVOD_CPU_OPERATIONS", "RONDE_BACKEND chooses the collectives", "CPU data plane."),
+    foreign("gloo_iface", "HOROVOD_GLOO_IFACE", NO_GLOO, "Network interface of Gloo."),
+    foreign("gloo_timeout_seconds", "HOROVOD_GLOO_TIMEOUT_SECONDS", "HOROVOD_START_TIMEOUT limits the start",
+        "Gloo's time-out.").value("gloo-timeout-seconds"),
+    foreign("gloo_rendezvous_addr", "HOROVOD_GLOO_RENDEZVOUS_ADDR", NO_GLOO, "Address of Gloo's key-value server."),
+    foreign("gloo_rendezvous_port", "HOROVOD_GLOO_RENDEZVOUS_PORT", NO_GLOO, "Port of Gloo's key-value server."),
+    foreign("hostname", "HOROVOD_HOSTNAME", "RONDE_HOST_ID names the host", "Key of Gloo's local communicator."),
+    foreign("ccl_cache", "HOROVOD_CCL_CACHE", "oneCCL is not used", "oneCCL's cache."),
+    foreign("mpi_threads_disable", "HOROVOD_MPI_THREADS_DISABLE", NO_MPI, "Ask MPI for a single thread.")
+        .switch("mpi-threads-disable", "no-mpi-threads-disable"),
+    foreign("adasum_mpi_chunk_size", "HOROVOD_ADASUM_MPI_CHUNK_SIZE", NO_MPI, "Bytes per message of Adasum."),
+    foreign("elastic", "HOROVOD_ELASTIC", NO_ELASTIC, "Elastic mode."),
+    foreign("elastic_timeout", "HOROVOD_ELASTIC_TIMEOUT", NO_ELASTIC, "Time to wait for enough slots."),
+];
+
+const RANK: Kind = Kind::Count {
+    unit: "rank",
+    min: 0,
+    max: MAX_RANKS as u64 - 1,
+};
+const RANKS: Kind = Kind::Count {
+    unit: "ranks",
+    min: 1,
+    max: MAX_RANKS as u64,
+};
+
+/// A number that says where in its job a process is.
+const fn place(name: &'static str, env: &'static str, kind: Kind, doc: &'static str) -> Knob {
+    Knob {
+        name,
+        env,
+        flag: None,
+        kind,
+        default: "",
+        tunable: false,
+        scope: Scope::Identity,
+        doc,
+    }
+}
+
+const ONE_HOST: &str = "all ranks are on one host";
+const NO_GPU: &str = "tensors are in host memory";
+const NO_GLOO: &str = "ranks meet on a local socket, not through Gloo";
+const NO_MPI: &str = "MPI is not used";
+const NO_ELASTIC: &str = "the number of ranks is fixed";
+
+/// A name of Horovod's that nothing reads here.
+const fn foreign(name: &'static str, env: &'static str, reason: &'static str, doc: &'static str) -> Knob {
+    let scope = Scope::NotHere(reason);
+    Knob {
+        name,
+        env,
+        flag: None,
+        kind: Kind::Foreign,
+        default: "",
+        tunable: false,
+        scope,
+        doc,
+    }
+}
+
+impl Knob {
+    const fn switch(self, long: &'static str, off: &'static str) -> Knob {
+        Knob {
+            flag: Flag::switch(long, off),
+            ..self
+        }
+    }
+
+    const fn value(self, long: &'static str) -> Knob {
+        Knob {
+            flag: Flag::value(long),
+            ..self
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! A simulated job: ranks that submit sums to several overlapping sets, step after step.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::member::{Member, Setup};
+use super::record::Log;
+use crate::clock::Clock;
+use crate::drive::Fellows;
+use crate::error::Error;
+use crate::queue::{Ticket, lock};
+use crate::transport::sim::{SimSet, World};
+
+/// What a job does; everything else is drawn from the seed.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) ranks: usize,
+    pub(super) seed: u64,
+    /// The process sets beside the one of all ranks: the ranks of each, ascending.
+    pub(super) sets: Vec<Vec<usize>>,
+    pub(super) steps: usize,
+    /// Tensors in each set and step.
+    pub(super) tensors: usize,
+    pub(super) setup: Setup,
+    /// Steps at whose beginning tensor 0 changes its shape on all ranks.
+    pub(super) reshape_every: usize,
+    /// A rank that dies when it comes to this many submissions.
+    pub(super) death: Option<(usize, usize)>,
+    /// The place of a set, a rank of it that submits another shape than the others for tensor 1, and the step.
+    pub(super) mismatch: Option<(usize, usize, usize)>,
+}
+
+impl Default for Job {
+    fn default() -> Self {
+        Self {
+            ranks: 4,
+            seed: 1,
+            sets: Vec::new(),
+            steps: 6,
+            tensors: 12,
+            setup: Setup {
+                cache_capacity: 1024,
+                cache_capacity_max: 1024,
+                threshold_bytes: 256,
+                early: true,
+                retune_every: 0,
+            },
+            reshape_every: usize::MAX,
+            death: None,
+            mismatch: None,
+        }
+    }
+}
+
+/// A sum, or why there is none.
+pub(super) type Outcome = Result<Vec<i64>, Error>;
+
+/// What one rank saw of one set.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) log: Log,
+    /// By step and tensor. A rank that dies takes its results with it.
+    pub(super) results: Vec<Vec<Outcome>>,
+}
+
+/// What became of one set.
+#[derive(Clone, Debug)]
+pub(super) struct SetOutcome {
+    /// The job ranks of the set, and what each saw.
+    pub(super) members: Vec<usize>,
+    pub(super) seen: Vec<Seen>,
+}
+
+impl Job {
+    /// Every set's ranks, all ranks' first.
+    pub(super) fn members(&self) -> Vec<Vec<usize>> {
+        let everybody = (0..self.ranks).collect();
+        std::iter::once(everybody).chain(self.sets.clone()).collect()
+    }
+
+    pub(super) fn elements(&self, step: usize, tensor: usize) -> usize {
+        let reshaped = tensor == 0 && step.is_multiple_of(self.reshape_every) && step > 0;
+        1 + tensor % 7 + usize::from(reshaped)
+    }
+
+    /// The sum over the set at `place`, of job ranks `members`.
+    pub(super) fn expected(&self, place: usize, members: &[usize], step: usize, tensor: usize) -> Vec<i64> {
+        let mut expected = vec![0; self.elements(step, tensor)];
+        for &rank in members {
+            let contribution = contribution(place, rank, step, tensor, expected.len());
+            expected
+                .iter_mut()
+                .zip(contribution)
+                .for_each(|(sum, value)| *sum += value);
+        }
+        expected
+    }
+
+    /// Runs the job and says what became of each set, all ranks' first.
+    pub(super) fn run(&self) -> Vec<SetOutcome> {
+        let world = World::new(self.ranks, self.seed);
+        let mut of_rank: Vec<Vec<(usize, Member)>> = (0..self.ranks).map(|_| Vec::new()).collect();
+        let fellows: Vec<Arc<Fellows>> = (0..self.ranks).map(|_| Arc::default()).collect();
+        let mut books = Vec::new();
+        for (place, members) in self.members().into_iter().enumerate() {
+            let set = SimSet::new(&world, &members);
+            let mut logs = Vec::new();
+            for (set_rank, &rank) in members.iter().enumerate() {
+                let member = Member::start(&world, &set, set_rank, self.setup, &fellows[rank]);
+                logs.push(member.log());
+                of_rank[rank].push((place, member));
+            }
+            books.push((members, logs));
+        }
+        let results: Vec<Arc<Mutex<Results>>> = (0..self.ranks).map(|_| Arc::default()).collect();
+        for (rank, sets) in of_rank.into_iter().enumerate() {
+            let (job, in_world) = (self.clone(), Arc::clone(&world));
+            let results = Arc::clone(&results[rank]);
+            let program = move || *lock(&results) = job.program(&in_world, rank, &sets);
+            world.spawn(rank, "its program".into(), program);
+        }
+        world.run();
+        let mut outcomes = Vec::new();
+        for (place, (members, logs)) in books.into_iter().enumerate() {
+            let seen = members.iter().zip(logs).map(|(&rank, log)| Seen {
+                log: lock(&log).clone(),
+                results: lock(&results[rank]).get(place).cloned().unwrap_or_default(),
+            });
+            let seen = seen.collect();
+            outcomes.push(SetOutcome { members, seen });
+        }
+        outcomes
+    }
+
+    /// What `rank` does: in each step it submits its tensors of all its sets in an order and at times of its own, and
+    /// then waits for all of them in another order.
+    fn program(&self, world: &World, rank: usize, sets: &[(usize, Member)]) -> Results {
+        let mut results: Results = vec![Vec::new(); 1 + self.sets.len()];
+        let mut submitted = 0;
+        for step in 0..self.steps {
+            let mut work: Vec<Work<'_>> = Vec::new();
+            for tensor in 0..self.tensors {
+                for (place, member) in sets {
+                    let odd = self.mismatch == Some((*place, rank, step)) && tensor == 1;
+                    let elements = self.elements(step, tensor) + usize::from(odd);
+                    work.push(Work {
+                        place: *place,
+                        member,
+                        tensor,
+                        buffer: contribution(*place, rank, step, tensor, elements),
+                        ticket: Err(Error::ShutDown),
+                    });
+                }
+            }
+            shuffle(world, &mut work, 4);
+            for work in &mut work {
+                submitted += 1;
+                if self.death == Some((rank, submitted)) {
+                    world.kill(rank);
+                }
+                world.sleep_until(world.now() + Duration::from_micros(world.draw(800)));
+                let name = format!("t{}", work.tensor);
+                work.ticket = work.member.submit_sum(&name, &mut work.buffer);
+            }
+            shuffle(world, &mut work, 1);
+            for work in &work {
+                if let Ok(ticket) = &work.ticket {
+                    work.member.wait(ticket, None);
+                }
+            }
+            work.sort_by_key(|work| work.tensor);
+            sets.iter()
+                .for_each(|(place, _)| results[*place].push(Vec::new()));
+            for work in work {
+                let outcome = work.ticket.and_then(|ticket| match ticket.outcome() {
+                    Some(outcome) => outcome,
+                    None => Err(Error::ShutDown),
+                });
+                results[work.place][step].push(outcome.map(|()| work.buffer));
+            }
+        }
+        sets.iter().for_each(|(_, member)| member.shut_down());
+        results
+    }
+}
+
+/// By set, step and tensor.
+type Results = Vec<Vec<Vec<Outcome>>>;
+
+/// One tensor on its way.
+struct Work<'a> {
+    place: usize,
+    member: &'a Member,
+    tensor: usize,
+    buffer: Vec<i64>,
+    ticket: Result<Arc<Ticket>, Error>,
+}
+
+/// Moves one item in `one_in` to a place drawn from the world's seed.
+fn shuffle<T>(world: &World, items: &mut [T], one_in: u64) {
+    for index in (1..items.len()).rev() {
+        if world.draw(one_in) == 0 {
+            items.swap(index, world.draw(index as u64 + 1) as usize);
+        }
+    }
+}
+
+fn contribution(place: usize, rank: usize, step: usize, tensor: usize, elements: usize) -> Vec<i64> {
+    (0..elements)
+        .map(|index| (100_000 * place + 1000 * rank + 100 * step + 10 * tensor + index) as i64)
+        .collect()
+}

@@ -1,0 +1,163 @@
+//! A rank's engine in one simulated set: the real cycle and the real drivers on simulated seams.
+//!
+//! The one place where simulated programs touch the runtime's interior.
+
+use std::sync::{Arc, Mutex, TryLockError};
+
+use super::record::{Log, Recorder};
+use crate::clock::{Clock, Nanos};
+use crate::collective::sim::SimCollective;
+use crate::cycle::{Cycle, Parts};
+use crate::drive::{Engine, Fellows};
+use crate::error::Error;
+use crate::negotiation::{OpKind, Params, ResponseCache};
+use crate::queue::{Entry, Front, Output, Ticket, lock};
+use crate::settings::Settings;
+use crate::tensor::{Dtype, Shape, Span};
+use crate::transport::Transport;
+use crate::transport::sim::{SimSet, SimTransport, World};
+
+/// How a member's engine is set up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) cache_capacity: usize,
+    /// What the capacity may grow to.
+    pub(super) cache_capacity_max: usize,
+    pub(super) threshold_bytes: u64,
+    pub(super) early: bool,
+    /// Set rank 0 changes the settings after every so many cycles; 0 = never.
+    pub(super) retune_every: u64,
+}
+
+/// See the module.
+pub(super) struct Member {
+    world: Arc<World>,
+    engine: Arc<Engine>,
+    log: Arc<Mutex<Log>>,
+}
+
+impl Member {
+    /// Starts set rank `rank`'s engine, with a background agent of its own; `fellows` are the engines of the same rank
+    /// of the job.
+    pub(super) fn start(
+        world: &Arc<World>,
+        set: &Arc<SimSet>,
+        rank: usize,
+        setup: Setup,
+        fellows: &Arc<Fellows>,
+    ) -> Self {
+        let job_rank = set.members()[rank];
+        let log = Arc::new(Mutex::new(Log::default()));
+        let transport = SimTransport::new(set, rank);
+        let clock: Arc<dyn Clock> = Arc::<World>::clone(world);
+        let front = Arc::new(Front::new(job_rank, setup.early, transport.doorbell(), clock));
+        fellows.add(Arc::clone(&front));
+        let observer = Recorder {
+            log: Arc::clone(&log),
+            retune_every: if rank == 0 { setup.retune_every } else { 0 },
+            cycles: 0,
+        };
+        let settings = Settings {
+            fusion_threshold_bytes: setup.threshold_bytes,
+            ..Settings::default()
+        };
+        let cycle = Cycle::new(Parts {
+            members: set.members().into(),
+            transport: Box::new(transport),
+            collective: Box::new(SimCollective::new(set, rank)),
+            observer: Box::new(observer),
+            front: Arc::clone(&front),
+            cache: ResponseCache::new(setup.cache_capacity, setup.cache_capacity_max),
+            settings,
+            early: setup.early,
+        });
+        let engine = Arc::new(Engine {
+            front,
+            cycle: Mutex::new(cycle),
+            rank: job_rank,
+            fellows: Arc::clone(fellows),
+        });
+        let background = Arc::clone(&engine);
+        let name = format!("background of the set {:?}", set.members());
+        world.spawn(job_rank, name, move || background.run());
+        Self {
+            world: Arc::clone(world),
+            engine,
+            log,
+        }
+    }
+
+    /// Submits the sum of `buffer` over the set, in place.
+    ///
+    /// The buffer is neither moved nor touched until the ticket is complete. (A rank that vanishes frees it earlier;
+    /// then its other agents vanish without another look at it.)
+    pub(super) fn submit_sum(&self, name: &str, buffer: &mut [i64]) -> Result<Arc<Ticket>, Error> {
+        let shape = [buffer.len()].into_iter().collect();
+        let address = buffer.as_mut_ptr().cast::<u8>();
+        // SAFETY: the caller keeps the buffer as said above.
+        let span = unsafe { Span::new(address, address, size_of_val(buffer)) };
+        self.submit(name, OpKind::Allreduce, Dtype::I64, shape, Some(span))
+    }
+
+    /// Submits a barrier.
+    pub(super) fn submit_barrier(&self, name: &str) -> Result<Arc<Ticket>, Error> {
+        self.submit(name, OpKind::Barrier, Dtype::F32, Default::default(), None)
+    }
+
+    fn submit(
+        &self,
+        name: &str,
+        kind: OpKind,
+        dtype: Dtype,
+        shape: Shape,
+        span: Option<Span>,
+    ) -> Result<Arc<Ticket>, Error> {
+        self.engine.front.submit(Entry {
+            name,
+            params: Params::plain(kind, dtype, shape),
+            span,
+            output: Output::Fixed,
+        })
+    }
+
+    /// Waits for `ticket` as a caller does, until `deadline` at most. Whether it drives the cycle meanwhile, where it
+    /// can, or leaves it to the background agent, is drawn.
+    pub(super) fn wait(&self, ticket: &Arc<Ticket>, deadline: Option<Nanos>) -> bool {
+        let drives = self.world.draw(2) == 0;
+        let (engine, awaited) = (Arc::clone(&self.engine), Arc::clone(ticket));
+        self.world.wait("for its ticket", deadline, move |_| {
+            awaited.is_done() || drives && is_free(&engine)
+        });
+        // With the cycle free, the engine never sleeps outside the world.
+        if !ticket.is_done() && is_free(&self.engine) {
+            self.engine.wait(ticket, deadline);
+        }
+        ticket.is_done()
+    }
+
+    /// Ends the engine in an orderly way, and the background agent with it.
+    pub(super) fn shut_down(&self) {
+        self.engine.front.begin_closing();
+        self.engine.front.doorbell.wake_self();
+        let engine = Arc::clone(&self.engine);
+        self.world
+            .wait("for its last cycle", None, move |_| is_free(&engine));
+        self.engine.fellows.remove(&self.engine.front);
+        assert!(self.engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
+    }
+
+    /// What it has seen, shared with the engine.
+    pub(super) fn log(&self) -> Arc<Mutex<Log>> {
+        Arc::clone(&self.log)
+    }
+
+    /// Cycles run so far.
+    pub(super) fn cycles(&self) -> usize {
+        lock(&self.log).versions.len()
+    }
+}
+
+/// Whether nobody holds the cycle.
+fn is_free(engine: &Engine) -> bool {
+    !matches!(engine.cycle.try_lock(), Err(TryLockError::WouldBlock))
+}

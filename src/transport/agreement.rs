@@ -1,0 +1,262 @@
+//! What the ranks agree on by intersecting their blocks of one cycle.
+//!
+//! A rank that has joined has no more data, and the others go on without it: its block narrows nothing. It may
+//! still have submitted a tensor before it joined, and then takes part in that one like any other; else it is
+//! *absent* from it.
+
+use crate::settings::Settings;
+
+use super::block::{BlockView, Status};
+
+/// What all ranks know alike once every block of a cycle is in. A pure fold over the blocks in rank order, so
+/// every rank computes the same.
+#[derive(Clone, Debug, Default)]
+pub struct Agreement {
+    /// Bits ready on every rank that has not joined and, once all have joined, on any rank: those who are
+    /// [`absent`](Self::absent) bring nothing.
+    pub common: Vec<u64>,
+    /// Facts that hold on at least one rank.
+    pub any: Status,
+    /// The newest settings that any rank brought, the first rank's among equals. Every rank sees the same, values
+    /// included, so all switch to them in this cycle.
+    pub settings: Settings,
+    /// Ready words of every rank (rank-major); filled only if [`details`](Self::details) asks for them.
+    pub ready: Vec<u64>,
+    /// Ready times in microseconds of every rank (rank-major, 64 per word), where the bit is set; likewise.
+    pub ready_us: Vec<u64>,
+    /// Whether to keep each rank's words and times: the timeline, the stall inspector and the analysis want them.
+    pub details: bool,
+    ranks: usize,
+    /// Ranks that have joined, and their ready words (in the same order).
+    joined: Vec<usize>,
+    joined_ready: Vec<u64>,
+}
+
+impl Agreement {
+    /// An empty agreement; `details` as in the field.
+    pub fn new(details: bool) -> Self {
+        Self {
+            details,
+            ..Self::default()
+        }
+    }
+
+    /// Starts a fold over blocks of `words` words.
+    pub fn begin(&mut self, words: usize) {
+        self.common.clear();
+        self.common.resize(words, 0);
+        self.any = Status::default();
+        self.ready.clear();
+        self.ready_us.clear();
+        self.ranks = 0;
+        self.joined.clear();
+        self.joined_ready.clear();
+    }
+
+    /// Folds in the next rank's block.
+    pub fn add(&mut self, block: &impl BlockView) {
+        let words = self.common.len();
+        let status = block.status();
+        if status.has(Status::JOINED) {
+            self.add_joined(block);
+        } else if self.ranks == self.joined.len() {
+            // The first that has not joined: those before it do not narrow what it brings.
+            for (index, common) in self.common.iter_mut().enumerate() {
+                *common = block.ready(index);
+            }
+        } else {
+            for (index, common) in self.common.iter_mut().enumerate() {
+                *common &= block.ready(index);
+            }
+        }
+        self.any = self.any.with(status);
+        let settings = block.settings();
+        if self.ranks == 0 || settings.version > self.settings.version {
+            self.settings = settings;
+        }
+        if self.details {
+            let base = self.ready_us.len();
+            self.ready_us.resize(base + words * 64, 0);
+            for index in 0..words {
+                let mut word = block.ready(index);
+                self.ready.push(word);
+                while word != 0 {
+                    let bit = index * 64 + word.trailing_zeros() as usize;
+                    self.ready_us[base + bit] = block.ready_us(bit);
+                    word &= word - 1;
+                }
+            }
+        }
+        self.ranks += 1;
+    }
+
+    /// Folds in the ready words of a rank that has joined: they count only while no other rank's do.
+    #[cold]
+    fn add_joined(&mut self, block: &impl BlockView) {
+        let all_joined = self.ranks == self.joined.len();
+        for (index, common) in self.common.iter_mut().enumerate() {
+            let ready = block.ready(index);
+            self.joined_ready.push(ready);
+            if all_joined {
+                *common |= ready;
+            }
+        }
+        self.joined.push(self.ranks);
+    }
+
+    /// Number of blocks folded in.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// Ranks that have joined, ascending.
+    pub fn joined(&self) -> &[usize] {
+        &self.joined
+    }
+
+    /// Ranks that have joined and do not have `bit` ready, ascending: if the bit is common, its tensor is reduced
+    /// without them.
+    ///
+    /// # Panics
+    /// If the blocks have no such bit.
+    pub fn absent(&self, bit: usize) -> impl Iterator<Item = usize> {
+        let words = self.common.len();
+        let lacks = move |joined: usize| self.joined_ready[joined * words + bit / 64] >> (bit % 64) & 1 == 0;
+        let joined = self.joined.iter().enumerate();
+        joined.filter_map(move |(index, &rank)| lacks(index).then_some(rank))
+    }
+
+    /// With details: whether `bit` was ready on `rank`, and since when (microseconds).
+    pub fn ready_on(&self, rank: usize, bit: usize) -> Option<u64> {
+        let words = self.common.len();
+        let word = *self.ready.get(rank * words + bit / 64)?;
+        (word >> (bit % 64) & 1 == 1).then(|| self.ready_us[rank * words * 64 + bit])
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::transport::Block;
+
+    fn settings(version: u64) -> Settings {
+        Settings {
+            version,
+            ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn common_bits_are_those_of_every_rank_and_settings_the_newest() {
+        let mut a = Block::new(2);
+        a.settings = settings(4);
+        a.set(3, 10);
+        a.set(70, 11);
+        let mut b = Block::new(2);
+        b.settings = settings(3);
+        b.status = Status::UNCACHED;
+        b.set(70, 20);
+        b.set(71, 21);
+        let mut agreed = Agreement {
+            details: true,
+            ..Agreement::default()
+        };
+        agreed.begin(2);
+        agreed.add(&a);
+        agreed.add(&b);
+        assert_eq!(agreed.common, [0, 1 << 6]);
+        assert!(agreed.any.has(Status::UNCACHED));
+        assert_eq!(agreed.settings.version, 4);
+        assert_eq!((agreed.ready_on(0, 3), agreed.ready_on(1, 3)), (Some(10), None));
+        assert_eq!(agreed.ready_on(1, 70), Some(20));
+    }
+
+    /// A block with these bits of its one word ready.
+    fn block(status: Status, bits: &[usize]) -> Block {
+        let mut block = Block::new(1);
+        block.status = status;
+        bits.iter().for_each(|&bit| block.set(bit, 100 + bit as u64));
+        block
+    }
+
+    fn agree(details: bool, blocks: &[Block]) -> Agreement {
+        let mut agreed = Agreement::new(details);
+        agreed.begin(1);
+        blocks.iter().for_each(|block| agreed.add(block));
+        agreed
+    }
+
+    fn absent(agreed: &Agreement, bit: usize) -> Vec<usize> {
+        agreed.absent(bit).collect()
+    }
+
+    #[test]
+    fn a_joined_rank_narrows_nothing_and_is_absent_where_it_has_nothing() {
+        // Bit 2 is ready on all, 3 on those that have data left, 4 on one of these, 5 on a joined rank alone.
+        let joined = |bits: &[usize]| block(Status::JOINED, bits);
+        let active = |bits: &[usize]| block(Status::default(), bits);
+        let orders = [
+            [joined(&[2, 5]), active(&[2, 3]), active(&[2, 3, 4])],
+            [active(&[2, 3]), joined(&[2, 5]), active(&[2, 3, 4])],
+            [active(&[2, 3]), active(&[2, 3, 4]), joined(&[2, 5])],
+        ];
+        for (rank, blocks) in orders.into_iter().enumerate() {
+            let agreed = agree(true, &blocks);
+            assert_eq!(agreed.common, [1 << 2 | 1 << 3], "rank {rank} has joined");
+            assert_eq!(agreed.joined(), [rank]);
+            assert!(absent(&agreed, 2).is_empty());
+            assert_eq!(absent(&agreed, 3), [rank]);
+            assert_eq!(
+                (agreed.ready_on(rank, 2), agreed.ready_on(rank, 3)),
+                (Some(102), None)
+            );
+            assert!(agreed.any.has(Status::JOINED));
+        }
+    }
+
+    #[test]
+    fn when_all_have_joined_what_any_has_ready_is_common() {
+        let blocks = [&[][..], &[7], &[7, 9]].map(|bits| block(Status::JOINED, bits));
+        let agreed = agree(false, &blocks);
+        assert_eq!(agreed.common, [1 << 7 | 1 << 9]);
+        assert_eq!(agreed.joined(), [0, 1, 2]);
+        assert_eq!((absent(&agreed, 7), absent(&agreed, 9)), (vec![0], vec![0, 1]));
+        let idle = agree(false, &[block(Status::JOINED, &[]), block(Status::JOINED, &[])]);
+        assert_eq!(idle.common, [0]);
+    }
+
+    #[test]
+    fn the_next_fold_knows_nothing_of_who_had_joined() {
+        let mut agreed = agree(false, &[block(Status::JOINED, &[1]), block(Status::JOINED, &[])]);
+        agreed.begin(1);
+        agreed.add(&block(Status::default(), &[3, 4]));
+        agreed.add(&block(Status::default(), &[4]));
+        assert_eq!(agreed.common, [1 << 4]);
+        assert_eq!((agreed.joined(), absent(&agreed, 4)), (&[][..], vec![]));
+        agreed.begin(0);
+        agreed.add(&Block::new(0));
+        assert_eq!(agreed.ranks(), 1);
+    }
+
+    proptest! {
+        /// The definition: AND over the ranks, all ones for the joined, masked by the OR of all ready words.
+        #[test]
+        fn the_fold_is_its_definition(ranks in prop::collection::vec((any::<bool>(), any::<u64>()), 1..9)) {
+            let mut agreed = Agreement::default();
+            agreed.begin(1);
+            for &(joined, ready) in &ranks {
+                let status = if joined { Status::JOINED } else { Status::default() };
+                agreed.add(&Block { status, ready: vec![ready], ..Block::new(1) });
+            }
+            let every = ranks.iter().fold(u64::MAX, |all, &(joined, ready)| if joined { all } else { all & ready });
+            let some = ranks.iter().fold(0, |any, &(_, ready)| any | ready);
+            prop_assert_eq!(&agreed.common, &[every & some]);
+            for bit in 0..64 {
+                let expected = (0..ranks.len()).filter(|&rank| ranks[rank].0 && ranks[rank].1 >> bit & 1 == 0);
+                prop_assert_eq!(absent(&agreed, bit), expected.collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The doorbell of a simulated set: the local doorbell's rules, without its futexes.
+//!
+//! Who is woken by what is as on shared memory (a ring wakes the driver where one is present, and nobody who paces
+//! himself), so that a wake-up which those rules lose is lost here too. Between two calls others may run.
+
+use std::sync::Arc;
+
+use super::set::{SetState, SimSet};
+use crate::queue::lock;
+use crate::transport::{Doorbell, Nap, Role};
+
+/// One member's bell.
+#[derive(Default)]
+pub(super) struct Bell {
+    wakes: u32,
+    /// The highest cycle that the member would start at once.
+    eager: u64,
+    driver_present: bool,
+    background: Option<Sleeper>,
+    driver: Option<Sleeper>,
+    /// Calls of `wake_self`, and how many there were when the driver came.
+    own_wakes: u32,
+    own_wakes_before: u32,
+}
+
+struct Sleeper {
+    paced: bool,
+    roused: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// A cycle is wanted: not before the cycle time has passed.
+    Ring,
+    /// At once.
+    Urgent,
+}
+
+impl Bell {
+    fn sleeper(&mut self, role: Role) -> &mut Option<Sleeper> {
+        match role {
+            Role::Background => &mut self.background,
+            Role::Driver => &mut self.driver,
+        }
+    }
+
+    /// Wakes the sleeper who is to hear, if there is one.
+    fn wake(&mut self, call: Call) {
+        self.wakes = self.wakes.wrapping_add(1);
+        let hearer = if self.driver_present {
+            Role::Driver
+        } else {
+            Role::Background
+        };
+        if let Some(sleeper) = self.sleeper(hearer) {
+            sleeper.roused |= call == Call::Urgent || !sleeper.paced;
+        }
+    }
+}
+
+impl SetState {
+    /// Calls every member but `except`.
+    fn call(&mut self, call: Call, except: Option<usize>) {
+        let seats = self.seats.iter_mut().enumerate();
+        seats
+            .filter(|&(rank, _)| Some(rank) != except)
+            .for_each(|(_, seat)| seat.bell.wake(call));
+    }
+
+    /// Wakes every member but `rank` at once.
+    pub(super) fn alarm(&mut self, rank: usize) {
+        self.call(Call::Urgent, Some(rank));
+    }
+
+    fn all_eager(&self, cycle: u64) -> bool {
+        self.seats.iter().all(|seat| seat.bell.eager >= cycle)
+    }
+}
+
+/// One member's hold on the bells of its set.
+pub(super) struct SimDoorbell {
+    pub(super) set: Arc<SimSet>,
+    pub(super) rank: usize,
+}
+
+impl Doorbell for SimDoorbell {
+    fn ring(&self, cycle: u64) {
+        self.set.world.interrupt();
+        let mut state = lock(&self.set.state);
+        if state.rung < cycle {
+            state.rung = cycle;
+            state.call(Call::Ring, None);
+        }
+    }
+
+    fn rung(&self) -> u64 {
+        lock(&self.set.state).rung
+    }
+
+    fn eager(&self, cycle: u64, own: bool) {
+        self.set.world.interrupt();
+        let mut state = lock(&self.set.state);
+        let eager = &mut state.seats[self.rank].bell.eager;
+        if *eager >= cycle {
+            return;
+        }
+        *eager = cycle;
+        if state.all_eager(cycle) {
+            state.call(Call::Urgent, (!own).then_some(self.rank));
+        }
+    }
+
+    fn all_eager(&self, cycle: u64) -> bool {
+        lock(&self.set.state).all_eager(cycle)
+    }
+
+    fn wakes(&self) -> u32 {
+        self.set.world.interrupt();
+        let wakes = lock(&self.set.state).seats[self.rank].bell.wakes;
+        self.set.world.interrupt();
+        wakes
+    }
+
+    fn park(&self, role: Role, seen: u32, nap: Nap) {
+        let (deadline, paced) = match nap {
+            Nap::Pace(end) => (Some(end), true),
+            Nap::Idle(end) => (end, false),
+        };
+        {
+            let bell = &mut lock(&self.set.state).seats[self.rank].bell;
+            if bell.wakes != seen {
+                return;
+            }
+            let sleeper = bell.sleeper(role);
+            assert!(sleeper.is_none(), "at most one sleeper of each role");
+            *sleeper = Some(Sleeper { paced, roused: false });
+        }
+        let (set, rank) = (Arc::clone(&self.set), self.rank);
+        self.set.world.wait("at the doorbell", deadline, move |_| {
+            let bell = &mut lock(&set.state).seats[rank].bell;
+            bell.sleeper(role).as_ref().is_none_or(|sleeper| sleeper.roused)
+        });
+        *lock(&self.set.state).seats[self.rank].bell.sleeper(role) = None;
+    }
+
+    fn wake_self(&self) {
+        let bell = &mut lock(&self.set.state).seats[self.rank].bell;
+        bell.own_wakes = bell.own_wakes.wrapping_add(1);
+        bell.wake(Call::Urgent);
+    }
+
+    fn present(&self, driver: bool) {
+        let mut state = lock(&self.set.state);
+        let rung = state.rung;
+        let entered = state.seats[self.rank].published;
+        let eager = state.all_eager(entered + 1);
+        let bell = &mut state.seats[self.rank].bell;
+        bell.driver_present = driver;
+        if driver {
+            bell.own_wakes_before = bell.own_wakes;
+            return;
+        }
+        // What no cycle has answered yet is handed on to the background thread.
+        let urgent = eager || bell.own_wakes != bell.own_wakes_before;
+        if bell.background.is_some() && (urgent || rung > entered) {
+            bell.wake(if urgent { Call::Urgent } else { Call::Ring });
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A simulated transport: ranks as threads of one process, of which only one runs at a time.
+//!
+//! Problem: the runtime blocks in straight-line code (wait for all blocks, wait for rank 0's answer), on several
+//! threads of each rank: the program, and a background thread for each process set. That reads well and must be tested
+//! under every order of events, reproducibly. So a [`World`] holds a baton. An *agent* (such a thread) that has to
+//! wait gives it back and says what for; the world passes it on to an agent drawn by the seed among those that can go
+//! on. When nobody can, simulated time jumps to the next deadline; when there is none, or twenty minutes have passed, the
+//! world fails and says who waits for what. One seed, one run: the same interleaving every time.
+//!
+//! A [`SimSet`] is what the members of one process set share; any number of them live in one world, and overlap.
+//! Rules for what runs here: nothing sleeps or blocks except in the world, and no agent is in the world while it holds
+//! a lock that another one blocks on (trying such a lock is fine).
+//!
+//! Faults: [`World::kill`] makes a rank vanish with all its agents when they next enter the world, as SIGKILL would;
+//! delays come from the programs. Vanishing unwinds the agents' stacks, and no agent of a dead rank touches memory of
+//! another's after that.
+
+use std::sync::Arc;
+
+use super::{Agreement, Block, Doorbell, Transport};
+use crate::error::Error;
+
+mod doorbell;
+mod set;
+mod world;
+
+pub(crate) use set::SimSet;
+pub(crate) use world::World;
+
+use doorbell::SimDoorbell;
+
+/// One member's transport in a [`SimSet`].
+pub(crate) struct SimTransport {
+    set: Arc<SimSet>,
+    rank: usize,
+}
+
+impl SimTransport {
+    /// The transport of set rank `rank`.
+    pub(crate) fn new(set: &Arc<SimSet>, rank: usize) -> Self {
+        Self {
+            set: Arc::clone(set),
+            rank,
+        }
+    }
+}
+
+impl Transport for SimTransport {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.set.members().len()
+    }
+
+    fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error> {
+        self.set.exchange(self.rank, cycle, block, agreed)
+    }
+
+    fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {
+        let first = self.rank == 0;
+        *frames = self.set.share(self.rank, frame.to_vec(), "gather", |all| {
+            let all = all.iter().filter(|_| first);
+            all.map(|frame| frame.to_vec()).collect()
+        })?;
+        Ok(())
+    }
+
+    fn broadcast(&mut self, frame: &mut Vec<u8>) -> Result<(), Error> {
+        let own = if self.rank == 0 { frame.clone() } else { Vec::new() };
+        *frame = self
+            .set
+            .share(self.rank, own, "broadcast", |all| all[0].to_vec())?;
+        Ok(())
+    }
+
+    fn doorbell(&self) -> Arc<dyn Doorbell> {
+        Arc::new(SimDoorbell {
+            set: Arc::clone(&self.set),
+            rank: self.rank,
+        })
+    }
+
+    fn check_peers(&mut self) -> Result<(), Error> {
+        self.set.check()
+    }
+
+    fn leave(&mut self, because: Option<&Error>) {
+        self.set.leave(self.rank, because);
+    }
+}

@@ -1,0 +1,370 @@
+//! The scheduler: threads of one process, of which only one runs at a time, under a seed and a clock of their own.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::clock::{Clock, Nanos};
+use crate::queue::lock;
+
+/// Longest simulated life of a world. Engines with work pending look after their peers four times a second for
+/// ever, so a tensor that nobody will complete shows as this and not as a deadlock.
+const LIFE_MAX: Duration = Duration::from_secs(20 * 60);
+
+/// What an agent may wait for; it learns which ranks live, and looks at nothing that blocks.
+type Condition = Box<dyn Fn(&Lives) -> bool + Send>;
+
+/// Thrown through an agent's stack to end it. `resume_unwind` runs no panic hook, so nothing is printed.
+struct Vanished;
+
+thread_local! {
+    /// The agent that this thread is.
+    static AGENT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Everything the simulated threads share: who runs, what time it is, who lives.
+pub(crate) struct World {
+    state: Mutex<State>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct State {
+    random: SmallRng,
+    now: Nanos,
+    /// Whose turn it is; `None` before the start and after the end.
+    running: Option<usize>,
+    agents: Vec<Agent>,
+    lives: Lives,
+    /// Why the world ends before its agents are through.
+    failure: Option<Failure>,
+}
+
+struct Agent {
+    rank: usize,
+    name: String,
+    /// Signalled when it gets the baton.
+    turn: Arc<Condvar>,
+    gone: bool,
+    waiting: Option<Waiting>,
+}
+
+struct Waiting {
+    what: &'static str,
+    deadline: Option<Nanos>,
+    condition: Condition,
+}
+
+enum Failure {
+    /// The first agent's panic.
+    Panic(Box<dyn Any + Send>),
+    Stuck(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Alive,
+    /// To vanish when one of its agents next enters the world.
+    Doomed,
+    Dead,
+}
+
+/// Which ranks live.
+pub(crate) struct Lives(Vec<Life>);
+
+impl Lives {
+    /// Whether `rank`'s process is gone, as its peers see it.
+    pub(crate) fn is_dead(&self, rank: usize) -> bool {
+        self.0[rank] == Life::Dead
+    }
+}
+
+impl World {
+    /// A world of `ranks` ranks, drawn from `seed`; nothing lives in it yet.
+    pub(crate) fn new(ranks: usize, seed: u64) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                random: SmallRng::seed_from_u64(seed),
+                now: Nanos(1),
+                running: None,
+                agents: Vec::new(),
+                lives: Lives(vec![Life::Alive; ranks]),
+                failure: None,
+            }),
+            threads: Mutex::default(),
+        })
+    }
+
+    /// Gives `rank` another agent, which lives `life`. Called before [`run`](Self::run), or by an agent.
+    pub(crate) fn spawn(self: &Arc<Self>, rank: usize, name: String, life: impl FnOnce() + Send + 'static) {
+        let agent = {
+            let mut state = lock(&self.state);
+            state.agents.push(Agent {
+                rank,
+                name: name.clone(),
+                turn: Arc::default(),
+                gone: false,
+                waiting: None,
+            });
+            state.agents.len() - 1
+        };
+        let world = Arc::clone(self);
+        let live = move || {
+            AGENT.set(Some(agent));
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                let state = world.await_turn(lock(&world.state), agent);
+                drop(world.go_on(state, agent));
+                life();
+            }));
+            world.depart(agent, outcome.err());
+        };
+        let thread = std::thread::Builder::new().name(format!("rank {rank}: {name}"));
+        let thread = thread.spawn(live).expect("a test may have some threads");
+        lock(&self.threads).push(thread);
+    }
+
+    /// Hands out the baton and returns when every agent is gone.
+    ///
+    /// # Panics
+    /// As the first agent did that panicked; or because nobody can go on, which says who waits for what.
+    pub(crate) fn run(&self) {
+        pass_on(&mut lock(&self.state));
+        loop {
+            // Not under the lock of the list: agents may spawn others.
+            let thread = lock(&self.threads).pop();
+            let Some(thread) = thread else { break };
+            thread.join().expect("an agent's panics are caught");
+        }
+        match lock(&self.state).failure.take() {
+            Some(Failure::Panic(panic)) => resume_unwind(panic),
+            Some(Failure::Stuck(report)) => panic!("{report}"),
+            None => {}
+        }
+    }
+
+    /// Lets `rank` die as by SIGKILL: each of its agents vanishes when it next waits, or right where it waits.
+    pub(crate) fn kill(&self, rank: usize) {
+        lock(&self.state).lives.0[rank] = Life::Doomed;
+    }
+
+    /// Looks at which ranks live.
+    pub(super) fn lives<T>(&self, look: impl FnOnce(&Lives) -> T) -> T {
+        look(&lock(&self.state).lives)
+    }
+
+    /// A number below `bound`, from the world's seed.
+    pub(crate) fn draw(&self, bound: u64) -> u64 {
+        lock(&self.state).random.random_range(0..bound)
+    }
+
+    /// The calling agent waits until `condition` holds (true), or until `deadline` (false). Others get a chance to run
+    /// in any case: every wait is an interleaving point.
+    pub(crate) fn wait(
+        &self,
+        what: &'static str,
+        deadline: Option<Nanos>,
+        condition: impl Fn(&Lives) -> bool + Send + 'static,
+    ) -> bool {
+        let agent = AGENT.get().expect("only agents of a world wait in it");
+        let mut state = self.go_on(lock(&self.state), agent);
+        state.agents[agent].waiting = Some(Waiting {
+            what,
+            deadline,
+            condition: Box::new(condition),
+        });
+        pass_on(&mut state);
+        let state = self.await_turn(state, agent);
+        let mut state = self.go_on(state, agent);
+        let waited = state.agents[agent].waiting.take();
+        waited.is_none_or(|waited| (waited.condition)(&state.lives))
+    }
+
+    /// Waits until `time`.
+    pub(crate) fn sleep_until(&self, time: Nanos) {
+        self.wait("for a time to come", Some(time), |_| false);
+    }
+
+    /// Now and then lets others run in the middle of things. The caller holds no lock that others block on.
+    pub(super) fn interrupt(&self) {
+        if self.draw(4) == 0 {
+            self.wait("for its turn", None, |_| true);
+        }
+    }
+
+    fn await_turn<'a>(&'a self, mut state: MutexGuard<'a, State>, agent: usize) -> MutexGuard<'a, State> {
+        let turn = Arc::clone(&state.agents[agent].turn);
+        while state.running != Some(agent) {
+            state = turn.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state
+    }
+
+    /// Ends the agent here and now if its rank is to die, or the world has failed.
+    fn go_on<'a>(&'a self, mut state: MutexGuard<'a, State>, agent: usize) -> MutexGuard<'a, State> {
+        let rank = state.agents[agent].rank;
+        if state.lives.0[rank] != Life::Alive {
+            state.lives.0[rank] = Life::Dead;
+        } else if state.failure.is_none() {
+            return state;
+        }
+        drop(state);
+        resume_unwind(Box::new(Vanished));
+    }
+
+    fn depart(&self, agent: usize, panic: Option<Box<dyn Any + Send>>) {
+        let mut state = lock(&self.state);
+        state.agents[agent].gone = true;
+        state.agents[agent].waiting = None;
+        if let Some(panic) = panic.filter(|panic| !panic.is::<Vanished>()) {
+            state.failure.get_or_insert(Failure::Panic(panic));
+        }
+        pass_on(&mut state);
+    }
+}
+
+/// Hands the baton to an agent that can go on; moves time if there is none, or fails the world.
+fn pass_on(state: &mut State) {
+    loop {
+        let candidates: Vec<usize> = (0..state.agents.len())
+            .filter(|&agent| state.can_go_on(&state.agents[agent]))
+            .collect();
+        if !candidates.is_empty() {
+            let next = candidates[state.random.random_range(0..candidates.len())];
+            state.running = Some(next);
+            state.agents[next].turn.notify_one();
+            return;
+        }
+        state.running = None;
+        let mut left = state.agents.iter().filter(|agent| !agent.gone).peekable();
+        if left.peek().is_none() {
+            return;
+        }
+        match left.filter_map(|agent| agent.waiting.as_ref()?.deadline).min() {
+            Some(deadline) if deadline < Nanos(0) + LIFE_MAX => state.now = deadline,
+            Some(_) => state.fail("the simulated ranks wait for ever"),
+            None => state.fail("the simulated ranks are deadlocked"),
+        }
+    }
+}
+
+impl State {
+    fn can_go_on(&self, agent: &Agent) -> bool {
+        let ends = self.failure.is_some() || self.lives.0[agent.rank] != Life::Alive;
+        let ready = |waiting: &Waiting| {
+            waiting.deadline.is_some_and(|deadline| self.now >= deadline) || (waiting.condition)(&self.lives)
+        };
+        !agent.gone && (ends || agent.waiting.as_ref().is_none_or(ready))
+    }
+
+    fn fail(&mut self, headline: &str) {
+        let waits = self.agents.iter().filter_map(|agent| {
+            let what = agent.waiting.as_ref()?.what;
+            Some(format!("\n  rank {}: {} waits {what}", agent.rank, agent.name))
+        });
+        let report = format!("{headline}:{}", waits.collect::<String>());
+        self.failure = Some(Failure::Stuck(report));
+    }
+}
+
+impl Clock for World {
+    /// Moves on by a little at each look, as real time does.
+    fn now(&self) -> Nanos {
+        let mut state = lock(&self.state);
+        state.now.0 += 100;
+        state.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+    use super::*;
+
+    fn panic_of(world: &World) -> String {
+        let panic = catch_unwind(AssertUnwindSafe(|| world.run())).expect_err("the world fails");
+        let text = panic.downcast_ref::<String>().cloned();
+        text.unwrap_or_else(|| {
+            panic
+                .downcast_ref::<&str>()
+                .copied()
+                .unwrap_or_default()
+                .to_owned()
+        })
+    }
+
+    #[test]
+    fn who_waits_for_nothing_that_comes_is_told_so() {
+        let world = World::new(2, 3);
+        for rank in 0..2 {
+            let me = Arc::clone(&world);
+            world.spawn(rank, "its program".into(), move || {
+                me.wait("for Godot", None, |_| false);
+            });
+        }
+        let expected = "the simulated ranks are deadlocked:\n  rank 0: its program waits for Godot\n  \
+                        rank 1: its program waits for Godot";
+        assert_eq!(panic_of(&world), expected);
+    }
+
+    #[test]
+    fn who_looks_in_vain_for_ever_is_stopped() {
+        let world = World::new(1, 3);
+        let me = Arc::clone(&world);
+        world.spawn(0, "its program".into(), move || {
+            loop {
+                me.sleep_until(me.now() + Duration::from_secs(60));
+            }
+        });
+        assert!(panic_of(&world).starts_with("the simulated ranks wait for ever:"));
+    }
+
+    #[test]
+    fn an_agents_panic_ends_the_world_with_it() {
+        let world = World::new(2, 3);
+        let me = Arc::clone(&world);
+        world.spawn(0, "its program".into(), move || {
+            me.wait("for Godot", None, |_| false);
+        });
+        world.spawn(1, "its program".into(), || {
+            resume_unwind(Box::new("enough".to_owned()))
+        });
+        assert_eq!(panic_of(&world), "enough");
+    }
+
+    #[test]
+    fn a_killed_rank_vanishes_with_all_its_agents_and_nobody_elses() {
+        let world = World::new(2, 3);
+        let survived = Arc::new(AtomicUsize::new(0));
+        for (rank, agent) in [(0, "a"), (0, "b"), (1, "a")] {
+            let (me, survived) = (Arc::clone(&world), Arc::clone(&survived));
+            world.spawn(rank, agent.into(), move || {
+                me.sleep_until(Nanos(1_000));
+                me.kill(0);
+                me.wait("for rank 0 to die", Some(Nanos(2_000)), |lives| lives.is_dead(0));
+                survived.fetch_add(10 + rank, Relaxed);
+            });
+        }
+        world.run();
+        assert_eq!(survived.load(Relaxed), 11);
+    }
+
+    #[test]
+    fn an_agent_can_spawn_another_and_wait_for_it() {
+        let world = World::new(1, 3);
+        let done = Arc::new(AtomicBool::new(false));
+        let me = Arc::clone(&world);
+        world.spawn(0, "parent".into(), move || {
+            let child_done = Arc::clone(&done);
+            me.spawn(0, "child".into(), move || child_done.store(true, Relaxed));
+            let seen = Arc::clone(&done);
+            assert!(me.wait("for its child", None, move |_| seen.load(Relaxed)));
+        });
+        world.run();
+    }
+}

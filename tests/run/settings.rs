@@ -1,0 +1,128 @@
+//! Settings for the ranks, from flags and files, and what is refused.
+
+use super::*;
+
+#[test]
+fn flags_become_variables_and_unset_ones_do_not() {
+    let script =
+        "echo ${HOROVOD_FUSION_THRESHOLD-unset} ${HOROVOD_CYCLE_TIME-unset} ${HOROVOD_AUTOTUNE-unset}";
+    let mut command = ronde(&[
+        "run",
+        "-np",
+        "1",
+        "--fusion-threshold-mb",
+        "32",
+        "--no-autotune",
+        "sh",
+        "-c",
+        script,
+    ]);
+    assert_eq!(outcome(command).stdout, "[0]<stdout>:33554432 unset 0\n");
+    command = run_script(1, script);
+    command.env("HOROVOD_CYCLE_TIME", "2.5");
+    assert_eq!(outcome(command).stdout, "[0]<stdout>:unset 2.5 unset\n");
+}
+
+#[test]
+fn wrong_usage_is_refused_by_name() {
+    let table: [(&[&str], &str); 14] = [
+        (&["-np", "0", "true"], "0 is not in 1..=64"),
+        (&["-np", "65", "true"], "65 is not in 1..=64"),
+        (&["-np", "two", "true"], "two"),
+        (&["true"], "--num-proc"),
+        (&["-np", "2"], "CMD"),
+        (
+            &["-np", "4", "-H", "localhost:2", "true"],
+            "processes (4) than there are available slots (2)",
+        ),
+        (&["-np", "4", "-H", "far-away:4", "true"], "far-away"),
+        (&["-np", "2", "--min-np", "2", "true"], "--min-np"),
+        (
+            &["-np", "2", "--blacklist-cooldown-range", "1", "2", "true"],
+            "--blacklist-cooldown-range",
+        ),
+        (&["-np", "2", "--mpi", "true"], "--mpi"),
+        (&["-np", "2", "-p", "22", "true"], "--ssh-port"),
+        (
+            &["-np", "2", "--cycle-time-ms", "-3", "true"],
+            "HOROVOD_CYCLE_TIME=-3",
+        ),
+        (&["-np", "2", "--fusion-mb", "much", "true"], "much"),
+        (&["-np", "2", "--no-such-flag", "true"], "--no-such-flag"),
+    ];
+    for (arguments, expected) in table {
+        let outcome = outcome(ronde(&[&["run"], arguments].concat()));
+        assert_eq!(outcome.code, Some(2), "{arguments:?}: {}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains(expected),
+            "{arguments:?}: {}",
+            outcome.stderr
+        );
+        assert_eq!(outcome.stdout, "");
+    }
+}
+
+#[test]
+fn accepted_flags_of_horovodrun_change_nothing() {
+    let flags = [
+        "--gloo",
+        "--disable-cache",
+        "-H",
+        "localhost:4",
+        "--hierarchical-allreduce",
+        "--start-timeout",
+        "9",
+    ];
+    let outcome = outcome(ronde(
+        &[&["run", "-np", "1"], &flags[..], &["echo", "on"]].concat(),
+    ));
+    assert_eq!(
+        (outcome.code, outcome.stdout.as_str()),
+        (Some(0), "[0]<stdout>:on\n")
+    );
+}
+
+/// A file in a folder of its own that holds `text`.
+fn config_file(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("horovod.yaml");
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+#[test]
+fn a_file_wins_over_the_environment_and_flags_win_over_the_file() {
+    let (_folder, path) = config_file(
+        "params:\n  fusion_threshold_mb: 32\n  cycle_time_ms: 2.5\nstall_check:\n  enabled: false\n",
+    );
+    let script = "echo $HOROVOD_FUSION_THRESHOLD $HOROVOD_CYCLE_TIME $HOROVOD_STALL_CHECK_DISABLE $HOROVOD_CACHE_CAPACITY";
+    let with = |flags: &[&str]| {
+        let start = ["run", "-np", "2", "--config-file", &path];
+        let mut command = ronde(&[&start, flags, &["--", "sh", "-c", script]].concat());
+        command
+            .env("HOROVOD_FUSION_THRESHOLD", "1")
+            .env("HOROVOD_CACHE_CAPACITY", "7");
+        outcome(command).stdout
+    };
+    let expected = |values| format!("[0]<stdout>:{values}\n[1]<stdout>:{values}");
+    assert_eq!(sorted(&with(&[])).join("\n"), expected("33554432 2.5 1 7"));
+    let flags = ["--cycle-time-ms", "9", "--stall-check"];
+    assert_eq!(sorted(&with(&flags)).join("\n"), expected("33554432 9 0 7"));
+}
+
+#[test]
+fn a_file_that_is_wrong_starts_nothing() {
+    let (_folder, path) = config_file("params:\n  cycle_tme_ms: 3\n");
+    for (path, expected) in [
+        (
+            path.as_str(),
+            "horovod.yaml:2: params.cycle_tme_ms is no setting; did you mean params.cycle_time_ms?",
+        ),
+        ("/nowhere/horovod.yaml", "/nowhere/horovod.yaml: cannot read it"),
+    ] {
+        let outcome = outcome(ronde(&["run", "-np", "2", "--config-file", path, "echo", "on"]));
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""));
+        assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
+    }
+}

@@ -1,0 +1,112 @@
+//! Ranks at their start: places, job, command, standard input.
+
+use super::*;
+use ronde::cli::run::LaunchSpec;
+use ronde::identity::MAX_RANKS;
+use std::io::Write;
+
+#[test]
+fn each_of_8_ranks_gets_its_place() {
+    let script = "echo $HOROVOD_RANK/$HOROVOD_SIZE $HOROVOD_LOCAL_RANK/$HOROVOD_LOCAL_SIZE \
+                  $HOROVOD_CROSS_RANK/$HOROVOD_CROSS_SIZE ${#RONDE_JOB_ID} $PYTHONUNBUFFERED";
+    let outcome = outcome(run_script(8, script));
+    let expected: Vec<String> = (0..8)
+        .map(|r| format!("[{r}]<stdout>:{r}/8 {r}/8 0/1 32 1"))
+        .collect();
+    assert_eq!(sorted(&outcome.stdout), expected);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn ranks_of_a_job_share_its_id_and_forget_outer_launchers() {
+    let mut command = run_script(
+        2,
+        "echo $RONDE_JOB_ID ${OMPI_COMM_WORLD_RANK-none} ${SLURM_PROCID-none}",
+    );
+    command
+        .env("OMPI_COMM_WORLD_RANK", "5")
+        .env("SLURM_PROCID", "5")
+        .env("RONDE_JOB_ID", "outer");
+    let outcome = outcome(command);
+    let ids: Vec<&str> = outcome
+        .stdout
+        .lines()
+        .map(|line| line.split_once(':').unwrap().1)
+        .collect();
+    assert_eq!(ids[0], ids[1]);
+    assert!(
+        ids[0].ends_with(" none none") && !ids[0].starts_with("outer"),
+        "{}",
+        ids[0]
+    );
+}
+
+#[test]
+fn the_command_passes_verbatim() {
+    let command = ronde(&[
+        "run", "-np", "1", "printf", "%s|", "-np", "--", "--help", "a b", "$HOME",
+    ]);
+    assert_eq!(outcome(command).stdout, "[0]<stdout>:-np|--|--help|a b|$HOME|\n");
+}
+
+#[test]
+fn a_command_that_cannot_start_is_said_before_anything_runs() {
+    let missing = outcome(ronde(&["run", "-np", "3", "--", "no-such-command-anywhere"]));
+    assert_eq!((missing.code, missing.stdout.as_str()), (Some(127), ""));
+    assert!(
+        missing.stderr.contains("no-such-command-anywhere as rank 0"),
+        "{}",
+        missing.stderr
+    );
+    assert_eq!(
+        outcome(ronde(&["run", "-np", "2", "--", "/dev/null"])).code,
+        Some(126)
+    );
+}
+
+#[test]
+fn standard_input_is_rank_0s() {
+    let mut command = run_script(3, "cat; echo end");
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"hello\n").unwrap();
+    let outcome = of(finish(child));
+    let expected = [
+        "[0]<stdout>:end",
+        "[0]<stdout>:hello",
+        "[1]<stdout>:end",
+        "[2]<stdout>:end",
+    ];
+    assert_eq!(sorted(&outcome.stdout), expected);
+}
+
+#[test]
+fn numbers_of_ranks_that_cannot_be_are_errors() {
+    let spec = LaunchSpec {
+        label: "test".into(),
+        command: vec!["true".into()],
+        num_proc: 0,
+        environment: Vec::new(),
+        output: ronde::cli::run::Output::Plain,
+        output_dir: None,
+        verbose: false,
+        guard: None,
+    };
+    for num_proc in [0, MAX_RANKS + 1] {
+        let error = ronde::cli::run::launch(&LaunchSpec {
+            num_proc,
+            ..spec.clone()
+        })
+        .unwrap_err();
+        assert_eq!(
+            (error.exit_code(), error.to_string()),
+            (2, format!("{num_proc} ranks cannot be started: expected 1 to 64"))
+        );
+    }
+    let error = ronde::cli::run::launch(&LaunchSpec {
+        command: Vec::new(),
+        num_proc: 1,
+        ..spec
+    })
+    .unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+}
