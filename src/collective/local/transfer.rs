@@ -22,7 +22,7 @@ struct Job {
     kept: Stream,
     receipts: Vec<Receipt>,
     /// Whether nobody else reads what this rank receives.
-    is_alone: bool,
+    is_sole_reader: bool,
     /// Chunks of the longest stream.
     rounds: usize,
 }
@@ -90,7 +90,7 @@ impl LocalCollective {
             sent,
             kept,
             receipts: receipts.collect(),
-            is_alone: self.size == 2 || matches!(routes, Routes::Alltoall { .. }),
+            is_sole_reader: self.size == 2 || matches!(routes, Routes::Alltoall { .. }),
             rounds: longest.div_ceil(self.layout.chunk_bytes()),
         }
     }
@@ -157,7 +157,7 @@ impl LocalCollective {
                 // SAFETY: the sender has published the chunk and leaves it alone until `copied_out` below; the output is
                 // writable and nobody else's (`Span::new`). Taken is only what nobody else reads.
                 unsafe {
-                    if job.is_alone {
+                    if job.is_sole_reader {
                         self.copier.take(source, piece.output, piece.bytes);
                     } else {
                         self.copier.copy(source, piece.output, piece.bytes);
