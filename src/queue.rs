@@ -351,10 +351,10 @@ impl Front {
         !lock(&self.intake).queue.is_empty()
     }
 
-    /// Lets go of `count` tensors whose tickets are complete.
-    pub(crate) fn completed(&self, count: usize) {
+    /// Lets go of `count` tensors whose tickets are about to be completed, and then [announced](Completions::announce):
+    /// who has seen its ticket complete does not find it in flight any more.
+    pub(crate) fn release(&self, count: usize) {
         lock(&self.intake).in_flight -= count;
-        self.completions.announce();
     }
 
     /// Refuses submissions from now on with `error`, and fails those still in the queue.

@@ -169,8 +169,9 @@ impl Cycle {
                 if let Some(submission) = submission {
                     let error = refusal.into_error(&name);
                     self.observer.refused(&submission.tensor, &error);
+                    self.front.release(1);
                     submission.ticket.complete(Err(error));
-                    self.front.completed(1);
+                    self.front.completions().announce();
                 }
             }
         }
