@@ -66,10 +66,17 @@ impl Registry {
         agreed.map_err(|error| {
             self.sets.remove(&set.id());
             stop(&set);
+            let failed = match &error {
+                Error::Mismatch(mismatch) => highest(mismatch),
+                _ => None,
+            };
             Error::ProcessSetStart {
                 set: set.id(),
                 members,
-                source: Arc::new(error),
+                source: match failed {
+                    Some((rank, _)) => Arc::new(NotStarted { rank }),
+                    None => Arc::new(error),
+                },
             }
         })?;
         Ok(set)
@@ -117,7 +124,7 @@ impl Registry {
         };
         match self.agree("process_set.remove", &[id as usize], in_flight as u32) {
             Err(Error::Mismatch(mismatch)) => {
-                Err(who_is_busy(&mismatch).map_or(Error::Mismatch(mismatch), |(rank, count)| busy(rank, count)))
+                Err(highest(&mismatch).map_or(Error::Mismatch(mismatch), |(rank, count)| busy(rank, count)))
             }
             Ok(()) if in_flight > 0 => Err(busy(set.inner.job_rank, in_flight)),
             outcome => outcome,
@@ -162,14 +169,21 @@ impl Registry {
     }
 }
 
+/// Why a process set that has started here cannot stay.
+#[derive(Debug, thiserror::Error)]
+#[error("rank {rank} could not start it; see the error there")]
+struct NotStarted {
+    rank: usize,
+}
+
 fn stop(set: &ProcessSet) {
     if let Some(running) = &set.inner.running {
         running.stop(&Error::ProcessSetRemoved { set: set.id() });
     }
 }
 
-/// The rank with tensors in flight, of two of which one has none; and how many.
-fn who_is_busy(mismatch: &Mismatch) -> Option<(usize, usize)> {
+/// Of two ranks that agreed on all but a count, the one with the higher, and its count.
+fn highest(mismatch: &Mismatch) -> Option<(usize, usize)> {
     let counts = [
         (mismatch.first_rank, &mismatch.expected),
         (mismatch.rank, &mismatch.found),
