@@ -136,6 +136,16 @@ impl Cycle {
             .iter()
             .position(|ticks| ticks.name == name)
             .map(|at| self.ticks.swap_remove(at));
+        // The others' tensors are on the timeline of a rank that has joined, too.
+        let submission = match (submission, &outcome) {
+            (
+                None,
+                Ok(Agreed {
+                    params: Some(params), ..
+                }),
+            ) if self.joined => Some(Submission::absent(Arc::clone(&name), params.clone())),
+            (submission, _) => submission,
+        };
         if let (Some(ticks), Some(submission)) = (ticks, &submission) {
             self.observer.negotiated(
                 &submission.tensor,
@@ -153,16 +163,12 @@ impl Cycle {
                 self.remember(&submission, &agreed);
                 self.ready.push(Ready::new(submission, Some(agreed)));
             }
-            (Ok(agreed), None) => {
-                let Some(params) = agreed.params.clone().filter(|_| self.joined) else {
-                    return Err(internal(
-                        self.job_rank(),
-                        "a response for a tensor that was not asked for",
-                        &name,
-                    ));
-                };
-                let submission = Submission::absent(name, params);
-                self.ready.push(Ready::new(submission, Some(Arc::new(agreed))));
+            (Ok(_), None) => {
+                return Err(internal(
+                    self.job_rank(),
+                    "a response for a tensor that was not asked for",
+                    &name,
+                ));
             }
             (Err(refusal), submission) => {
                 group.into_iter().for_each(|group| self.groups.refused(group));
