@@ -452,7 +452,7 @@ impl ProcessSet {
     ) -> Result<Vec<RawHandle>, Error> {
         let engine = self.engine()?;
         let group = Group {
-            tag: tag(name),
+            tag: tag(name, parts.iter().map(|(_, tensor)| tensor.name)),
             size: parts.len() as u32,
         };
         let entries = parts.iter().map(|(operation, tensor)| {
@@ -654,9 +654,13 @@ impl Place {
     }
 }
 
-/// A number for a group's name, the same on all ranks: FNV-1a (Fowler, Noll, Vo).
-fn tag(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    })
+/// A number for a group, the same on all ranks whatever the order of its members: the sum of the FNV-1a hashes (Fowler,
+/// Noll, Vo) of its name and theirs. Two groups in flight under one name are two, unless their members are the same.
+fn tag<'a>(name: &'a str, members: impl Iterator<Item = &'a str>) -> u64 {
+    let fnv1a = |text: &str| {
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3u64)
+        })
+    };
+    members.fold(fnv1a(name), |sum, member| sum.wrapping_add(fnv1a(member)))
 }
