@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::member::{Member, Setup};
 use super::record::Log;
 use crate::clock::Clock;
+use crate::drive::Fellows;
 use crate::error::Error;
 use crate::queue::{Ticket, lock};
 use crate::transport::sim::{SimSet, World};
@@ -39,6 +40,7 @@ impl Default for Job {
             tensors: 12,
             setup: Setup {
                 cache_capacity: 1024,
+                cache_capacity_max: 1024,
                 threshold_bytes: 256,
                 early: true,
                 retune_every: 0,
@@ -98,12 +100,13 @@ impl Job {
     pub(super) fn run(&self) -> Vec<SetOutcome> {
         let world = World::new(self.ranks, self.seed);
         let mut of_rank: Vec<Vec<(usize, Member)>> = (0..self.ranks).map(|_| Vec::new()).collect();
+        let fellows: Vec<Arc<Fellows>> = (0..self.ranks).map(|_| Arc::default()).collect();
         let mut books = Vec::new();
         for (place, members) in self.members().into_iter().enumerate() {
             let set = SimSet::new(&world, &members);
             let mut logs = Vec::new();
             for (set_rank, &rank) in members.iter().enumerate() {
-                let member = Member::start(&world, &set, set_rank, self.setup);
+                let member = Member::start(&world, &set, set_rank, self.setup, &fellows[rank]);
                 logs.push(member.log());
                 of_rank[rank].push((place, member));
             }

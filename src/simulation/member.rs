@@ -8,7 +8,7 @@ use super::record::{Log, Recorder};
 use crate::clock::{Clock, Nanos};
 use crate::collective::sim::SimCollective;
 use crate::cycle::{Cycle, Parts};
-use crate::drive::Engine;
+use crate::drive::{Engine, Fellows};
 use crate::error::Error;
 use crate::negotiation::{OpKind, Params, ResponseCache};
 use crate::queue::{Entry, Front, Output, Ticket, lock};
@@ -21,6 +21,8 @@ use crate::transport::sim::{SimSet, SimTransport, World};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) cache_capacity: usize,
+    /// What the capacity may grow to.
+    pub(super) cache_capacity_max: usize,
     pub(super) threshold_bytes: u64,
     pub(super) early: bool,
     /// Set rank 0 changes the settings after every so many cycles; 0 = never.
@@ -35,12 +37,21 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Starts set rank `rank`'s engine, with a background agent of its own.
-    pub(super) fn start(world: &Arc<World>, set: &Arc<SimSet>, rank: usize, setup: Setup) -> Self {
+    /// Starts set rank `rank`'s engine, with a background agent of its own; `fellows` are the engines of the same rank
+    /// of the job.
+    pub(super) fn start(
+        world: &Arc<World>,
+        set: &Arc<SimSet>,
+        rank: usize,
+        setup: Setup,
+        fellows: &Arc<Fellows>,
+    ) -> Self {
+        let job_rank = set.members()[rank];
         let log = Arc::new(Mutex::new(Log::default()));
         let transport = SimTransport::new(set, rank);
         let clock: Arc<dyn Clock> = Arc::<World>::clone(world);
-        let front = Arc::new(Front::new(rank, setup.early, transport.doorbell(), clock));
+        let front = Arc::new(Front::new(job_rank, setup.early, transport.doorbell(), clock));
+        fellows.add(Arc::clone(&front));
         let observer = Recorder {
             log: Arc::clone(&log),
             retune_every: if rank == 0 { setup.retune_every } else { 0 },
@@ -56,19 +67,19 @@ impl Member {
             collective: Box::new(SimCollective::new(set, rank)),
             observer: Box::new(observer),
             front: Arc::clone(&front),
-            cache: ResponseCache::new(setup.cache_capacity, setup.cache_capacity),
+            cache: ResponseCache::new(setup.cache_capacity, setup.cache_capacity_max),
             settings,
             early: setup.early,
         });
         let engine = Arc::new(Engine {
             front,
             cycle: Mutex::new(cycle),
-            rank: set.members()[rank],
-            fellows: Arc::default(),
+            rank: job_rank,
+            fellows: Arc::clone(fellows),
         });
         let background = Arc::clone(&engine);
         let name = format!("background of the set {:?}", set.members());
-        world.spawn(set.members()[rank], name, move || background.run());
+        world.spawn(job_rank, name, move || background.run());
         Self {
             world: Arc::clone(world),
             engine,
@@ -131,6 +142,7 @@ impl Member {
         let engine = Arc::clone(&self.engine);
         self.world
             .wait("for its last cycle", None, move |_| is_free(&engine));
+        self.engine.fellows.remove(&self.engine.front);
         assert!(self.engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
     }
 

@@ -115,6 +115,7 @@ impl Doorbell for SimDoorbell {
     }
 
     fn wakes(&self) -> u32 {
+        self.set.world.interrupt();
         let wakes = lock(&self.set.state).seats[self.rank].bell.wakes;
         self.set.world.interrupt();
         wakes

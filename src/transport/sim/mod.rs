@@ -4,7 +4,7 @@
 //! threads of each rank: the program, and a background thread for each process set. That reads well and must be tested
 //! under every order of events, reproducibly. So a [`World`] holds a baton. An *agent* (such a thread) that has to
 //! wait gives it back and says what for; the world passes it on to an agent drawn by the seed among those that can go
-//! on. When nobody can, simulated time jumps to the next deadline; when there is none, or two hours have passed, the
+//! on. When nobody can, simulated time jumps to the next deadline; when there is none, or twenty minutes have passed, the
 //! world fails and says who waits for what. One seed, one run: the same interleaving every time.
 //!
 //! A [`SimSet`] is what the members of one process set share; any number of them live in one world, and overlap.

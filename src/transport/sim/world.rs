@@ -15,7 +15,7 @@ use crate::queue::lock;
 
 /// Longest simulated life of a world. Engines with work pending look after their peers four times a second for
 /// ever, so a tensor that nobody will complete shows as this and not as a deadlock.
-const LIFE_MAX: Duration = Duration::from_secs(2 * 3600);
+const LIFE_MAX: Duration = Duration::from_secs(20 * 60);
 
 /// What an agent may wait for; it learns which ranks live, and looks at nothing that blocks.
 type Condition = Box<dyn Fn(&Lives) -> bool + Send>;
