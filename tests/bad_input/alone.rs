@@ -231,7 +231,7 @@ pub(crate) fn outputs(context: &Context) {
     ];
     for (operation, right, at_once) in operations {
         for wrong in [right - 1, right + 1, 0] {
-            let mut submit = |bytes: usize| {
+            let submit = |bytes: usize, output: &mut [u8]| {
                 let tensor = RawTensor {
                     name: "sized",
                     dtype: Dtype::U8,
@@ -248,7 +248,7 @@ pub(crate) fn outputs(context: &Context) {
             let mut outcome = Ok(());
             if context.rank() == 0 || !at_once {
                 let bytes = if context.rank() == 0 { wrong } else { right };
-                outcome = submit(bytes).and_then(|handle| handle.wait());
+                outcome = submit(bytes, &mut output).and_then(|handle| handle.wait());
             }
             if context.rank() == 0 {
                 let error = outcome.expect_err("refused");
@@ -263,8 +263,13 @@ pub(crate) fn outputs(context: &Context) {
             } else {
                 outcome.expect("this rank's memory is right");
             }
-            submit(right).expect("submitted").wait().expect("right");
+            if context.rank() == 0 {
+                assert_eq!(output, [0; 64], "nothing is written");
+            }
+            let handle = submit(right, &mut output).expect("submitted");
+            handle.wait().expect("right");
             assert!(output[right..].iter().all(|&byte| byte == 0), "nothing beyond");
+            output.fill(0);
         }
     }
     // The same through borrowed slices.
@@ -311,6 +316,12 @@ pub(crate) fn nothing_at_all(context: &Context) {
         .allgather("none", Vec::<u8>::new(), &wide)
         .expect("submitted");
     assert_eq!(got.wait().expect("done").shape, wide);
+    // Rows longer than memory are refused, also when there are none.
+    for longer in [[0, 1 << 40, 1 << 40], [1 << 40, 1 << 40, 0]] {
+        let failed = context.allgather("longer", Vec::<u8>::new(), &longer);
+        let error = failed.err().expect("refused").error;
+        assert!(matches!(error, Error::ShapeMismatch { .. }), "{error}");
+    }
     let group = context.grouped_allreduce("nobody", Vec::<Vec<u8>>::new(), ReduceOp::Sum);
     assert!(group.expect("submitted").wait().expect("done").is_empty());
     goes_on(context);
