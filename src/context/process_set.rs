@@ -16,7 +16,7 @@ use crate::tensor::{Dtype, Shape};
 
 /// Some ranks of a job, and the operations among them. All ranks of a set submit the same tensors to it, each in an
 /// order of its own; what other sets do does not matter to it. Ranks are those of the job everywhere, but where it is
-/// said otherwise.
+/// said otherwise. Names that begin with `ronde.` are the runtime's own.
 ///
 /// The [`Context`](super::Context) is the set of all ranks; others come from
 /// [`Builder::process_sets`](super::Builder::process_sets) and
@@ -370,7 +370,7 @@ impl ProcessSet {
     /// # Errors
     /// A lost peer, a rank that is not a member, a context that has been shut down.
     pub fn barrier(&self) -> Result<(), Error> {
-        self.submit_bare("barrier", OpKind::Barrier)?.wait()
+        self.submit_bare("ronde.barrier", OpKind::Barrier)?.wait()
     }
 
     /// Says that this rank has no more data, and returns when no rank of the set has: with the rank that joined last.
@@ -393,7 +393,7 @@ impl ProcessSet {
     /// As for [`barrier`](Self::barrier). Tensors submitted by other threads meanwhile are refused
     /// ([`Error::HasJoined`]).
     pub fn join(&self) -> Result<usize, Error> {
-        let handle = self.submit_bare("join", OpKind::Join)?;
+        let handle = self.submit_bare("ronde.join", OpKind::Join)?;
         handle.wait()?;
         let last = handle.take_delivery().and_then(|delivery| delivery.last_joined);
         Ok(last.unwrap_or(self.inner.job_rank))

@@ -211,3 +211,25 @@ pub(crate) fn shut_down(context: Context) {
     }
     done.wait().expect("as before");
 }
+
+/// Tensors that are called as the runtime calls its own: they have nothing to do with one another.
+pub(crate) fn names_of_its_own(context: &Context) {
+    let sum = |name: &str| {
+        context
+            .allreduce(name, vec![1i32], ReduceOp::Sum)
+            .expect("submitted")
+    };
+    if context.rank() == 0 {
+        let (barrier, join) = (sum("barrier"), sum("join"));
+        context.barrier().expect("all come");
+        let others = [barrier.wait().expect("done"), join.wait().expect("done")];
+        assert_eq!(others, [[3], [3]]);
+        context.join().expect("all join");
+    } else {
+        context.barrier().expect("all come");
+        assert_eq!(sum("barrier").wait().expect("done"), [3]);
+        assert_eq!(sum("join").wait().expect("done"), [3]);
+        context.join().expect("all join");
+    }
+    goes_on(context);
+}

@@ -165,6 +165,11 @@ fn joined() {
 }
 
 #[test]
+fn names() {
+    job("names", 3, || endings::names_of_its_own(&context()));
+}
+
+#[test]
 fn shut_down() {
     job_with("shut_down", 2, &[("HOROVOD_DYNAMIC_PROCESS_SETS", "1")], || {
         endings::shut_down(context());
