@@ -177,7 +177,9 @@ impl Params {
         if self.op != other.op {
             return text("reduction operation", &self.op, &other.op);
         }
-        if self.prescale != other.prescale || self.postscale != other.postscale {
+        // A factor that is not a number is one that all ranks can have.
+        let differ = |here: f64, there: f64| here != there && !(here.is_nan() && there.is_nan());
+        if differ(self.prescale, other.prescale) || differ(self.postscale, other.postscale) {
             let show =
                 |params: &Self| format!("prescale {} and postscale {}", params.prescale, params.postscale);
             return Some(("prescale and/or postscale factors", show(self), show(other)));

@@ -144,6 +144,12 @@ pub(crate) fn parameters(context: &Context) {
         let values = [one, "prescale 1 and postscale 2"];
         disagree(context, name, factors, good, ask(sum, 1.0, 2.0), values);
     }
+    // Not a number, but the same on all ranks.
+    let nan = ask(reduce(sum, f64::NAN, 1.0), &[4]);
+    let handle = nan.submit(context, "nan").expect("submitted");
+    handle.wait().expect("no disagreement");
+    let values = ["prescale 1 and postscale 1", "prescale NaN and postscale 1"];
+    disagree(context, "reduce", factors, ask(SUM, &[4]), nan, values);
     let elsewhere = ask(Operation::Broadcast { root: 1 }, &[4]);
     disagree(
         context,
