@@ -1,4 +1,4 @@
-//! Tensors of more than 4 GiB: lengths and offsets that do not fit 32 bits. Needs 13 GiB of memory and RONDE_TEST_LARGE=1;
+//! Tensors of more than 4 GiB: lengths and offsets that do not fit 32 bits. Needs 13 GiB of memory and TEST_RONDE_LARGE=1;
 //! best in a release build.
 
 mod support;
@@ -76,12 +76,12 @@ fn body() {
 
 #[test]
 fn more_than_four_gib() {
-    if std::env::var("RONDE_TEST_LARGE").is_ok_and(|value| value == "1") {
+    if std::env::var("TEST_RONDE_LARGE").is_ok_and(|value| value == "1") {
         let outcomes = support::job_with("more_than_four_gib", 2, &[], body);
         outcomes.iter().for_each(|outcome| println!("{}", outcome.output));
     } else {
         // Past the harness, which shows nothing of tests that pass.
-        let left_out = "more_than_four_gib: left out; it needs 13 GiB of memory, RONDE_TEST_LARGE=1 runs it";
+        let left_out = "more_than_four_gib: left out; it needs 13 GiB of memory, TEST_RONDE_LARGE=1 runs it";
         writeln!(std::io::stderr(), "{left_out}").expect("standard error is open");
     }
 }

@@ -58,10 +58,10 @@ impl Registry {
     /// As for [`make`](Self::make), and ranks that ask for different sets.
     pub(super) fn add(&mut self, job: &Job, ranks: &[usize]) -> Result<ProcessSet, Error> {
         let members = self.check(ranks, job.identity.size)?;
-        self.agree("process_set.add", &members, 0)?;
+        self.agree("ronde.process_set.add", &members, 0)?;
         let made = self.make(job, ranks);
         // Whether it has become a set on all of them: who is not a member would not know otherwise.
-        let agreed = self.agree("process_set.made", &members, made.is_err() as u32);
+        let agreed = self.agree("ronde.process_set.made", &members, made.is_err() as u32);
         let (set, members) = (made?, members.to_vec());
         agreed.map_err(|error| {
             self.sets.remove(&set.id());
@@ -122,7 +122,7 @@ impl Registry {
             rank,
             in_flight,
         };
-        match self.agree("process_set.remove", &[id as usize], in_flight as u32) {
+        match self.agree("ronde.process_set.remove", &[id as usize], in_flight as u32) {
             Err(Error::Mismatch(mismatch)) => {
                 Err(highest(&mismatch).map_or(Error::Mismatch(mismatch), |(rank, count)| busy(rank, count)))
             }

@@ -59,7 +59,7 @@ pub(crate) fn differ(context: &Context) {
     let odd = context.rank() == 1;
     let error = context.add_process_set(if odd { &[1, 2] } else { &[0, 1] });
     let error = error.err().expect("they differ");
-    mismatch(&error, "process_set.add", ["[0, 1]", "[1, 2]"]);
+    mismatch(&error, "ronde.process_set.add", ["[0, 1]", "[1, 2]"]);
     alike(context, &error);
     assert_eq!(context.process_sets().len(), 1);
 
@@ -68,7 +68,7 @@ pub(crate) fn differ(context: &Context) {
     assert_eq!((first.id(), second.id(), second.ranks()), (1, 2, &[1, 2][..]));
     let error = context.remove_process_set(if odd { &second } else { &first });
     let error = error.expect_err("they differ");
-    mismatch(&error, "process_set.remove", ["[1]", "[2]"]);
+    mismatch(&error, "ronde.process_set.remove", ["[1]", "[2]"]);
     alike(context, &error);
     for set in [&first, &second] {
         if set.included() {
