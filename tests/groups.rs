@@ -71,7 +71,7 @@ fn groups_among_others() {
                 .expect("in")
         };
         let early = (rank == 0).then(|| (single(0), single(1)));
-        let (first, second) = if (rank + step) % 2 == 0 {
+        let (first, second) = if (rank + step).is_multiple_of(2) {
             let first = group("first");
             (first, group("second"))
         } else {
