@@ -282,3 +282,32 @@ impl Observer for Telemetry {
         report.error.map_or(Ok(Some(stalls.next_check())), Err)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::MonotonicClock;
+
+    #[test]
+    fn a_process_set_takes_over_what_the_set_of_all_ranks_has_changed_to() {
+        let progress = Arc::<Progress>::default();
+        let knobs = Knobs::default();
+        let clock = Arc::new(MonotonicClock);
+        let mut telemetry = Telemetry::of_process_set(&knobs, 1, 2, clock, Arc::clone(&progress));
+        let of = |version, cycle_time_ns| Settings {
+            version,
+            cycle_time_ns,
+            ..Settings::default()
+        };
+        let mut ended = |settings| {
+            telemetry.cycle_ended(&CycleEnd {
+                settings,
+                step_marks: Vec::new(),
+            })
+        };
+        progress.set_settings(of(3, 500));
+        assert_eq!(ended(of(2, 700)), Some(of(3, 500)));
+        assert_eq!(ended(of(3, 500)), None);
+        assert_eq!(ended(of(4, 900)), None); // another member knew first
+    }
+}

@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use ronde::{Context, Error, ReduceOp};
-use support::{job, job_with, start};
+use support::{Folder, job, job_with, start};
 
 /// Within how long a survivor must know: two seconds by contract, the rest for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(8);
@@ -443,8 +443,8 @@ fn a_root_that_has_joined_and_submissions_after_the_join_are_refused() {
 #[test]
 fn timeline_and_tuner_live_through_joins() {
     let test = "timeline_and_tuner_live_through_joins";
-    let folder = tempfile::tempdir().expect("a folder");
-    let timeline = folder.path().join("timeline.json");
+    let folder = Folder::new();
+    let timeline = folder.file("timeline.json");
     let env = [
         ("HOROVOD_TIMELINE", timeline.to_str().expect("text")),
         ("HOROVOD_AUTOTUNE", "1"),

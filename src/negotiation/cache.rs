@@ -39,7 +39,7 @@ pub struct ResponseCache {
     evicted: Evicted,
 }
 
-/// Names that had to make room lately, as many as the capacity.
+/// Names that had to make room lately: as many as would have found room if the capacity were what it may become.
 #[derive(Debug, Default)]
 struct Evicted {
     names: HashSet<Arc<str>>,
@@ -117,7 +117,8 @@ impl ResponseCache {
         if self.by_name.len() >= self.capacity {
             emptied = self.least_recently_used();
             if let Some(entry) = emptied.and_then(|slot| self.evict(slot)) {
-                self.evicted.note(entry.name, self.capacity);
+                self.evicted
+                    .note(entry.name, self.capacity_max.saturating_sub(self.capacity));
             }
         }
         let slot = match self.free.pop() {
@@ -224,6 +225,21 @@ pub(crate) mod tests {
             (12, 0),
             "misses per step: {misses:?}"
         );
+    }
+
+    #[test]
+    fn a_step_many_times_its_capacity_makes_it_grow_all_the_same() {
+        let mut cache = ResponseCache::new(4, 80);
+        let step: Vec<String> = (0..50).map(|tensor| format!("t{tensor}")).collect();
+        for _ in 0..7 {
+            for name in &step {
+                if cache.slot(name).is_none() {
+                    insert(&mut cache, name);
+                }
+            }
+        }
+        assert_eq!(cache.capacity(), 64);
+        assert!(step.iter().all(|name| cache.slot(name).is_some()));
     }
 
     #[test]

@@ -13,6 +13,23 @@ use std::time::{Duration, Instant};
 /// Longer than any test takes, even on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
+/// A folder for what the ranks write; in a rank, which ends without cleaning up, there is none.
+pub(crate) struct Folder(Option<tempfile::TempDir>);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
+        Self((!is_rank).then(|| tempfile::tempdir().expect("a folder")))
+    }
+
+    /// The path of a file in it.
+    pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
+        self.0
+            .as_ref()
+            .map_or_else(|| name.into(), |folder| folder.path().join(name))
+    }
+}
+
 /// What became of a rank.
 #[derive(Debug)]
 pub(crate) struct Outcome {
