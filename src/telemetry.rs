@@ -249,8 +249,8 @@ impl Observer for Telemetry {
             recorder.end_cycle();
         }
         if self.follows {
-            let newest = self.progress.settings();
-            return (newest.version > cycle.settings.version).then_some(newest);
+            let newest = self.progress.agreed_settings();
+            return newest.filter(|newest| newest.version > cycle.settings.version);
         }
         if self.settings != Some(cycle.settings) {
             self.settings = Some(cycle.settings);

@@ -82,26 +82,58 @@ impl std::fmt::Display for AutotuneVerdict {
     }
 }
 
-/// The part of a rank's state that callers may look at while the cycle runs.
+/// The part of a rank's state that others may look at while the cycle runs.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    inner: Mutex<(Settings, Option<AutotuneReport>)>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    settings: Settings,
+    /// Whether all ranks have these; before the first cycle they are what this rank's environment says.
+    agreed: bool,
+    autotune: Option<AutotuneReport>,
 }
 
 impl Progress {
+    /// With the settings of this rank's environment.
+    pub(crate) fn new(settings: Settings) -> Self {
+        let inner = Inner {
+            settings,
+            ..Inner::default()
+        };
+        Self {
+            inner: Mutex::new(inner),
+        }
+    }
+
     pub(crate) fn settings(&self) -> Settings {
-        lock(&self.inner).0
+        lock(&self.inner).settings
+    }
+
+    /// The settings that all ranks have, in the count of those who follow: where this begins at 0 with the environment's,
+    /// the first that are agreed on are newer.
+    pub(crate) fn agreed_settings(&self) -> Option<Settings> {
+        let inner = lock(&self.inner);
+        let version = inner.settings.version + 1;
+        inner.agreed.then_some(Settings {
+            version,
+            ..inner.settings
+        })
     }
 
     pub(crate) fn autotune(&self) -> Option<AutotuneReport> {
-        lock(&self.inner).1.clone()
+        lock(&self.inner).autotune.clone()
     }
 
+    /// All ranks have `settings` now.
     pub(crate) fn set_settings(&self, settings: Settings) {
-        lock(&self.inner).0 = settings;
+        let mut inner = lock(&self.inner);
+        (inner.settings, inner.agreed) = (settings, true);
     }
 
     pub(crate) fn set_autotune(&self, report: AutotuneReport) {
-        lock(&self.inner).1 = Some(report);
+        lock(&self.inner).autotune = Some(report);
     }
 }

@@ -1,6 +1,6 @@
 //! How a context is made: who am I, with whom, over what, under which settings.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::job::Job;
 use super::registry::Registry;
@@ -123,7 +123,7 @@ impl Builder {
             .collect();
         let world = job.open_world(Box::new(observer), sets.join(" "))?;
         let context = Context {
-            registry: Mutex::new(Registry::new(world.clone())),
+            registry: Registry::new(world.clone()),
             world,
             job,
         };

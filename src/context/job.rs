@@ -42,8 +42,7 @@ pub(super) struct Job {
 impl Job {
     /// Rank `identity` of the job that all its ranks know by `key`.
     pub(super) fn new(key: String, identity: Identity, knobs: Knobs, clock: Arc<dyn Clock>) -> Self {
-        let progress = Arc::<Progress>::default();
-        progress.set_settings(first_settings(&knobs));
+        let progress = Arc::new(Progress::new(first_settings(&knobs)));
         Self {
             init: next_init(&key, identity.rank),
             identity,
@@ -149,7 +148,10 @@ impl Job {
             observer,
             front: Arc::clone(&front),
             cache: ResponseCache::new(words(knobs.cache_capacity) * 64, cache_words(knobs) * 64),
-            settings: self.progress.settings(),
+            settings: Settings {
+                version: 0,
+                ..self.progress.settings()
+            },
             early: knobs.early_cycle,
         });
         self.fellows.add(Arc::clone(&front));

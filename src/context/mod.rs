@@ -2,7 +2,6 @@
 //! [`Handle`] for each tensor in flight.
 
 use std::ops::Deref;
-use std::sync::Mutex;
 
 mod buffer;
 mod builder;
@@ -51,7 +50,7 @@ use registry::Registry;
 /// ```
 pub struct Context {
     world: ProcessSet,
-    registry: Mutex<Registry>,
+    registry: Registry,
     job: Job,
 }
 
@@ -129,7 +128,7 @@ impl Context {
     /// meet.
     pub fn add_process_set(&self, ranks: &[usize]) -> Result<ProcessSet, Error> {
         self.check_dynamic()?;
-        lock(&self.registry).add(&self.job, ranks)
+        self.registry.add(&self.job, ranks)
     }
 
     /// Removes a process set. Every rank calls it, members or not; it returns when all have.
@@ -139,21 +138,21 @@ impl Context {
     /// it on any rank: then it stays.
     pub fn remove_process_set(&self, set: &ProcessSet) -> Result<(), Error> {
         self.check_dynamic()?;
-        lock(&self.registry).remove(set)
+        self.registry.remove(set)
     }
 
     /// The process sets there are, by number; the first is that of all ranks.
     pub fn process_sets(&self) -> Vec<ProcessSet> {
-        lock(&self.registry).sets().cloned().collect()
+        self.registry.sets()
     }
 
     /// The process set with this number.
     pub fn process_set(&self, id: u32) -> Option<ProcessSet> {
-        lock(&self.registry).get(id).cloned()
+        self.registry.get(id)
     }
 
     fn make_process_set(&self, ranks: &[usize]) -> Result<ProcessSet, Error> {
-        lock(&self.registry).make(&self.job, ranks)
+        self.registry.make(&self.job, ranks)
     }
 
     fn check_dynamic(&self) -> Result<(), Error> {
@@ -191,8 +190,7 @@ impl Context {
     fn leave(&mut self) {
         if fork::forked() {
             // The threads, the locks' owner and the mappings are the parent's: leave all as it is.
-            let registry = self.registry.try_lock(); // who held it when this process was forked is not here
-            for set in registry.iter().flat_map(|registry| registry.sets()) {
+            for set in self.registry.sets_if_free() {
                 std::mem::forget(set.clone());
                 if let Some(running) = &set.inner.running {
                     std::mem::forget(lock(&running.thread).take());
@@ -201,12 +199,12 @@ impl Context {
             return;
         }
         // All others first: they may have work for ranks that leave when this one does.
-        let sets: Vec<ProcessSet> = lock(&self.registry).sets().rev().cloned().collect();
+        let sets = self.registry.sets();
         let stopped = |set: &ProcessSet| {
             let running = set.inner.running.as_ref();
             running.is_none_or(|running| running.stop(&Error::ShutDown))
         };
-        if sets.iter().map(stopped).filter(|stopped| !stopped).count() > 0 {
+        if sets.iter().rev().map(stopped).filter(|stopped| !stopped).count() > 0 {
             tracing::error!(
                 "this rank leaves while its cycle still waits for a silent rank; \
                  set HOROVOD_STALL_SHUTDOWN_TIME_SECONDS to have such a wait end with an error"

@@ -359,7 +359,7 @@ impl ProcessSet {
         self.start_group(name, buffers, parts.collect(), Place::New)
     }
 
-    /// Returns when every rank of the set has called it or has [joined](Self::join).
+    /// Returns when every rank of the set has called it or has [joined](Self::join). One thread of a rank at a time.
     ///
     /// ```
     /// # let context = ronde::Context::builder().alone().build()?;

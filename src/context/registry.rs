@@ -4,17 +4,24 @@
 //! same changes in the same order, and a set has the same number everywhere.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::job::Job;
 use super::process_set::{ProcessSet, Running};
 use crate::error::{Error, Mismatch, ProcessSetProblem};
 use crate::negotiation::{OpKind, Params};
-use crate::queue::{Entry, Output};
+use crate::queue::{Entry, Output, lock};
 use crate::tensor::Dtype;
 
 /// See the module.
 pub(super) struct Registry {
+    world: ProcessSet,
+    known: Mutex<Known>,
+    /// Held while a set is added or removed, which waits for the other ranks: one at a time on each rank.
+    turn: Mutex<()>,
+}
+
+struct Known {
     sets: BTreeMap<u32, ProcessSet>,
     /// Sets made so far: tells apart those that had the same number one after another.
     generation: u64,
@@ -23,32 +30,47 @@ pub(super) struct Registry {
 impl Registry {
     /// Only the set of all ranks.
     pub(super) fn new(world: ProcessSet) -> Self {
-        Self {
-            sets: BTreeMap::from([(0, world)]),
+        let known = Known {
+            sets: BTreeMap::from([(0, world.clone())]),
             generation: 0,
+        };
+        Self {
+            world,
+            known: Mutex::new(known),
+            turn: Mutex::new(()),
         }
     }
 
     /// All sets, by number.
-    pub(super) fn sets(&self) -> impl DoubleEndedIterator<Item = &ProcessSet> {
-        self.sets.values()
+    pub(super) fn sets(&self) -> Vec<ProcessSet> {
+        lock(&self.known).sets.values().cloned().collect()
+    }
+
+    /// The same in a forked child, where whoever holds the lock is missing.
+    pub(super) fn sets_if_free(&self) -> Vec<ProcessSet> {
+        let known = self.known.try_lock();
+        known.map_or_else(|_| Vec::new(), |known| known.sets.values().cloned().collect())
     }
 
     /// The set with this number.
-    pub(super) fn get(&self, id: u32) -> Option<&ProcessSet> {
-        self.sets.get(&id)
+    pub(super) fn get(&self, id: u32) -> Option<ProcessSet> {
+        lock(&self.known).sets.get(&id).cloned()
     }
 
     /// Makes the process set of `ranks`, on every rank at once.
     ///
     /// # Errors
     /// Ranks that cannot be a process set; members that cannot meet.
-    pub(super) fn make(&mut self, job: &Job, ranks: &[usize]) -> Result<ProcessSet, Error> {
+    pub(super) fn make(&self, job: &Job, ranks: &[usize]) -> Result<ProcessSet, Error> {
         let members = self.check(ranks, job.identity.size)?;
-        let id = (1..).find(|id| !self.sets.contains_key(id)).unwrap_or(u32::MAX);
-        self.generation += 1;
-        let set = job.open_set(id, self.generation, members)?;
-        self.sets.insert(id, set.clone());
+        let (id, generation) = {
+            let mut known = lock(&self.known);
+            known.generation += 1;
+            let free = |id: &u32| !known.sets.contains_key(id);
+            ((1..).find(free).unwrap_or(u32::MAX), known.generation)
+        };
+        let set = job.open_set(id, generation, members)?;
+        lock(&self.known).sets.insert(id, set.clone());
         Ok(set)
     }
 
@@ -56,7 +78,8 @@ impl Registry {
     ///
     /// # Errors
     /// As for [`make`](Self::make), and ranks that ask for different sets.
-    pub(super) fn add(&mut self, job: &Job, ranks: &[usize]) -> Result<ProcessSet, Error> {
+    pub(super) fn add(&self, job: &Job, ranks: &[usize]) -> Result<ProcessSet, Error> {
+        let _turn = lock(&self.turn);
         let members = self.check(ranks, job.identity.size)?;
         self.agree("ronde.process_set.add", &members, 0)?;
         let made = self.make(job, ranks);
@@ -64,8 +87,7 @@ impl Registry {
         let agreed = self.agree("ronde.process_set.made", &members, made.is_err() as u32);
         let (set, members) = (made?, members.to_vec());
         agreed.map_err(|error| {
-            self.sets.remove(&set.id());
-            stop(&set);
+            self.drop_set(&set);
             let failed = match &error {
                 Error::Mismatch(mismatch) => highest(mismatch),
                 _ => None,
@@ -86,7 +108,8 @@ impl Registry {
     ///
     /// # Errors
     /// The set of all ranks, a set that is none any more, work in flight on some rank.
-    pub(super) fn remove(&mut self, set: &ProcessSet) -> Result<(), Error> {
+    pub(super) fn remove(&self, set: &ProcessSet) -> Result<(), Error> {
+        let _turn = lock(&self.turn);
         let id = set.id();
         if id == 0 {
             return Err(Error::InvalidProcessSet {
@@ -94,10 +117,8 @@ impl Registry {
                 problem: ProcessSetProblem::World,
             });
         }
-        if !self
-            .get(id)
-            .is_some_and(|known| Arc::ptr_eq(&known.inner, &set.inner))
-        {
+        let is_this = |known: ProcessSet| Arc::ptr_eq(&known.inner, &set.inner);
+        if !self.get(id).is_some_and(is_this) {
             return Err(Error::ProcessSetRemoved { set: id });
         }
         let running = set.inner.running.as_ref();
@@ -106,12 +127,19 @@ impl Registry {
         let in_flight = running.map_or(0, suspend);
         let agreed = self.agree_to_remove(set, in_flight);
         if agreed.is_ok() {
-            self.sets.remove(&id);
-            stop(set);
+            self.drop_set(set);
         } else if let Some(running) = running {
             running.engine.front.resume();
         }
         agreed
+    }
+
+    /// Forgets a set and ends its engine.
+    fn drop_set(&self, set: &ProcessSet) {
+        lock(&self.known).sets.remove(&set.id());
+        if let Some(running) = &set.inner.running {
+            running.stop(&Error::ProcessSetRemoved { set: set.id() });
+        }
     }
 
     /// Returns when all ranks want to remove `set` and none has tensors in flight for it.
@@ -135,8 +163,7 @@ impl Registry {
     fn agree(&self, name: &str, numbers: &[usize], count: u32) -> Result<(), Error> {
         let mut params = Params::plain(OpKind::Agree, Dtype::U8, numbers.into());
         params.root = count;
-        let world = self.get(0).ok_or(Error::ShutDown)?;
-        let handle = world.submit_entry(Entry {
+        let handle = self.world.submit_entry(Entry {
             name,
             params,
             span: None,
@@ -149,7 +176,7 @@ impl Registry {
     fn check(&self, ranks: &[usize], size: usize) -> Result<Arc<[usize]>, Error> {
         let mut members = ranks.to_vec();
         members.sort_unstable();
-        let exists = || self.sets().find(|set| set.ranks() == members);
+        let exists = || self.sets().into_iter().find(|set| set.ranks() == members);
         let problem = if members.is_empty() {
             Some(ProcessSetProblem::Empty)
         } else if let Some(&rank) = members.iter().find(|&&rank| rank >= size) {
@@ -174,12 +201,6 @@ impl Registry {
 #[error("rank {rank} could not start it; see the error there")]
 struct NotStarted {
     rank: usize,
-}
-
-fn stop(set: &ProcessSet) {
-    if let Some(running) = &set.inner.running {
-        running.stop(&Error::ProcessSetRemoved { set: set.id() });
-    }
 }
 
 /// Of two ranks that agreed on all but a count, the one with the higher, and its count.
