@@ -260,6 +260,15 @@ impl ProcessSet {
 
     /// Broadcasts several tensors that belong together; see [`grouped_allreduce`](Self::grouped_allreduce).
     ///
+    /// ```
+    /// # use ronde::Context;
+    /// # let context = Context::builder().alone().build()?;
+    /// let model = vec![vec![0.5f32; 4], vec![0.0f32; 2]];
+    /// let model = context.grouped_broadcast("model", model, 0)?.wait()?;
+    /// assert_eq!(model[1], [0.0; 2]);
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast); then none of them is submitted.
     pub fn grouped_broadcast<B: Buffer>(
@@ -278,6 +287,15 @@ impl ProcessSet {
     /// Allgathers several tensors that belong together, one shape for each; see
     /// [`grouped_allreduce`](Self::grouped_allreduce).
     ///
+    /// ```
+    /// # use ronde::Context;
+    /// # let context = Context::builder().alone().build()?;
+    /// let sparse: Vec<(_, &[usize])> = vec![(vec![3i64, 7], &[2]), (vec![1i64, 1, 2, 2], &[2, 2])];
+    /// let rows = context.grouped_allgather("sparse", sparse)?.wait()?;
+    /// assert_eq!(rows[1].shape, [2 * context.size(), 2]);
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As for [`allgather`](Self::allgather); then none of them is submitted.
     pub fn grouped_allgather<B: Buffer>(
@@ -294,6 +312,15 @@ impl ProcessSet {
 
     /// Sends rows of several tensors that belong together, with shape and splits for each; see
     /// [`grouped_allreduce`](Self::grouped_allreduce).
+    ///
+    /// ```
+    /// # use ronde::Context;
+    /// # let context = Context::builder().alone().build()?;
+    /// let tokens: Vec<(_, &[usize], &[usize])> = vec![(vec![1.0f32; 6], &[6], &[]), (vec![2.0f32; 6], &[6], &[])];
+    /// let got = context.grouped_alltoall("tokens", tokens)?.wait()?;
+    /// assert_eq!(got[0].tensor, [1.0; 6]); // a row of each rank's six, if there are six
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As for [`alltoall`](Self::alltoall); then none of them is submitted.
@@ -313,6 +340,15 @@ impl ProcessSet {
 
     /// Reducescatters several tensors that belong together, one shape for each; see
     /// [`grouped_allreduce`](Self::grouped_allreduce).
+    ///
+    /// ```
+    /// # use ronde::{Context, ReduceOp};
+    /// # let context = Context::builder().alone().build()?;
+    /// let layer: Vec<(_, &[usize])> = vec![(vec![1.0f32; 8], &[4, 2]), (vec![2.0f32; 4], &[4])];
+    /// let shares = context.grouped_reducescatter("layer", layer, ReduceOp::Average)?.wait()?;
+    /// assert_eq!(shares[0].shape, [4, 2]); // two ranks: [2, 2] each
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As for [`reducescatter`](Self::reducescatter); then none of them is submitted.
@@ -340,6 +376,12 @@ impl ProcessSet {
 
     /// Returns when every rank of the set has called it or has [joined](Self::join).
     ///
+    /// ```
+    /// # let context = ronde::Context::builder().alone().build()?;
+    /// context.barrier()?;
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A lost peer, a rank that is not a member, a context that has been shut down.
     pub fn barrier(&self) -> Result<(), Error> {
@@ -350,6 +392,17 @@ impl ProcessSet {
     /// Until then this rank takes part in what the others do with nothing of its own: reductions leave it out (an
     /// average still divides by the size of the set), it adds no rows to what is gathered, and keeps none of what is
     /// sent or scattered to it.
+    ///
+    /// ```
+    /// # use ronde::{Context, ReduceOp};
+    /// # let context = Context::builder().alone().build()?;
+    /// for batch in 0..3 + context.rank() { // uneven
+    ///     context.allreduce("gradient", vec![1.0f32; 4], ReduceOp::Average)?.wait()?;
+    /// }
+    /// let last = context.join()?; // the rank that had most
+    /// assert_eq!(last, context.size() - 1);
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As for [`barrier`](Self::barrier). Tensors submitted by other threads meanwhile are refused
@@ -414,7 +467,7 @@ impl ProcessSet {
     ) -> Result<Vec<RawHandle>, Error> {
         let engine = self.engine()?;
         let group = Group {
-            tag: tag(name),
+            tag: tag(name, parts.iter().map(|(_, tensor)| tensor.name)),
             size: parts.len() as u32,
         };
         let entries = parts.iter().map(|(operation, tensor)| {
@@ -617,9 +670,13 @@ impl Place {
     }
 }
 
-/// A number for a group's name, the same on all ranks: FNV-1a (Fowler, Noll, Vo).
-fn tag(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    })
+/// A number for a group, the same on all ranks whatever the order of its members: the sum of the FNV-1a hashes (Fowler,
+/// Noll, Vo) of its name and theirs. Two groups in flight under one name are two, unless their members are the same.
+fn tag<'a>(name: &'a str, members: impl Iterator<Item = &'a str>) -> u64 {
+    let fnv1a = |text: &str| {
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3u64)
+        })
+    };
+    members.fold(fnv1a(name), |sum, member| sum.wrapping_add(fnv1a(member)))
 }

@@ -89,7 +89,7 @@ impl OpKind {
 /// A group that a tensor belongs to: its members become ready together and travel together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Group {
-    /// Hash of the group's name, the same on all ranks.
+    /// Hash of the group's name and its tensors', the same on all ranks.
     pub tag: u64,
     /// Number of its tensors.
     pub size: u32,
