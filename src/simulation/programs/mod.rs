@@ -141,10 +141,20 @@ fn seeds(first: u64, count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
+/// The program of a seed that runs both in the simulator and on processes: in one of four a rank does something odd.
+fn shared_program(seed: u64, ranks: usize) -> Program {
+    let program = Program::new(seed, ranks);
+    if seed % 4 == 3 {
+        program.with_something_odd()
+    } else {
+        program
+    }
+}
+
 #[test]
 fn programs_run_in_the_simulator_as_in_sequence() {
     for seed in seeds(0, PROGRAMS) {
-        (1..=6).for_each(|ranks| check_simulated(&Program::new(seed, ranks)));
+        (1..=6).for_each(|ranks| check_simulated(&shared_program(seed, ranks)));
     }
 }
 
@@ -256,12 +266,12 @@ fn check_death(program: &Program, death: Death) {
         }
     }
     for (members, logs) in program.sets.iter().zip(&run.logs) {
+        let longest = logs.iter().max_by_key(|log| log.batches.len()).expect("a member");
         for log in logs {
-            let shorter = log.batches.len().min(logs[0].batches.len());
-            assert_eq!(
-                log.batches[..shorter],
-                logs[0].batches[..shorter],
-                "same batches in the same order in {members:?}"
+            let is_part = longest.batches.starts_with(&log.batches);
+            assert!(
+                is_part,
+                "same batches in the same order in {members:?}: {log:?}, {longest:?}"
             );
         }
     }

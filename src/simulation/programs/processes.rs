@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use super::play::{Stage, play};
-use super::program::Program;
-use super::{Naming, PROGRAMS, check, seeds};
+use super::{Naming, PROGRAMS, check, seeds, shared_program};
 use crate::context::{Context, ProcessSet, RawHandle};
 use crate::error::Error;
 use crate::knobs::Knobs;
@@ -64,7 +63,7 @@ fn run_programs(ranks: usize) {
         let context = context.build().expect("all ranks come");
         let count = PROGRAMS / SETTINGS.len() as u64;
         for seed in seeds(count * batch, count) {
-            let program = Program::new(seed, ranks);
+            let program = shared_program(seed, ranks);
             let _naming = Naming(&program);
             let mut sets = vec![ProcessSet::clone(&context)];
             for ranks in &program.sets[1..] {
