@@ -17,6 +17,9 @@ pub mod shaped;
 #[cfg(test)]
 pub(crate) mod sim;
 
+#[cfg(test)]
+pub(crate) use kernels::reference;
+
 /// How the elements of a batch are combined: `postscale · op(prescale · x₀, prescale · x₁, …)`, and for
 /// [`ReduceOp::Average`] divided by the number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -67,7 +67,7 @@ impl SimCollective {
             results
         })?;
         for (span, result) in spans.iter().zip(results) {
-            if !span.is_absent() && !result.is_empty() {
+            if !span.keeps_nothing() && !result.is_empty() {
                 // SAFETY: `Span::new` promised that the output is writable and untouched by others meanwhile.
                 unsafe { std::ptr::copy_nonoverlapping(result.as_ptr(), span.output(), result.len()) };
             }

@@ -19,7 +19,7 @@ use crate::queue::Ticket;
 #[must_use = "the tensor's memory is in use until the handle has been waited for"]
 pub struct RawHandle {
     pub(super) engine: Arc<Engine>,
-    pub(super) ticket: Arc<Ticket>,
+    pub(crate) ticket: Arc<Ticket>,
 }
 
 impl RawHandle {

@@ -42,6 +42,21 @@ pub(super) struct Running {
 }
 
 impl ProcessSet {
+    /// The set `id` around an engine that somebody else runs: the simulator.
+    #[cfg(test)]
+    pub(crate) fn around(engine: Arc<Engine>, id: u32, members: &[usize]) -> Self {
+        let job_rank = engine.rank;
+        let thread = Mutex::new(None);
+        Self {
+            inner: Arc::new(Inner {
+                id,
+                members: members.into(),
+                job_rank,
+                running: Some(Running { engine, thread }),
+            }),
+        }
+    }
+
     /// Its number: 0 is the set of all ranks; a removed set's number is given again.
     pub fn id(&self) -> u32 {
         self.inner.id
@@ -525,7 +540,8 @@ impl ProcessSet {
         }
     }
 
-    fn submit_bare(&self, name: &str, kind: OpKind) -> Result<RawHandle, Error> {
+    /// Submits what moves no tensor.
+    pub(crate) fn submit_bare(&self, name: &str, kind: OpKind) -> Result<RawHandle, Error> {
         self.submit_entry(Entry {
             name,
             params: Params::plain(kind, Dtype::U8, Shape::new()),

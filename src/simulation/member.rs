@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use super::record::{Log, Recorder};
 use crate::clock::{Clock, Nanos};
 use crate::collective::sim::SimCollective;
+use crate::context::ProcessSet;
 use crate::cycle::{Cycle, Parts};
 use crate::drive::{Engine, Fellows};
 use crate::error::Error;
@@ -33,6 +34,7 @@ pub(super) struct Setup {
 pub(super) struct Member {
     world: Arc<World>,
     engine: Arc<Engine>,
+    members: Vec<usize>,
     log: Arc<Mutex<Log>>,
 }
 
@@ -83,6 +85,7 @@ impl Member {
         Self {
             world: Arc::clone(world),
             engine,
+            members: set.members().to_vec(),
             log,
         }
     }
@@ -144,6 +147,12 @@ impl Member {
             .wait("for its last cycle", None, move |_| is_free(&engine));
         self.engine.fellows.remove(&self.engine.front);
         assert!(self.engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
+    }
+
+    /// The set as a program knows it, under the number `id`. What is submitted to it is waited for with
+    /// [`wait`](Self::wait).
+    pub(super) fn process_set(&self, id: u32) -> ProcessSet {
+        ProcessSet::around(Arc::clone(&self.engine), id, &self.members)
     }
 
     /// What it has seen, shared with the engine.

@@ -19,6 +19,7 @@ use crate::transport::sim::{SimSet, World};
 
 mod job;
 mod member;
+mod programs;
 mod record;
 
 fn check_same_logs(outcomes: &[SetOutcome]) {

@@ -165,6 +165,6 @@ fn compiled<S: Scheme>(level: Level) -> Run {
 }
 
 #[cfg(test)]
-pub(super) mod reference;
+pub(crate) mod reference;
 #[cfg(test)]
 mod tests;

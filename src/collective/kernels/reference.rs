@@ -6,22 +6,18 @@ use crate::collective::Reduction;
 use crate::tensor::{Dtype, ReduceOp};
 
 /// Whether a reduction makes sense: bool knows neither averages nor factors.
-pub(in crate::collective) fn is_sensible(reduction: &Reduction) -> bool {
+pub(crate) fn is_sensible(reduction: &Reduction) -> bool {
     let plain = reduction.prescale == 1.0 && reduction.postscale == 1.0;
     reduction.dtype != Dtype::Bool || (plain && reduction.op != ReduceOp::Average)
 }
 
 /// The result for `inputs`, one byte string per rank.
-pub(in crate::collective) fn reduce(inputs: &[Vec<u8>], reduction: &Reduction) -> Vec<u8> {
+pub(crate) fn reduce(inputs: &[Vec<u8>], reduction: &Reduction) -> Vec<u8> {
     reduce_present(inputs, inputs.len(), reduction)
 }
 
 /// As [`reduce`], for `inputs` of the ranks that are not absent among `size`.
-pub(in crate::collective) fn reduce_present(
-    inputs: &[Vec<u8>],
-    size: usize,
-    reduction: &Reduction,
-) -> Vec<u8> {
+pub(crate) fn reduce_present(inputs: &[Vec<u8>], size: usize, reduction: &Reduction) -> Vec<u8> {
     let width = reduction.dtype.size_bytes();
     (0..inputs[0].len() / width)
         .flat_map(|index| {
@@ -179,7 +175,7 @@ fn one(column: &[Vec<u8>], size: usize, reduction: &Reduction) -> Vec<u8> {
 }
 
 /// `bytes` with every NaN replaced by one of them: which NaN a sum of several gives is not promised.
-pub(in crate::collective) fn canonical(bytes: &[u8], dtype: Dtype) -> Vec<u8> {
+pub(crate) fn canonical(bytes: &[u8], dtype: Dtype) -> Vec<u8> {
     bytes
         .chunks_exact(dtype.size_bytes())
         .flat_map(|x| match dtype {
@@ -194,7 +190,7 @@ pub(in crate::collective) fn canonical(bytes: &[u8], dtype: Dtype) -> Vec<u8> {
 
 /// `elements` elements drawn from `seed`: every other one of arbitrary bits (NaN, infinities, denormals, extremes),
 /// the others of moderate size, so that sums round.
-pub(in crate::collective) fn input(dtype: Dtype, elements: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn input(dtype: Dtype, elements: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     (0..elements)
         .flat_map(|index| {

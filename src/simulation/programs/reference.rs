@@ -1,0 +1,140 @@
+//! The sequential reference: what a program's operations give, worked out one after another from all inputs.
+
+use super::program::{Action, Deed, Program};
+use super::work::{Combine, Task, Work, place};
+use crate::collective::{Reduction, reference};
+use crate::error::Error;
+
+/// What an operation gives one rank.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Output {
+    pub(super) bytes: Vec<u8>,
+    pub(super) shape: Vec<usize>,
+    /// Alltoall: rows received from each member.
+    pub(super) splits: Vec<usize>,
+}
+
+/// Why it gives nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Refused {
+    /// This rank submits something else than the others.
+    Odd(usize),
+    /// The root of a broadcast has joined.
+    Joined(usize),
+}
+
+impl Refused {
+    /// Whether `error` says just this.
+    pub(super) fn is(&self, error: &Error) -> bool {
+        match (self, error) {
+            (Self::Odd(odd), Error::Mismatch(mismatch)) => [mismatch.rank, mismatch.first_rank].contains(odd),
+            (Self::Joined(root), Error::RankJoined { rank, .. }) => rank == root,
+            _ => false,
+        }
+    }
+}
+
+/// What `rank`, one of those that do it, gets for the tensor `tensor` of an action.
+pub(super) fn expected(
+    program: &Program,
+    step: usize,
+    action: usize,
+    tensor: usize,
+    rank: usize,
+) -> Result<Output, Refused> {
+    let acting = &program.steps[step][action];
+    let members = &program.sets[acting.set];
+    let work = &acting.deed.tensors()[tensor];
+    let is_here = |(of_step, of_action, of_tensor)| (of_step, of_action, of_tensor) == (step, action, tensor);
+    if let Some(odd) = &program.odd
+        && is_here((odd.step, odd.action, odd.tensor))
+    {
+        return Err(Refused::Odd(odd.rank));
+    }
+    // Of each member, what it brings; none if it is absent.
+    let inputs = members.iter().map(|member| {
+        let acts = acting.ranks.contains(member);
+        acts.then(|| program.input(step, action, tensor, *member))
+    });
+    let inputs: Vec<Option<Vec<u8>>> = inputs.collect();
+    let own_place = place(members, rank);
+    Ok(match &work.task {
+        Task::Allreduce(combine) => Output {
+            bytes: reduce(work, *combine, &inputs),
+            shape: work.dims.clone(),
+            splits: Vec::new(),
+        },
+        Task::Reducescatter(combine) => {
+            let (rows, size) = (work.dims[0], members.len());
+            let share = |place: usize| rows / size + usize::from(place < rows % size);
+            let begin: usize = (0..own_place).map(share).sum();
+            let place = begin * work.row_bytes()..(begin + share(own_place)) * work.row_bytes();
+            Output {
+                bytes: reduce(work, *combine, &inputs)[place].to_vec(),
+                shape: work.with_rows(share(own_place)),
+                splits: Vec::new(),
+            }
+        }
+        Task::Broadcast(root) => Output {
+            bytes: inputs[place(members, *root)]
+                .clone()
+                .ok_or(Refused::Joined(*root))?,
+            shape: work.dims.clone(),
+            splits: Vec::new(),
+        },
+        Task::Allgather(rows) => {
+            let present = rows.iter().zip(&inputs).filter(|(_, input)| input.is_some());
+            Output {
+                shape: work.with_rows(present.map(|(rows, _)| *rows).sum()),
+                bytes: inputs.iter().flatten().flatten().copied().collect(),
+                splits: Vec::new(),
+            }
+        }
+        Task::Alltoall(splits) => {
+            let mut output = Output::default();
+            for (sent, input) in splits.iter().zip(&inputs) {
+                let rows = if input.is_some() { sent[own_place] } else { 0 };
+                let begin: usize = sent[..own_place].iter().sum();
+                let place = begin * work.row_bytes()..(begin + rows) * work.row_bytes();
+                output
+                    .bytes
+                    .extend(input.iter().flat_map(|input| &input[place.clone()]));
+                output.splits.push(rows);
+            }
+            output.shape = work.with_rows(output.splits.iter().sum());
+            output
+        }
+    })
+}
+
+fn reduce(work: &Work, combine: Combine, inputs: &[Option<Vec<u8>>]) -> Vec<u8> {
+    let present: Vec<Vec<u8>> = inputs.iter().flatten().cloned().collect();
+    let Combine {
+        op,
+        prescale,
+        postscale,
+    } = combine;
+    let reduction = Reduction {
+        dtype: work.dtype,
+        op,
+        prescale,
+        postscale,
+    };
+    reference::reduce_present(&present, inputs.len(), &reduction)
+}
+
+/// The members that may be the last to join in a round whose last step is `over`.
+pub(super) fn last_to_join(program: &Program, set: usize, over: usize) -> Vec<usize> {
+    let mut last = Vec::new();
+    for (step, actions) in program.steps[..=over].iter().enumerate() {
+        let of_set = || actions.iter().filter(|action| action.set == set);
+        let joins = |action: &&Action| matches!(action.deed, Deed::Join { .. });
+        // Who joins in a later step has first waited for all of this one, and so for those who had joined before it.
+        if step < over && !of_set().all(|action| joins(&action)) {
+            last.clear();
+        }
+        let of_round = of_set().filter(|action| matches!(action.deed, Deed::Join { over: at } if at == over));
+        last.extend(of_round.flat_map(|action| action.ranks.iter().copied()));
+    }
+    last
+}
