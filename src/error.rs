@@ -132,6 +132,12 @@ pub enum Error {
         /// This rank.
         rank: usize,
     },
+    /// A name that the runtime keeps for itself.
+    #[error("tensor {tensor} cannot be called that: names that begin with `ronde.` are the runtime's own")]
+    ReservedName {
+        /// The name.
+        tensor: String,
+    },
     /// More tensors are in flight than the runtime keeps.
     #[error(
         "tensor {tensor} would be one too many in flight on rank {rank} (limit {limit}); wait for some handles first"

@@ -191,10 +191,10 @@ impl Context {
         if fork::forked() {
             // The threads, the locks' owner and the mappings are the parent's: leave all as it is.
             for set in self.registry.sets_if_free() {
-                std::mem::forget(set.clone());
                 if let Some(running) = &set.inner.running {
                     std::mem::forget(lock(&running.thread).take());
                 }
+                std::mem::forget(set);
             }
             return;
         }

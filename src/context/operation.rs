@@ -6,6 +6,10 @@ use crate::negotiation::{OpKind, Params};
 use crate::queue::{Entry, Output};
 use crate::tensor::{Dtype, ReduceOp, Shape, Span};
 
+/// What the names of the runtime's own operations begin with: a tensor of that name on one rank would meet a join of
+/// the others.
+const RESERVED_PREFIX: &str = "ronde.";
+
 /// What is to be done with a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Operation<'a> {
@@ -93,6 +97,9 @@ impl Operation<'_> {
                 expected: usize::MAX,
                 found: 0,
             });
+        }
+        if tensor.name.starts_with(RESERVED_PREFIX) {
+            return Err(Error::ReservedName { tensor: name() });
         }
         let mut params = Params::plain(self.kind(), dtype, Shape::from_slice(shape));
         let is_on_rows = matches!(

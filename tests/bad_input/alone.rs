@@ -189,6 +189,9 @@ pub(crate) fn twice(context: &Context) {
     }
     assert_eq!(first.wait().expect("done"), [2]);
     assert_eq!(submit(3).expect("free again").wait().expect("done"), [6]);
+    let reserved = context.allreduce("ronde.join", vec![7u8], ReduceOp::Sum);
+    let reserved = reserved.err().expect("the runtime's own name");
+    assert!(matches!(&reserved.error, Error::ReservedName { tensor } if tensor == "ronde.join"));
 }
 
 /// A member of a group that is in flight, or twice in the group: then none of the group is in flight.
