@@ -110,11 +110,9 @@ mod tests {
         // SAFETY: refused before anything is read.
         let other = unsafe { Memory::new(Dtype::I64, 24).unwrap().into_vec::<f64>() };
         assert_eq!(other, None);
+        let empty = Memory::new(Dtype::F32, 0).unwrap();
         // SAFETY: there are no elements.
-        assert_eq!(
-            unsafe { Memory::new(Dtype::F32, 0).unwrap().into_vec::<f32>() },
-            Some(vec![])
-        );
+        assert_eq!(unsafe { empty.into_vec::<f32>() }, Some(vec![]));
     }
 
     #[test]

@@ -22,7 +22,7 @@
 //!
 //! # The rooms
 //! - [`Context`] and what it hands out: [`context`]. Settings: [`knobs`]. Who am I: [`identity`].
-//! - The heart: `cycle.rs` (one step: collect, negotiate, plan, execute, complete), [`negotiation`], [`fusion`].
+//! - The heart: `cycle/` (one step: collect, negotiate, plan, execute, complete), [`negotiation`], [`fusion`].
 //! - The seams, each with a simulated twin: [`clock`], [`transport`] (control), [`collective`] (data).
 //! - What is recorded: [`timeline`]; what is tuned from it: the crate `ronde-tuner`.
 //! - The program `ronde`: `cli`, [`mod@bench`].

@@ -3,10 +3,10 @@
 
 use crate::clock::Nanos;
 use crate::collective::Phases;
-use crate::cycle::Cycle;
+use crate::cycle::{Cycle, Ready};
 use crate::error::Error;
 use crate::negotiation::OpKind;
-use crate::queue::{Submission, Tensor};
+use crate::queue::Tensor;
 use crate::settings::Settings;
 
 /// Watches cycles go by: timeline, step metrics and tuner in a job, a log in the simulator. It must be quick; it
@@ -44,7 +44,7 @@ pub(crate) trait Observer: Send {
 
 /// What an observer learns of a batch.
 pub(crate) struct Executed<'a> {
-    pub(crate) members: &'a [&'a Submission],
+    pub(crate) members: &'a [&'a Ready],
     pub(crate) activity: Option<&'static str>,
     pub(crate) began: Nanos,
     /// When memory for the results had been allocated, if that was needed.

@@ -18,7 +18,7 @@ use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, StallInspector};
 use crate::observer::{CycleEnd, Executed, Observer};
-use crate::queue::Tensor;
+use crate::queue::{Submission, Tensor};
 use crate::settings::Settings;
 use crate::timeline::event::{Activity, BatchRecord, Member, TensorId};
 use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
@@ -131,7 +131,7 @@ impl Tuning {
             collective_ns,
             wait_ns: batch.phases.wait_ns,
         };
-        let items = batch.members.iter().map(|member| member.item);
+        let items = batch.members.iter().map(|member| member.submission.item);
         let step = self.meter.executed(&executed, items);
         self.take(step);
     }
@@ -201,7 +201,7 @@ impl Observer for Telemetry {
         let Some(recorder) = &mut self.recorder else {
             return;
         };
-        let op = batch.members[0].params.kind;
+        let op = batch.members[0].submission.params.kind;
         if op == OpKind::Agree {
             return;
         }
@@ -224,13 +224,14 @@ impl Observer for Telemetry {
             activities: &activities,
         };
         for member in batch.members {
-            timeline_id(recorder, &member.tensor); // registers what is new, before the record borrows the names
+            timeline_id(recorder, &member.submission.tensor); // registers what is new, before the record borrows the names
         }
-        let members = batch.members.iter().map(|member| Member {
-            tensor: TensorId::from_number(member.tensor.timeline_id.load(Ordering::Relaxed)),
-            output: op
-                .moves_data()
-                .then_some((member.params.dtype, &member.params.shape[..])),
+        let members = batch.members.iter().map(|member| {
+            let Submission { tensor, params, .. } = &member.submission;
+            Member {
+                tensor: TensorId::from_number(tensor.timeline_id.load(Ordering::Relaxed)),
+                output: member.output_dimensions(0).map(|shape| (params.dtype, shape)),
+            }
         });
         recorder.executed(&record, members);
     }

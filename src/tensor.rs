@@ -207,6 +207,11 @@ impl Span {
         self.input.is_null() && self.output.is_null()
     }
 
+    /// Whether this rank has no use for the result: it has no data for the tensor, or no room for what comes out.
+    pub fn keeps_nothing(&self) -> bool {
+        self.output.is_null()
+    }
+
     /// Where the contribution is read.
     pub fn input(&self) -> *const u8 {
         self.input

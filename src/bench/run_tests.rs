@@ -164,7 +164,8 @@ fn plan(steps: usize, tuning_steps_max: usize) -> Plan {
             tensor("c", Dtype::F16, 33),
             tensor("d", Dtype::I64, 70),
             tensor("e", Dtype::F64, 16),
-            tensor("f", Dtype::I16, 17),
+            tensor("f", Dtype::I32, 17),
+            tensor("g", Dtype::I16, 29),
         ],
         recorded_backward_ms: None,
     };

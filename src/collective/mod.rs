@@ -90,9 +90,9 @@ pub trait Collective: Send {
     /// As for [`allreduce`](Self::allreduce).
     fn allgather(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error>;
 
-    /// Sends a part of every rank's input to each rank. Of tensor `t`, rank `from` sends `bytes[(t * size + from) * size
-    /// + to]` bytes to rank `to`; inputs hold these parts in rank order of `to`, outputs in rank order of `from`. An absent
-    /// rank sends none, and what is sent to it is dropped.
+    /// Sends a part of every rank's input to each rank: of tensor `t`, rank `f` sends rank `r` so many bytes as
+    /// `bytes[(t * size + f) * size + r]` says. Inputs hold these parts in rank order of `r`, outputs in rank order of
+    /// `f`. An absent rank sends none, and what is sent to it is dropped.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).

@@ -129,6 +129,8 @@ impl Collective for ShapedCollective {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collective::local::LocalCollective;
+    use crate::shm::Region;
 
     #[test]
     fn a_message_takes_its_latency_and_its_bytes_time() {
@@ -138,5 +140,32 @@ mod tests {
         };
         assert_eq!(message_time(link, 0), Duration::from_millis(1));
         assert_eq!(message_time(link, 25_000_000), Duration::from_millis(11));
+    }
+
+    /// A collective that is never called.
+    fn shaped(rank: usize, size: usize) -> ShapedCollective {
+        let bytes = LocalCollective::required_bytes(size);
+        let (_, file) = Region::create("ronde-test", bytes).expect("shared memory");
+        let patience = Duration::from_secs(1);
+        let inner =
+            LocalCollective::over_file(file, rank, size, Duration::ZERO, patience).expect("shared memory");
+        let link = Link {
+            alpha_us: 1.0,
+            gb_per_s: 1.0,
+        };
+        ShapedCollective::new(Box::new(inner), link, rank, size)
+    }
+
+    #[test]
+    fn a_rank_is_charged_what_it_sends_or_receives() {
+        // Two tensors, three ranks: rank 1 has 2 and 20 bytes of 6 and 60.
+        assert_eq!(shaped(1, 3).own_and_others(&[1, 2, 3, 10, 20, 30]), (22, 44));
+        let table = [
+            1, 2, 3, 4, 5, 6, 7, 8, 9, // a tensor: from rank 0, from rank 1, from rank 2
+            10, 20, 30, 40, 50, 60, 70, 80, 90,
+        ];
+        let middle = shaped(1, 3);
+        assert_eq!(middle.sent(&table), 4 + 6 + 40 + 60);
+        assert_eq!(middle.received(&table), 2 + 8 + 20 + 80);
     }
 }

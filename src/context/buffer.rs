@@ -43,14 +43,24 @@ unsafe impl<T: Element> Buffer for Box<[T]> {
 
 /// An error, and the buffer that was given for the operation. After an error in flight its contents are
 /// unspecified; `?` in a function that returns [`Error`] drops it.
-#[derive(thiserror::Error)]
-#[error("{error}")]
 pub struct Failed<B> {
     /// What went wrong.
-    #[source]
     pub error: Error,
     /// The buffer, given back.
     pub buffer: B,
+}
+
+impl<B> std::fmt::Display for Failed<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<B> std::error::Error for Failed<B> {
+    /// What is behind the error: it speaks for the error itself, which a report would else print twice.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
 }
 
 impl<B> std::fmt::Debug for Failed<B> {

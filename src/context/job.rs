@@ -69,7 +69,7 @@ impl Job {
         let meeting = self.meeting(self.key.clone(), self.init, &members, process_sets);
         let running = self
             .start(meeting, observer)
-            .map_err(|failure| failure.into_error(|source| Error::Rendezvous(source)))?;
+            .map_err(|failure| failure.into_error(Error::Rendezvous))?;
         Ok(self.set(0, members, Some(running)))
     }
 

@@ -113,6 +113,17 @@ impl Context {
     /// Makes the process set of `ranks`. Every rank calls it, members or not, with the same ranks, and in the same order
     /// as other calls to add and remove process sets; it returns when all have. Needs `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
     ///
+    /// ```no_run
+    /// # use ronde::{Context, ReduceOp};
+    /// let context = Context::from_env()?; // of three ranks or more
+    /// let outer = context.add_process_set(&[0, 2])?;
+    /// if outer.included() {
+    ///     outer.allreduce("loss", vec![0.5f32], ReduceOp::Average)?.wait()?;
+    /// }
+    /// context.remove_process_set(&outer)?;
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Process sets that are fixed, ranks that cannot be a set, ranks that ask for different sets, members that cannot
     /// meet.

@@ -3,8 +3,6 @@
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use smallvec::SmallVec;
-
 use super::buffer::{Buffer, Failed};
 use super::gathered::{Gathered, Returned};
 use super::handle::{GroupHandle, Handle, RawHandle};
@@ -247,6 +245,15 @@ impl ProcessSet {
 
     /// Broadcasts several tensors that belong together; see [`grouped_allreduce`](Self::grouped_allreduce).
     ///
+    /// ```
+    /// # use ronde::Context;
+    /// # let context = Context::builder().alone().build()?;
+    /// let model = vec![vec![0.5f32; 4], vec![0.0f32; 2]];
+    /// let model = context.grouped_broadcast("model", model, 0)?.wait()?;
+    /// assert_eq!(model[1], [0.0; 2]);
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As for [`broadcast`](Self::broadcast); then none of them is submitted.
     pub fn grouped_broadcast<B: Buffer>(
@@ -265,6 +272,15 @@ impl ProcessSet {
     /// Allgathers several tensors that belong together, one shape for each; see
     /// [`grouped_allreduce`](Self::grouped_allreduce).
     ///
+    /// ```
+    /// # use ronde::Context;
+    /// # let context = Context::builder().alone().build()?;
+    /// let sparse: Vec<(_, &[usize])> = vec![(vec![3i64, 7], &[2]), (vec![1i64, 1, 2, 2], &[2, 2])];
+    /// let rows = context.grouped_allgather("sparse", sparse)?.wait()?;
+    /// assert_eq!(rows[1].shape, [2 * context.size(), 2]);
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As for [`allgather`](Self::allgather); then none of them is submitted.
     pub fn grouped_allgather<B: Buffer>(
@@ -281,6 +297,15 @@ impl ProcessSet {
 
     /// Sends rows of several tensors that belong together, with shape and splits for each; see
     /// [`grouped_allreduce`](Self::grouped_allreduce).
+    ///
+    /// ```
+    /// # use ronde::Context;
+    /// # let context = Context::builder().alone().build()?;
+    /// let tokens: Vec<(_, &[usize], &[usize])> = vec![(vec![1.0f32; 6], &[6], &[]), (vec![2.0f32; 6], &[6], &[])];
+    /// let got = context.grouped_alltoall("tokens", tokens)?.wait()?;
+    /// assert_eq!(got[0].tensor, [1.0; 6]); // a row of each rank's six, if there are six
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As for [`alltoall`](Self::alltoall); then none of them is submitted.
@@ -300,6 +325,15 @@ impl ProcessSet {
 
     /// Reducescatters several tensors that belong together, one shape for each; see
     /// [`grouped_allreduce`](Self::grouped_allreduce).
+    ///
+    /// ```
+    /// # use ronde::{Context, ReduceOp};
+    /// # let context = Context::builder().alone().build()?;
+    /// let layer: Vec<(_, &[usize])> = vec![(vec![1.0f32; 8], &[4, 2]), (vec![2.0f32; 4], &[4])];
+    /// let shares = context.grouped_reducescatter("layer", layer, ReduceOp::Average)?.wait()?;
+    /// assert_eq!(shares[0].shape, [4, 2]); // two ranks: [2, 2] each
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As for [`reducescatter`](Self::reducescatter); then none of them is submitted.
@@ -327,6 +361,12 @@ impl ProcessSet {
 
     /// Returns when every rank of the set has called it or has [joined](Self::join).
     ///
+    /// ```
+    /// # let context = ronde::Context::builder().alone().build()?;
+    /// context.barrier()?;
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A lost peer, a rank that is not a member, a context that has been shut down.
     pub fn barrier(&self) -> Result<(), Error> {
@@ -337,6 +377,17 @@ impl ProcessSet {
     /// Until then this rank takes part in what the others do with nothing of its own: reductions leave it out (an
     /// average still divides by the size of the set), it adds no rows to what is gathered, and keeps none of what is
     /// sent or scattered to it.
+    ///
+    /// ```
+    /// # use ronde::{Context, ReduceOp};
+    /// # let context = Context::builder().alone().build()?;
+    /// for batch in 0..3 + context.rank() { // uneven
+    ///     context.allreduce("gradient", vec![1.0f32; 4], ReduceOp::Average)?.wait()?;
+    /// }
+    /// let last = context.join()?; // the rank that had most
+    /// assert_eq!(last, context.size() - 1);
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As for [`barrier`](Self::barrier). Tensors submitted by other threads meanwhile are refused
@@ -533,7 +584,7 @@ impl ProcessSet {
         tensor: &str,
         rows: usize,
         splits: &[usize],
-    ) -> Result<SmallVec<[u64; 4]>, Error> {
+    ) -> Result<Box<[u64]>, Error> {
         let size = self.size();
         let tensor = || tensor.to_owned();
         if splits.is_empty() {

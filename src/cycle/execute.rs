@@ -1,5 +1,7 @@
 //! Execution: moves the batches of a cycle one after another; a tensor's handle completes with its batch.
 
+use smallvec::SmallVec;
+
 use super::Cycle;
 use super::ready::{Ready, share_rows};
 use crate::clock::Nanos;
@@ -42,18 +44,18 @@ impl Cycle {
                 self.load
                     .send(&mut *self.collective, &first.submission, root.unwrap_or(0))?;
             let ended = self.front.clock.now();
-            let members: Vec<&Submission> = batch
-                .iter()
-                .map(|&position| &self.ready[position as usize].submission)
-                .collect();
-            self.observer.executed(&Executed {
-                members: &members,
-                activity,
-                began,
-                allocated,
-                ended,
-                phases,
-            });
+            {
+                let members = batch.iter().map(|&position| &self.ready[position as usize]);
+                let members: SmallVec<[&Ready; 16]> = members.collect();
+                self.observer.executed(&Executed {
+                    members: &members,
+                    activity,
+                    began,
+                    allocated,
+                    ended,
+                    phases,
+                });
+            }
             let mut own = 0;
             for &position in batch {
                 let ready = &mut self.ready[position as usize];

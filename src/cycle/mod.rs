@@ -32,7 +32,7 @@ mod plan;
 mod ready;
 
 use groups::Groups;
-use ready::Ready;
+pub(crate) use ready::Ready;
 
 /// When the next cycle is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

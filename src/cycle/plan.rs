@@ -14,7 +14,6 @@ pub(super) struct Packing {
 }
 
 /// What tensors must have in common to share a batch.
-#[derive(Clone, PartialEq)]
 struct Class {
     kind: OpKind,
     dtype: Dtype,
@@ -24,12 +23,11 @@ struct Class {
     root: u32,
     device: Option<u32>,
     absent: Vec<u32>,
-    /// Tells those apart that never share one.
-    alone: Option<usize>,
 }
 
 impl Class {
-    fn of(ready: &Ready, position: usize) -> Self {
+    /// The class that `ready` opens.
+    fn of(ready: &Ready) -> Self {
         let params = &ready.submission.params;
         Self {
             kind: params.kind,
@@ -40,8 +38,16 @@ impl Class {
             root: params.root,
             device: params.device,
             absent: ready.absent().to_vec(),
-            alone: (!params.kind.fuses()).then_some(position),
         }
+    }
+
+    fn admits(&self, ready: &Ready) -> bool {
+        let params = &ready.submission.params;
+        params.kind.fuses()
+            && (self.kind, self.dtype, self.op) == (params.kind, params.dtype, params.op)
+            && (self.prescale, self.postscale) == (params.prescale, params.postscale)
+            && (self.root, self.device) == (params.root, params.device)
+            && self.absent == ready.absent()
     }
 }
 
@@ -69,11 +75,10 @@ impl Packing {
     fn pack(&mut self, ready: &[Ready], threshold_bytes: u64, plan: &mut Plan) {
         self.items.clear();
         self.classes.clear();
-        for (position, ready) in ready.iter().enumerate() {
-            let class = Class::of(ready, position);
-            let known = self.classes.iter().rposition(|known| *known == class);
+        for ready in ready {
+            let known = self.classes.iter().rposition(|known| known.admits(ready));
             let class = known.unwrap_or_else(|| {
-                self.classes.push(class);
+                self.classes.push(Class::of(ready));
                 self.classes.len() - 1
             });
             self.items.push(Item {

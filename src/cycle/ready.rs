@@ -9,12 +9,18 @@ use crate::queue::{Output, Submission};
 use crate::tensor::Shape;
 
 /// See the module.
-pub(super) struct Ready {
-    pub(super) submission: Submission,
+pub(crate) struct Ready {
+    pub(crate) submission: Submission,
     /// What was agreed beyond its params; `None` where that is nothing.
     pub(super) agreed: Option<Arc<Agreed>>,
+    /// What comes out beside what is written to where the caller said; `None` where that is nothing.
+    yields: Option<Box<Yield>>,
+}
+
+#[derive(Default)]
+struct Yield {
     /// For the caller, when all is over.
-    delivery: Option<Delivery>,
+    delivery: Delivery,
     /// Why this rank cannot keep the result. It takes part all the same: the others can.
     failure: Option<Error>,
 }
@@ -24,8 +30,21 @@ impl Ready {
         Self {
             submission,
             agreed,
-            delivery: None,
-            failure: None,
+            yields: None,
+        }
+    }
+
+    /// Dimensions of the result on rank `rank` of the job, if there is one and the timeline is to tell them: as Horovod
+    /// does (`facts/horovod.md` §3.2), not of an alltoall, nor of a broadcast on its root.
+    pub(crate) fn output_dimensions(&self, rank: usize) -> Option<&[usize]> {
+        let params = &self.submission.params;
+        match params.kind {
+            OpKind::Allreduce => Some(&params.shape),
+            OpKind::Broadcast => (params.root as usize != rank).then_some(&params.shape),
+            OpKind::Allgather | OpKind::Reducescatter => {
+                self.yields.as_ref().map(|yields| &yields.delivery.shape[..])
+            }
+            OpKind::Alltoall | OpKind::Barrier | OpKind::Join | OpKind::Agree => None,
         }
     }
 
@@ -44,11 +63,10 @@ impl Ready {
     pub(super) fn make_room(&mut self, rank: usize, size: usize) -> bool {
         let params = &self.submission.params;
         if params.kind == OpKind::Join {
-            let last_joined = self.agreed.as_ref().map(|agreed| agreed.last_joined as usize);
-            self.delivery = Some(Delivery {
-                last_joined,
-                ..Delivery::default()
-            });
+            let mut yields = Box::<Yield>::default();
+            yields.delivery.last_joined = self.agreed.as_ref().map(|agreed| agreed.last_joined as usize);
+            self.yields = Some(yields);
+            return false;
         }
         let wanted = match self.submission.output {
             Output::Fixed | Output::Absent => return false,
@@ -62,41 +80,39 @@ impl Ready {
         let bytes = elements
             .and_then(|elements| elements.checked_mul(params.dtype.size_bytes()))
             .unwrap_or(usize::MAX);
-        let name = || self.submission.tensor.name.to_string();
-        let mut delivery = Delivery {
-            shape,
-            splits,
-            ..Delivery::default()
-        };
+        let mut yields = Box::<Yield>::default();
+        let tensor = || self.submission.tensor.name.to_string();
         match wanted {
             Some(found) if found != bytes => {
-                self.failure = Some(Error::OutputSize {
-                    tensor: name(),
-                    shape: delivery.shape.to_vec(),
+                yields.failure = Some(Error::OutputSize {
+                    tensor: tensor(),
+                    shape: shape.to_vec(),
                     expected_bytes: bytes,
                     found_bytes: found,
                 });
             }
             Some(_) => {}
             None => match Memory::new(params.dtype, bytes) {
-                Some(memory) => delivery.memory = Some(memory),
+                Some(memory) => yields.delivery.memory = Some(memory),
                 None => {
-                    self.failure = Some(Error::OutOfMemory {
-                        tensor: name(),
+                    yields.failure = Some(Error::OutOfMemory {
+                        tensor: tensor(),
                         bytes,
                     })
                 }
             },
         }
         if let Some(span) = &mut self.submission.span {
-            *span = match (&self.failure, &delivery.memory) {
+            *span = match (&yields.failure, &yields.delivery.memory) {
                 (Some(_), _) => span.keeping_nothing(),
                 (None, Some(memory)) => memory.as_output_of(*span),
                 (None, None) => *span,
             };
         }
-        let allocated = delivery.memory.is_some();
-        self.delivery = Some(delivery);
+        let allocated = yields.delivery.memory.is_some();
+        yields.delivery.shape = shape;
+        yields.delivery.splits = splits;
+        self.yields = Some(yields);
         allocated
     }
 
@@ -120,15 +136,17 @@ impl Ready {
     /// Tells the caller that it is over.
     pub(super) fn complete(&mut self) {
         let ticket = &self.submission.ticket;
-        match self.failure.take() {
-            Some(error) => ticket.complete(Err(error)),
-            None => {
-                if let Some(delivery) = self.delivery.take() {
-                    ticket.deliver(delivery);
-                }
-                ticket.complete(Ok(()));
+        let outcome = match self.yields.take().map(|yields| *yields) {
+            None => Ok(()),
+            Some(Yield {
+                failure: Some(error), ..
+            }) => Err(error),
+            Some(Yield { delivery, .. }) => {
+                ticket.deliver(delivery);
+                Ok(())
             }
-        }
+        };
+        ticket.complete(outcome);
     }
 }
 

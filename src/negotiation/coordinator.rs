@@ -223,7 +223,7 @@ impl Row {
     /// Notes what `rank` of `size` brings.
     fn bring(&mut self, rank: usize, size: usize, params: &Params) {
         let brought = match params.kind {
-            OpKind::Allgather => params.shape.iter().take(1).map(|&rows| rows as u64).collect(),
+            OpKind::Allgather => Box::from_iter(params.shape.iter().take(1).map(|&rows| rows as u64)),
             OpKind::Alltoall => params.splits.clone(),
             _ => return,
         };
@@ -351,7 +351,7 @@ mod tests {
             list.requests[0].params.kind = OpKind::Allgather;
             list.requests[0].params.shape = [rows, 3].into_iter().collect();
             list.requests[1].params.kind = OpKind::Alltoall;
-            list.requests[1].params.splits = [rows as u64, 1].into_iter().collect();
+            list.requests[1].params.splits = Box::new([rows as u64, 1]);
             list
         };
         let answer = coordinator.answer(vec![gather(5), gather(7)], &cache, &mut ticks);

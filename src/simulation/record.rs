@@ -28,7 +28,7 @@ impl Observer for Recorder {
         let names = batch
             .members
             .iter()
-            .map(|member| member.tensor.name.to_string())
+            .map(|member| member.submission.tensor.name.to_string())
             .collect();
         lock(&self.log).batches.push(names);
     }

@@ -206,8 +206,8 @@ pub(in crate::collective) fn input(dtype: Dtype, elements: usize, seed: u64) -> 
             let moderate = (bits >> 40) as f64 / 4096.0 - 2048.0;
             match dtype {
                 // Mostly false or mostly true, so that OR and AND of several ranks have something to tell apart.
-                Dtype::Bool if index % 4 < 2 => vec![u8::from(bits % 5 == 0)],
-                Dtype::Bool => vec![if bits % 5 == 0 { 0 } else { bits as u8 | 1 }],
+                Dtype::Bool if index % 4 < 2 => vec![u8::from(bits.is_multiple_of(5))],
+                Dtype::Bool => vec![if bits.is_multiple_of(5) { 0 } else { bits as u8 | 1 }],
                 _ if index % 2 == 0 => bits.to_ne_bytes()[..dtype.size_bytes()].to_vec(),
                 Dtype::F32 => (moderate as f32).to_ne_bytes().to_vec(),
                 Dtype::F64 => (moderate / 3.0).to_ne_bytes().to_vec(),

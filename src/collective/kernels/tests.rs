@@ -135,6 +135,21 @@ fn integers_average_half_away_from_zero_and_exactly() {
         i64::MIN
     );
     assert_eq!(of(&average(Dtype::I64), &[i64::MAX, 1]), 1 << 62);
+    assert_eq!(of(&average(Dtype::U8), &[255_u8, 254, 255]), 255); // 254.67
+    assert_eq!(of(&average(Dtype::U8), &[0_u8, 1]), 1);
+    assert_eq!(of(&average(Dtype::I8), &[-128_i8, -127]), -128); // -127.5
+    assert_eq!(of(&average(Dtype::I16), &[i16::MAX; 64]), i16::MAX);
+}
+
+#[test]
+fn truth_values_are_combined_by_or_and_and() {
+    let results = |op, column: &[u8]| of(&reduction(Dtype::Bool, op, 1.0, 1.0), column);
+    for (any, all) in [(ReduceOp::Sum, ReduceOp::Product), (ReduceOp::Max, ReduceOp::Min)] {
+        assert_eq!((results(any, &[0, 0]), results(all, &[0, 0])), (0, 0));
+        assert_eq!((results(any, &[2, 0]), results(all, &[2, 0])), (1, 0));
+        assert_eq!((results(any, &[128, 2]), results(all, &[128, 2])), (1, 1)); // not 130, not 128 & 2
+        assert_eq!((results(any, &[255]), results(all, &[255])), (1, 1)); // one rank alone
+    }
 }
 
 #[test]

@@ -174,6 +174,7 @@ impl Cut {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::MAX_RANKS;
 
     #[test]
     fn a_ring_is_at_most_64_mib() {
@@ -182,6 +183,8 @@ mod tests {
             assert!(SLOTS * size * chunk_bytes(size) <= RING_BYTES_MAX, "{size} ranks");
             assert!(chunk_bytes(size).is_multiple_of(LINE_BYTES));
         }
+        // Every rank has room for every other one, up to more ranks than there can be.
+        assert!((1..=4 * MAX_RANKS).all(|size| chunk_bytes(size) / size >= LINE_BYTES));
     }
 
     #[test]

@@ -28,9 +28,28 @@
 //! A *tiny* batch is one chunk that everyone copies in whole, then everyone reduces all of it: one meeting less.
 //! Since the order is the ranks' order everywhere, the bits are the same.
 //!
-//! # Broadcast
+//! An absent rank takes part in what concerns others: it reduces its parts of the chunks, from its peers' areas straight
+//! into the next one's. Of a tiny batch it does nothing.
 //!
-//! The root copies chunks to its area, the others copy them out.
+//! # Reducescatter
+//!
+//! The first two stages of an allreduce, where the parts are not of the batch but of the ranks' *shares* of it: each
+//! rank's share is a stream of its own, cut into parts, and a chunk is one part of each. The owner combines the part from
+//! its private input and its peers' areas into its private output; `copied_out` then frees the slot. By the rule above,
+//! two ranks use the same place in turn for what they have for one another: who has read there is the next to write.
+//!
+//! # Broadcast, allgather, alltoall
+//!
+//! One engine, `transfer`, along the routes of the operation. Each rank sends one stream of bytes, chunk by chunk
+//! through its area, and copies out of the others' what concerns it; a batch takes as many rounds as the longest stream
+//! has chunks. Two stages, pipelined as above. A rank whose stream has ended, or that has nothing to receive, waits for
+//! nobody, and counts on. What a rank keeps for itself does not pass through the ring; in a broadcast and an allgather it
+//! is copied along with the chunk, while that is in cache.
+//!
+//! Here the sender writes lines that it wrote before and a peer has read since. So a rank that alone reads some bytes
+//! *takes* them (`Copier::take`).
+//!
+//! Batches of one chunk are no special case: they take one meeting, as a tiny allreduce does.
 //!
 //! # Counters
 //!

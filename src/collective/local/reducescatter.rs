@@ -79,7 +79,9 @@ impl LocalCollective {
             debug_assert_eq!(span.bytes(), bytes.iter().sum::<usize>());
             let mut offset = 0;
             for (owner, (share, bytes)) in shares.iter_mut().zip(bytes).enumerate() {
-                if !absent.contains(&owner) {
+                if owner == self.rank && span.keeps_nothing() {
+                    share.skip(*bytes);
+                } else if !absent.contains(&owner) {
                     // The output is a share's, hence only the owner's is meant.
                     share.push(span.input().wrapping_add(offset), span.output(), *bytes);
                 }

@@ -133,6 +133,9 @@ impl Routes<'_> {
 mod tests {
     use super::*;
 
+    /// By rank and tensor: bytes, each told by the rank and tensor it came from and its place there.
+    type Tensors = Vec<Vec<Vec<(usize, usize, usize)>>>;
+
     /// Lengths from 0 to 4, several of them 0.
     fn table(entries: usize) -> Vec<usize> {
         (0..entries).map(|entry| entry * entry % 11 % 5).collect()
@@ -144,12 +147,7 @@ mod tests {
     }
 
     /// Moves every rank's input along the routes; the outputs by rank and tensor.
-    #[allow(clippy::type_complexity)]
-    fn moved(
-        routes: &Routes<'_>,
-        size: usize,
-        inputs: &[Vec<Vec<(usize, usize, usize)>>],
-    ) -> Vec<Vec<Vec<(usize, usize, usize)>>> {
+    fn moved(routes: &Routes<'_>, size: usize, inputs: &Tensors) -> Tensors {
         let streams: Vec<Vec<_>> = (0..size)
             .map(|from| {
                 let stretch = |leg: Leg| inputs[from][leg.tensor][leg.offset..][..leg.bytes].to_vec();
@@ -160,11 +158,11 @@ mod tests {
             .collect();
         let output = |to: usize, tensor: usize| {
             let mut placed = Vec::new();
-            for from in 0..size {
+            for (from, stream) in streams.iter().enumerate() {
                 let mut at = routes.start(from, to);
                 for leg in routes.received(from, to) {
                     if from != to && leg.tensor == tensor {
-                        placed.push((leg.offset, streams[from][at..at + leg.bytes].to_vec()));
+                        placed.push((leg.offset, stream[at..at + leg.bytes].to_vec()));
                     }
                     at += leg.bytes;
                 }
@@ -191,7 +189,7 @@ mod tests {
         for size in [1, 2, 3, 5] {
             for tensors in [0, 1, 3] {
                 let bytes = table(tensors * size);
-                let inputs: Vec<Vec<_>> = (0..size)
+                let inputs: Tensors = (0..size)
                     .map(|rank| {
                         (0..tensors)
                             .map(|t| input(rank, t, bytes[t * size + rank]))
@@ -206,7 +204,7 @@ mod tests {
 
                 let bytes = table(tensors * size * size);
                 let part = |t: usize, from: usize, to: usize| bytes[(t * size + from) * size + to];
-                let inputs: Vec<Vec<_>> = (0..size)
+                let inputs: Tensors = (0..size)
                     .map(|from| {
                         (0..tensors)
                             .map(|t| input(from, t, (0..size).map(|to| part(t, from, to)).sum()))
@@ -227,7 +225,7 @@ mod tests {
                 }
 
                 let spans: Vec<Span> = (0..tensors).map(Span::absent).collect();
-                let inputs: Vec<Vec<_>> = (0..size)
+                let inputs: Tensors = (0..size)
                     .map(|rank| (0..tensors).map(|t| input(rank, t, t)).collect())
                     .collect();
                 for root in 0..size {

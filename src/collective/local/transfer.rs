@@ -21,6 +21,8 @@ struct Job {
     /// From this rank to itself, past the ring.
     kept: Stream,
     receipts: Vec<Receipt>,
+    /// Whether nobody else reads what this rank receives.
+    is_sole_reader: bool,
     /// Chunks of the longest stream.
     rounds: usize,
 }
@@ -57,7 +59,7 @@ impl LocalCollective {
             let span = &spans[source.tensor];
             let input = span.input().wrapping_add(source.offset);
             let output = span.output().wrapping_add(target.offset);
-            if input == output.cast_const() {
+            if input == output.cast_const() || span.keeps_nothing() {
                 kept.skip(source.bytes);
             } else {
                 kept.push(input, output, source.bytes);
@@ -67,7 +69,7 @@ impl LocalCollective {
             let mut stream = Stream::default();
             for leg in routes.received(from, self.rank) {
                 let span = &spans[leg.tensor];
-                if span.is_absent() {
+                if span.keeps_nothing() {
                     stream.skip(leg.bytes);
                 } else {
                     let output = span.output().wrapping_add(leg.offset);
@@ -88,6 +90,7 @@ impl LocalCollective {
             sent,
             kept,
             receipts: receipts.collect(),
+            is_sole_reader: self.size == 2 || matches!(routes, Routes::Alltoall { .. }),
             rounds: longest.div_ceil(self.layout.chunk_bytes()),
         }
     }
@@ -149,15 +152,17 @@ impl LocalCollective {
             )?;
             let area = self.layout.slot(chunk, receipt.from);
             for piece in pieces {
+                // SAFETY: in the sender's area, as the piece is in its chunk.
+                let source = unsafe { area.add(receipt.start + piece.at - start) };
                 // SAFETY: the sender has published the chunk and leaves it alone until `copied_out` below; the output is
-                // writable and nobody else's (`Span::new`).
+                // writable and nobody else's (`Span::new`). Taken is only what nobody else reads.
                 unsafe {
-                    self.copier.copy(
-                        area.add(receipt.start + piece.at - start),
-                        piece.output,
-                        piece.bytes,
-                    )
-                };
+                    if job.is_sole_reader {
+                        self.copier.take(source, piece.output, piece.bytes);
+                    } else {
+                        self.copier.copy(source, piece.output, piece.bytes);
+                    }
+                }
             }
         }
         counters.copied_out(self.rank).publish(chunk.wrapping_add(1));

@@ -1,0 +1,118 @@
+//! Everything the ranks do together: all that this program has of Ronde.
+
+use anyhow::{Context as _, Result};
+use candle_core::backprop::GradStore;
+use candle_core::{Device, Tensor};
+use ronde::{Allreduce, Context, ReduceOp};
+
+use crate::model::Model;
+
+/// This process among the ranks of the job.
+pub(crate) struct Ranks {
+    context: Context,
+}
+
+impl Ranks {
+    /// Joins the job that `ronde run` has started; without it, a job of one rank.
+    ///
+    /// # Errors
+    /// As Ronde has them, here and below: a rank that dies is an error of all others.
+    pub(crate) fn join() -> Result<Self> {
+        let context = Context::from_env()?;
+        Ok(Self { context })
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.context.rank()
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.context.size()
+    }
+
+    /// Limits candle's threads to this rank's share of the cores; by itself every rank would take them all.
+    /// `RAYON_NUM_THREADS` says otherwise.
+    pub(crate) fn share_cores(&self) -> Result<()> {
+        if std::env::var_os("RAYON_NUM_THREADS").is_none() {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let threads = (cores / self.context.local_size()).max(1);
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build_global()?;
+        }
+        Ok(())
+    }
+
+    /// Gives rank 0's weights to all ranks. Submits all, then waits for all: they travel together.
+    pub(crate) fn broadcast_parameters(&self, model: &Model) -> Result<()> {
+        let mut in_flight = Vec::new();
+        for parameter in model.parameters() {
+            let values = parameter.var.flatten_all()?.to_vec1::<f32>()?;
+            in_flight.push((parameter, self.context.broadcast(&parameter.name, values, 0)?));
+        }
+        for (parameter, handle) in in_flight {
+            let values = Tensor::from_vec(handle.wait()?, parameter.var.shape(), &Device::Cpu)?;
+            parameter.var.set(&values)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces each gradient by its average over the ranks. The last layer's gradients are submitted first, as
+    /// the backward pass finds them: while later ones are still copied out, earlier ones are on their way.
+    pub(crate) fn average_gradients(&self, model: &Model, gradients: &mut GradStore) -> Result<()> {
+        let mut in_flight = Vec::new();
+        for parameter in model.parameters().iter().rev() {
+            let (name, var) = (&parameter.name, &parameter.var);
+            let gradient = gradients
+                .get(var)
+                .with_context(|| format!("{name} has no gradient"))?;
+            let values = gradient.flatten_all()?.to_vec1::<f32>()?;
+            let average = Allreduce::from(ReduceOp::Average).shape(var.dims());
+            in_flight.push((var, self.context.allreduce(name, values, average)?));
+        }
+        for (var, handle) in in_flight {
+            let average = Tensor::from_vec(handle.wait()?, var.shape(), &Device::Cpu)?;
+            gradients.insert(var, average);
+        }
+        Ok(())
+    }
+
+    /// Says that a training step is over: the tuner and the step metrics count in steps.
+    pub(crate) fn mark_step(&self) {
+        self.context.mark_step();
+    }
+
+    /// The average of `value` over the ranks.
+    pub(crate) fn average(&self, value: f64) -> Result<f64> {
+        let average = self
+            .context
+            .allreduce("average", vec![value], ReduceOp::Average)?;
+        Ok(average.wait()?[0])
+    }
+
+    /// The sum of `value` over the ranks.
+    pub(crate) fn sum(&self, value: i64) -> Result<i64> {
+        let sum = self.context.allreduce("sum", vec![value], ReduceOp::Sum)?;
+        Ok(sum.wait()?[0])
+    }
+
+    /// Whether all ranks have the same weights to the last bit: then the least and the greatest of all ranks' bits
+    /// are the same. Bits, as integers: floats have two zeros that are equal, and NaNs that are not.
+    pub(crate) fn identical(&self, model: &Model) -> Result<bool> {
+        let bits: Vec<i32> = model
+            .weights()?
+            .into_iter()
+            .map(|weight| weight.to_bits() as i32)
+            .collect();
+        let least = self.context.allreduce("least", bits.clone(), ReduceOp::Min)?;
+        let greatest = self.context.allreduce("greatest", bits, ReduceOp::Max)?;
+        Ok(least.wait()? == greatest.wait()?)
+    }
+
+    /// Leaves the job, when all ranks are done.
+    pub(crate) fn leave(self) -> Result<()> {
+        self.context.barrier()?;
+        self.context.shutdown();
+        Ok(())
+    }
+}
