@@ -134,7 +134,7 @@ fn report(ranks: &[&[f64]], steps: usize) -> Value {
         .collect();
     json!({
         "np": ranks.len(), "steps": steps, "p50": median_step, "p90": quantile(&slowest, 0.9),
-        "starving": starving, "over_ranks": over_ranks, "columns": COLUMNS, "ranks": rows,
+        "lag_steps_max": LAG_STEPS_MAX, "lag_steps_once_max": LAG_STEPS_ONCE_MAX, "starving": starving, "over_ranks": over_ranks, "columns": COLUMNS, "ranks": rows,
     })
 }
 
