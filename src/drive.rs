@@ -29,24 +29,37 @@ pub(crate) struct Engine {
 /// The fronts of all engines of one rank.
 #[derive(Default)]
 pub(crate) struct Fellows {
-    fronts: Mutex<Vec<Arc<Front>>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    fronts: Vec<Arc<Front>>,
+    condemned: Option<Error>,
 }
 
 impl Fellows {
-    /// Takes in another engine's front.
+    /// Takes in another engine's front. It shares the fate of those before it.
     pub(crate) fn add(&self, front: Arc<Front>) {
-        lock(&self.fronts).push(front);
+        let mut known = lock(&self.known);
+        if let Some(error) = &known.condemned {
+            front.condemn(error);
+        }
+        known.fronts.push(front);
     }
 
     /// Lets go of an engine that has ended in an orderly way.
     pub(crate) fn remove(&self, front: &Arc<Front>) {
-        lock(&self.fronts).retain(|known| !Arc::ptr_eq(known, front));
+        lock(&self.known)
+            .fronts
+            .retain(|known| !Arc::ptr_eq(known, front));
     }
 
     /// This rank cannot go on: has every engine end with `error`.
     fn condemn(&self, error: &Error) {
-        let fronts = lock(&self.fronts).clone();
-        fronts.iter().for_each(|front| front.condemn(error));
+        let mut known = lock(&self.known);
+        let error = known.condemned.get_or_insert_with(|| error.clone()).clone();
+        known.fronts.iter().for_each(|front| front.condemn(&error));
     }
 }
 

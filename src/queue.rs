@@ -216,6 +216,8 @@ struct Intake {
     step_complete: bool,
     period: PeriodFinder,
     closed: Option<Error>,
+    /// Why submissions are refused for the time being.
+    suspended: Option<Error>,
     /// This rank has said that it has no more data; until all have.
     joined: bool,
 }
@@ -237,6 +239,7 @@ impl Front {
                 step_complete: false,
                 period: PeriodFinder::new(),
                 closed: None,
+                suspended: None,
                 joined: false,
             }),
             next_cycle: AtomicU64::new(1),
@@ -285,7 +288,7 @@ impl Front {
 
     fn open_intake(&self) -> Result<MutexGuard<'_, Intake>, Error> {
         let intake = lock(&self.intake);
-        match &intake.closed {
+        match intake.closed.as_ref().or(intake.suspended.as_ref()) {
             Some(error) => Err(error.clone()),
             None => Ok(intake),
         }
@@ -341,9 +344,17 @@ impl Front {
         }
     }
 
-    /// Tensors submitted here whose outcome is not known.
-    pub(crate) fn in_flight(&self) -> usize {
-        lock(&self.intake).in_flight
+    /// Refuses submissions with `error` until [`resume`](Self::resume); the number of tensors submitted here whose
+    /// outcome is not known, which cannot grow meanwhile.
+    pub(crate) fn suspend(&self, error: Error) -> usize {
+        let mut intake = lock(&self.intake);
+        intake.suspended = Some(error);
+        intake.in_flight
+    }
+
+    /// Takes submissions again.
+    pub(crate) fn resume(&self) {
+        lock(&self.intake).suspended = None;
     }
 
     /// Whether something was submitted that no cycle has picked up.
@@ -351,10 +362,10 @@ impl Front {
         !lock(&self.intake).queue.is_empty()
     }
 
-    /// Lets go of `count` tensors whose tickets are complete.
-    pub(crate) fn completed(&self, count: usize) {
+    /// Lets go of `count` tensors whose tickets are about to be completed, and then [announced](Completions::announce):
+    /// who has seen its ticket complete does not find it in flight any more.
+    pub(crate) fn release(&self, count: usize) {
         lock(&self.intake).in_flight -= count;
-        self.completions.announce();
     }
 
     /// Refuses submissions from now on with `error`, and fails those still in the queue.

@@ -86,6 +86,14 @@ impl Operation<'_> {
     fn params(&self, set: &ProcessSet, tensor: &RawTensor<'_>) -> Result<Params, Error> {
         let name = || tensor.name.to_owned();
         let RawTensor { dtype, shape, .. } = *tensor;
+        if !fits_memory(dtype, shape) {
+            return Err(Error::ShapeMismatch {
+                tensor: name(),
+                shape: shape.to_vec(),
+                expected: usize::MAX,
+                found: 0,
+            });
+        }
         let mut params = Params::plain(self.kind(), dtype, Shape::from_slice(shape));
         let is_on_rows = matches!(
             self,
@@ -168,6 +176,13 @@ impl Operation<'_> {
             output,
         })
     }
+}
+
+/// Whether the bytes of a row can be counted, and those of all rows: also where another dimension is 0.
+fn fits_memory(dtype: Dtype, shape: &[usize]) -> bool {
+    let mut lengths = shape.iter().filter(|&&length| length > 0);
+    let bytes = lengths.try_fold(dtype.size_bytes(), |bytes, &length| bytes.checked_mul(length));
+    bytes.is_some()
 }
 
 /// The dimensions of `elements` elements, as the caller gave them; one dimension if it gave none.

@@ -16,7 +16,7 @@ use crate::tensor::{Dtype, Shape};
 
 /// Some ranks of a job, and the operations among them. All ranks of a set submit the same tensors to it, each in an
 /// order of its own; what other sets do does not matter to it. Ranks are those of the job everywhere, but where it is
-/// said otherwise.
+/// said otherwise. Names that begin with `ronde.` are the runtime's own.
 ///
 /// The [`Context`](super::Context) is the set of all ranks; others come from
 /// [`Builder::process_sets`](super::Builder::process_sets) and
@@ -370,7 +370,7 @@ impl ProcessSet {
     /// # Errors
     /// A lost peer, a rank that is not a member, a context that has been shut down.
     pub fn barrier(&self) -> Result<(), Error> {
-        self.submit_bare("barrier", OpKind::Barrier)?.wait()
+        self.submit_bare("ronde.barrier", OpKind::Barrier)?.wait()
     }
 
     /// Says that this rank has no more data, and returns when no rank of the set has: with the rank that joined last.
@@ -393,7 +393,7 @@ impl ProcessSet {
     /// As for [`barrier`](Self::barrier). Tensors submitted by other threads meanwhile are refused
     /// ([`Error::HasJoined`]).
     pub fn join(&self) -> Result<usize, Error> {
-        let handle = self.submit_bare("join", OpKind::Join)?;
+        let handle = self.submit_bare("ronde.join", OpKind::Join)?;
         handle.wait()?;
         let last = handle.take_delivery().and_then(|delivery| delivery.last_joined);
         Ok(last.unwrap_or(self.inner.job_rank))
@@ -452,7 +452,7 @@ impl ProcessSet {
     ) -> Result<Vec<RawHandle>, Error> {
         let engine = self.engine()?;
         let group = Group {
-            tag: tag(name),
+            tag: tag(name, parts.iter().map(|(_, tensor)| tensor.name)),
             size: parts.len() as u32,
         };
         let entries = parts.iter().map(|(operation, tensor)| {
@@ -654,9 +654,13 @@ impl Place {
     }
 }
 
-/// A number for a group's name, the same on all ranks: FNV-1a (Fowler, Noll, Vo).
-fn tag(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    })
+/// A number for a group, the same on all ranks whatever the order of its members: the sum of the FNV-1a hashes (Fowler,
+/// Noll, Vo) of its name and theirs. Two groups in flight under one name are two, unless their members are the same.
+fn tag<'a>(name: &'a str, members: impl Iterator<Item = &'a str>) -> u64 {
+    let fnv1a = |text: &str| {
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3u64)
+        })
+    };
+    members.fold(fnv1a(name), |sum, member| sum.wrapping_add(fnv1a(member)))
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::job::Job;
-use super::process_set::ProcessSet;
+use super::process_set::{ProcessSet, Running};
 use crate::error::{Error, Mismatch, ProcessSetProblem};
 use crate::negotiation::{OpKind, Params};
 use crate::queue::{Entry, Output};
@@ -58,18 +58,25 @@ impl Registry {
     /// As for [`make`](Self::make), and ranks that ask for different sets.
     pub(super) fn add(&mut self, job: &Job, ranks: &[usize]) -> Result<ProcessSet, Error> {
         let members = self.check(ranks, job.identity.size)?;
-        self.agree("process_set.add", &members, 0)?;
+        self.agree("ronde.process_set.add", &members, 0)?;
         let made = self.make(job, ranks);
         // Whether it has become a set on all of them: who is not a member would not know otherwise.
-        let agreed = self.agree("process_set.made", &members, made.is_err() as u32);
+        let agreed = self.agree("ronde.process_set.made", &members, made.is_err() as u32);
         let (set, members) = (made?, members.to_vec());
         agreed.map_err(|error| {
             self.sets.remove(&set.id());
             stop(&set);
+            let failed = match &error {
+                Error::Mismatch(mismatch) => highest(mismatch),
+                _ => None,
+            };
             Error::ProcessSetStart {
                 set: set.id(),
                 members,
-                source: Arc::new(error),
+                source: match failed {
+                    Some((rank, _)) => Arc::new(NotStarted { rank }),
+                    None => Arc::new(error),
+                },
             }
         })?;
         Ok(set)
@@ -94,24 +101,34 @@ impl Registry {
             return Err(Error::ProcessSetRemoved { set: id });
         }
         let running = set.inner.running.as_ref();
-        let in_flight = running.map_or(0, |running| running.engine.front.in_flight());
+        // Nothing may come in between the count and the end: it would look to the others as if this rank had left.
+        let suspend = |running: &Running| running.engine.front.suspend(Error::ProcessSetRemoved { set: id });
+        let in_flight = running.map_or(0, suspend);
+        let agreed = self.agree_to_remove(set, in_flight);
+        if agreed.is_ok() {
+            self.sets.remove(&id);
+            stop(set);
+        } else if let Some(running) = running {
+            running.engine.front.resume();
+        }
+        agreed
+    }
+
+    /// Returns when all ranks want to remove `set` and none has tensors in flight for it.
+    fn agree_to_remove(&self, set: &ProcessSet, in_flight: usize) -> Result<(), Error> {
+        let id = set.id();
         let busy = |rank, in_flight| Error::ProcessSetBusy {
             set: id,
             rank,
             in_flight,
         };
-        match self.agree("process_set.remove", &[id as usize], in_flight as u32) {
+        match self.agree("ronde.process_set.remove", &[id as usize], in_flight as u32) {
             Err(Error::Mismatch(mismatch)) => {
-                return Err(who_is_busy(&mismatch)
-                    .map_or(Error::Mismatch(mismatch), |(rank, count)| busy(rank, count)));
+                Err(highest(&mismatch).map_or(Error::Mismatch(mismatch), |(rank, count)| busy(rank, count)))
             }
-            Err(error) => return Err(error),
-            Ok(()) if in_flight > 0 => return Err(busy(set.inner.job_rank, in_flight)),
-            Ok(()) => {}
+            Ok(()) if in_flight > 0 => Err(busy(set.inner.job_rank, in_flight)),
+            outcome => outcome,
         }
-        self.sets.remove(&id);
-        stop(set);
-        Ok(())
     }
 
     /// Returns when all ranks say `numbers` and `count`, under the same name.
@@ -152,14 +169,21 @@ impl Registry {
     }
 }
 
+/// Why a process set that has started here cannot stay.
+#[derive(Debug, thiserror::Error)]
+#[error("rank {rank} could not start it; see the error there")]
+struct NotStarted {
+    rank: usize,
+}
+
 fn stop(set: &ProcessSet) {
     if let Some(running) = &set.inner.running {
         running.stop(&Error::ProcessSetRemoved { set: set.id() });
     }
 }
 
-/// The rank with tensors in flight, of two of which one has none; and how many.
-fn who_is_busy(mismatch: &Mismatch) -> Option<(usize, usize)> {
+/// Of two ranks that agreed on all but a count, the one with the higher, and its count.
+fn highest(mismatch: &Mismatch) -> Option<(usize, usize)> {
     let counts = [
         (mismatch.first_rank, &mismatch.expected),
         (mismatch.rank, &mismatch.found),

@@ -56,13 +56,12 @@ impl Cycle {
                     phases,
                 });
             }
-            let mut own = 0;
+            let own = |&&position: &&u32| !self.ready[position as usize].submission.is_absent();
+            self.front.release(batch.iter().filter(own).count());
             for &position in batch {
-                let ready = &mut self.ready[position as usize];
-                ready.complete();
-                own += usize::from(!ready.submission.is_absent());
+                self.ready[position as usize].complete();
             }
-            self.front.completed(own);
+            self.front.completions().announce();
             began = ended;
         }
         Ok(())

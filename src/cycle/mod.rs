@@ -321,14 +321,15 @@ impl Cycle {
         let pending = hits
             .chain(self.misses.drain().map(|(_, submission)| submission))
             .chain(ready.map(|ready| ready.submission));
-        let mut failed = 0;
-        for submission in pending {
-            if !submission.ticket.is_done() {
-                submission.ticket.complete(Err(error.clone()));
-                failed += usize::from(!submission.is_absent());
-            }
+        let pending: Vec<Submission> = pending
+            .filter(|submission| !submission.ticket.is_done())
+            .collect();
+        let own = pending.iter().filter(|submission| !submission.is_absent());
+        self.front.release(own.count());
+        for submission in &pending {
+            submission.ticket.complete(Err(error.clone()));
         }
-        self.front.completed(failed);
+        self.front.completions().announce();
         self.transport
             .leave(if error.is_orderly() { None } else { Some(&error) });
         // The timeline is complete and closed when the last handle has its answer.

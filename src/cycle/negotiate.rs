@@ -28,11 +28,20 @@ impl Cycle {
         // All ranks switch in this same cycle; in the first one to what rank 0's environment says.
         self.settings = self.agreed.settings;
         self.newest = self.settings;
+        let answer = if self.agreed.any.has(Status::UNCACHED) {
+            self.ask_coordinator()?
+        } else {
+            ResponseList::default()
+        };
+        // Before the hits: a rank that joins in this cycle does not narrow them, and may ask for one in another form.
+        answer.evict.into_iter().for_each(|slot| self.evict(slot));
+        // Before the responses: these may evict what is least recently used, of which a rank that has joined may be
+        // the only one to have it ready.
         self.take_common_hits();
-        if self.agreed.any.has(Status::UNCACHED) {
-            self.negotiate_uncached()?;
-        }
-        Ok(())
+        answer
+            .responses
+            .into_iter()
+            .try_for_each(|response| self.respond(response))
     }
 
     fn take_common_hits(&mut self) {
@@ -80,8 +89,8 @@ impl Cycle {
         Some(Ready::new(submission, agreed))
     }
 
-    /// Requests in to rank 0, responses out to all.
-    fn negotiate_uncached(&mut self) -> Result<(), Error> {
+    /// Requests in to rank 0, its answer out to all.
+    fn ask_coordinator(&mut self) -> Result<ResponseList, Error> {
         let requests = RequestList {
             requests: std::mem::take(&mut self.unsent),
         };
@@ -92,20 +101,22 @@ impl Cycle {
             let lists: Result<Vec<RequestList>, _> = self.frames.iter().map(|frame| decode(frame)).collect();
             self.frames.clear();
             let lists = lists.map_err(|error| internal(rank, "decode requests", &error))?;
-            let answer = coordinator.answer(lists, &self.cache, &mut self.ticks);
+            let (agreed, size) = (&self.agreed, self.transport.size());
+            let is_held = |slot: u32| (0..size).any(|rank| agreed.ready_on(rank, slot as usize).is_some());
+            let answer = coordinator.answer(lists, &self.cache, is_held, &mut self.ticks);
             encode(&answer, &mut self.frame).map_err(|error| internal(rank, "encode responses", &error))?;
         }
         self.transport.broadcast(&mut self.frame)?;
-        let answer: ResponseList =
-            decode(&self.frame).map_err(|error| self.malformed("decode responses", &error))?;
-        for slot in answer.evict {
-            self.cache.evict(slot);
-            self.ask_again(slot);
+        decode(&self.frame).map_err(|error| self.malformed("decode responses", &error))
+    }
+
+    /// Empties a slot because a rank has asked for its tensor: all who have it ready ask in the next cycle.
+    fn evict(&mut self, slot: u32) {
+        self.cache.evict(slot);
+        if let Some(common) = self.agreed.common.get_mut(slot as usize / 64) {
+            *common &= !(1 << (slot % 64));
         }
-        for response in answer.responses {
-            self.respond(response)?;
-        }
-        Ok(())
+        self.ask_again(slot);
     }
 
     /// A slot was emptied: what this rank has ready there must be asked for by request.
@@ -125,6 +136,16 @@ impl Cycle {
             .iter()
             .position(|ticks| ticks.name == name)
             .map(|at| self.ticks.swap_remove(at));
+        // The others' tensors are on the timeline of a rank that has joined, too.
+        let submission = match (submission, &outcome) {
+            (
+                None,
+                Ok(Agreed {
+                    params: Some(params), ..
+                }),
+            ) if self.joined => Some(Submission::absent(Arc::clone(&name), params.clone())),
+            (submission, _) => submission,
+        };
         if let (Some(ticks), Some(submission)) = (ticks, &submission) {
             self.observer.negotiated(
                 &submission.tensor,
@@ -142,24 +163,21 @@ impl Cycle {
                 self.remember(&submission, &agreed);
                 self.ready.push(Ready::new(submission, Some(agreed)));
             }
-            (Ok(agreed), None) => {
-                let Some(params) = agreed.params.clone().filter(|_| self.joined) else {
-                    return Err(internal(
-                        self.job_rank(),
-                        "a response for a tensor that was not asked for",
-                        &name,
-                    ));
-                };
-                let submission = Submission::absent(name, params);
-                self.ready.push(Ready::new(submission, Some(Arc::new(agreed))));
+            (Ok(_), None) => {
+                return Err(internal(
+                    self.job_rank(),
+                    "a response for a tensor that was not asked for",
+                    &name,
+                ));
             }
             (Err(refusal), submission) => {
                 group.into_iter().for_each(|group| self.groups.refused(group));
                 if let Some(submission) = submission {
                     let error = refusal.into_error(&name);
                     self.observer.refused(&submission.tensor, &error);
+                    self.front.release(1);
                     submission.ticket.complete(Err(error));
-                    self.front.completed(1);
+                    self.front.completions().announce();
                 }
             }
         }

@@ -64,39 +64,44 @@ impl Coordinator {
         }
     }
 
-    /// Takes in the requests of every rank, in rank order, and answers with what has become complete. `ticks`
-    /// gets the ready times of these.
+    /// Takes in the requests of every rank, in rank order, and answers with what has become complete. `is_held` says
+    /// whether some rank has the tensor in a cache slot ready: if the slot is emptied, that rank asks again in the next
+    /// cycle, and is waited for even if it has joined. `ticks` gets the ready times of what is complete.
     pub fn answer(
         &mut self,
         lists: Vec<RequestList>,
         cache: &ResponseCache,
+        is_held: impl Fn(u32) -> bool,
         ticks: &mut Vec<Ticks>,
     ) -> ResponseList {
         let mut answer = ResponseList::default();
-        let joined_before = self.joined_count;
-        let mut join = None;
+        let mut asked_again: Vec<Arc<str>> = Vec::new();
         for (rank, list) in lists.into_iter().enumerate() {
             for request in list.requests {
-                let slot = cache.slot(&request.name);
-                answer
-                    .evict
-                    .extend(slot.filter(|slot| !answer.evict.contains(slot)));
+                if let Some(slot) = cache.slot(&request.name)
+                    && !answer.evict.contains(&slot)
+                {
+                    answer.evict.push(slot);
+                    asked_again.extend(is_held(slot).then(|| Arc::clone(&request.name)));
+                }
                 let kind = request.params.kind;
                 let name = Arc::clone(&request.name);
                 let complete = self.note(rank, request);
                 if kind == OpKind::Join {
                     self.join(rank);
-                    join = complete.then_some(name);
                 } else if complete {
                     self.respond(name, &mut answer, ticks);
                 }
             }
         }
-        if self.joined_count > joined_before {
-            self.sweep(&mut answer, ticks);
+        if self.joined_count > 0 {
+            self.sweep(&asked_again, &mut answer, ticks);
         }
-        if let Some(name) = join {
-            self.respond(name, &mut answer, ticks);
+        if self.joined_count == self.size() && asked_again.is_empty() {
+            let join = self.rows.iter().find(|(_, row)| row.params.kind == OpKind::Join);
+            if let Some(name) = join.map(|(name, _)| Arc::clone(name)) {
+                self.respond(name, &mut answer, ticks);
+            }
             self.joined.fill(false);
             self.joined_count = 0;
         }
@@ -121,7 +126,7 @@ impl Coordinator {
         self.members.len()
     }
 
-    /// Notes one request; true if it was the last one missing.
+    /// Notes one request; true if now every rank has asked.
     fn note(&mut self, rank: usize, request: Request) -> bool {
         let size = self.size();
         let Request {
@@ -154,9 +159,7 @@ impl Coordinator {
         if row.ready_us[rank].replace(ready_us).is_none() {
             row.asked += 1;
         }
-        let waits_for = |rank: usize| row.ready_us[rank].is_none() && !self.joined[rank];
         row.asked == size
-            || (self.joined_count > 0 && params.kind != OpKind::Join && !(0..size).any(waits_for))
     }
 
     fn join(&mut self, rank: usize) {
@@ -166,8 +169,9 @@ impl Coordinator {
         }
     }
 
-    /// Answers what waited only for ranks that have joined now, in the order in which it was first asked for.
-    fn sweep(&mut self, answer: &mut ResponseList, ticks: &mut Vec<Ticks>) {
+    /// Answers what waits only for ranks that have joined, in the order in which it was first asked for; but not what
+    /// such a rank will ask for again.
+    fn sweep(&mut self, asked_again: &[Arc<str>], answer: &mut ResponseList, ticks: &mut Vec<Ticks>) {
         let complete = |row: &Row| {
             let mut ranks = row.ready_us.iter().zip(&self.joined);
             row.params.kind != OpKind::Join && ranks.all(|(asked, joined)| asked.is_some() || *joined)
@@ -175,7 +179,7 @@ impl Coordinator {
         let mut names: Vec<(u64, Arc<str>)> = self
             .rows
             .iter()
-            .filter(|(_, row)| complete(row))
+            .filter(|(name, row)| complete(row) && !asked_again.contains(name))
             .map(|(name, row)| (row.number, Arc::clone(name)))
             .collect();
         names.sort_unstable();
@@ -245,6 +249,11 @@ mod tests {
         Coordinator::new((0..size).collect())
     }
 
+    /// No rank has a cached tensor ready.
+    fn nobody(_slot: u32) -> bool {
+        false
+    }
+
     fn ask(names: &[(&str, usize)]) -> RequestList {
         let request = |&(name, elements): &(&str, usize)| Request {
             name: name.into(),
@@ -279,10 +288,11 @@ mod tests {
         let first = coordinator.answer(
             vec![ask(&[("a", 4), ("b", 5)]), ask(&[("b", 5)])],
             &cache,
+            nobody,
             &mut ticks,
         );
         assert_eq!(names(&first), ["b"]);
-        let second = coordinator.answer(vec![ask(&[]), ask(&[("a", 4)])], &cache, &mut ticks);
+        let second = coordinator.answer(vec![ask(&[]), ask(&[("a", 4)])], &cache, nobody, &mut ticks);
         assert_eq!(second.responses[0].outcome, Ok(Agreed::default()));
         assert!(coordinator.is_idle());
         assert_eq!(ticks[1].ready_us, [Some(4), Some(4)]);
@@ -294,6 +304,7 @@ mod tests {
         let answer = Coordinator::new([1, 4, 7].into()).answer(
             vec![ask(&[("a", 4)]), ask(&[("a", 4)]), ask(&[("a", 6)])],
             &cache,
+            nobody,
             &mut ticks,
         );
         let error = answer.responses[0].outcome.clone().unwrap_err().into_error("a");
@@ -308,7 +319,7 @@ mod tests {
     fn asking_for_a_cached_tensor_evicts_it() {
         let (mut cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         cache.insert("a".into(), params(4), Arc::default());
-        let answer = set(2).answer(vec![ask(&[]), ask(&[("a", 6)])], &cache, &mut ticks);
+        let answer = set(2).answer(vec![ask(&[]), ask(&[("a", 6)])], &cache, nobody, &mut ticks);
         assert_eq!((answer.evict, answer.responses), (vec![0], vec![]));
     }
 
@@ -318,26 +329,39 @@ mod tests {
         let mut coordinator = set(3);
         // Rank 0 waits for `b` and `a`; rank 2 has asked for `a` before it joins.
         let lists = vec![ask(&[("b", 5), ("a", 4)]), ask(&[]), ask(&[("a", 4)])];
-        assert_eq!(names(&coordinator.answer(lists, &cache, &mut ticks)), [""; 0]);
         assert_eq!(
-            names(&coordinator.answer(vec![ask(&[]), join(), ask(&[])], &cache, &mut ticks)),
+            names(&coordinator.answer(lists, &cache, nobody, &mut ticks)),
+            [""; 0]
+        );
+        assert_eq!(
+            names(&coordinator.answer(vec![ask(&[]), join(), ask(&[])], &cache, nobody, &mut ticks)),
             ["a"]
         );
-        let answer = coordinator.answer(vec![ask(&[]), ask(&[]), join()], &cache, &mut ticks);
+        let answer = coordinator.answer(vec![ask(&[]), ask(&[]), join()], &cache, nobody, &mut ticks);
         assert_eq!(names(&answer), ["b"]);
         let agreed = answer.responses[0].outcome.clone().unwrap();
         assert_eq!((agreed.absent, agreed.params), (vec![1, 2], Some(params(5))));
         // While two have joined, rank 0 needs nobody.
         assert_eq!(
-            names(&coordinator.answer(vec![ask(&[("c", 1)]), ask(&[]), ask(&[])], &cache, &mut ticks)),
+            names(&coordinator.answer(
+                vec![ask(&[("c", 1)]), ask(&[]), ask(&[])],
+                &cache,
+                nobody,
+                &mut ticks
+            )),
             ["c"]
         );
-        let answer = coordinator.answer(vec![join(), ask(&[]), ask(&[])], &cache, &mut ticks);
+        let answer = coordinator.answer(vec![join(), ask(&[]), ask(&[])], &cache, nobody, &mut ticks);
         assert_eq!(names(&answer), ["join"]);
         assert_eq!(answer.responses[0].outcome.as_ref().unwrap().last_joined, 0);
         // And then it is as if nobody ever had.
         assert_eq!(
-            names(&coordinator.answer(vec![ask(&[("d", 1)]), ask(&[]), ask(&[])], &cache, &mut ticks)),
+            names(&coordinator.answer(
+                vec![ask(&[("d", 1)]), ask(&[]), ask(&[])],
+                &cache,
+                nobody,
+                &mut ticks
+            )),
             [""; 0]
         );
     }
@@ -354,7 +378,7 @@ mod tests {
             list.requests[1].params.splits = Box::new([rows as u64, 1]);
             list
         };
-        let answer = coordinator.answer(vec![gather(5), gather(7)], &cache, &mut ticks);
+        let answer = coordinator.answer(vec![gather(5), gather(7)], &cache, nobody, &mut ticks);
         let rows = |at: usize| answer.responses[at].outcome.clone().unwrap().rows;
         assert_eq!((rows(0), rows(1)), (vec![5, 7], vec![5, 1, 7, 1]));
         let agreed = answer.responses[1].outcome.clone().unwrap();
@@ -368,7 +392,40 @@ mod tests {
         let mut list = ask(&[("b", 2)]);
         list.requests[0].params.kind = OpKind::Broadcast;
         list.requests[0].params.root = 5;
-        let answer = coordinator.answer(vec![list, join()], &cache, &mut ticks);
+        let answer = coordinator.answer(vec![list, join()], &cache, nobody, &mut ticks);
         assert_eq!(answer.responses[0].outcome, Err(Refusal::Joined { rank: 5 }));
+    }
+
+    #[test]
+    fn a_joined_rank_whose_cached_tensor_is_evicted_is_waited_for_until_it_has_asked_again() {
+        let (mut cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+        cache.insert("a".into(), params(4), Arc::default());
+        let mut coordinator = set(3);
+        let lists = vec![ask(&[]), join(), join()];
+        assert_eq!(
+            names(&coordinator.answer(lists, &cache, nobody, &mut ticks)),
+            [""; 0]
+        );
+        // Rank 1 submitted `a` before it joined; rank 0, the last one, asks for it in another form.
+        let mut list = ask(&[("a", 4)]);
+        list.requests.extend(join().requests);
+        let answer = coordinator.answer(vec![list, ask(&[]), ask(&[])], &cache, |_| true, &mut ticks);
+        assert_eq!((answer.evict, answer.responses), (vec![0], vec![]));
+        cache.evict(0);
+        let lists = vec![ask(&[]), ask(&[("a", 4)]), ask(&[])];
+        let answer = coordinator.answer(lists, &cache, nobody, &mut ticks);
+        assert_eq!(names(&answer), ["a", "join"]);
+        assert_eq!(answer.responses[0].outcome.as_ref().unwrap().absent, [2]);
+    }
+
+    #[test]
+    fn what_a_joined_rank_asks_for_again_in_the_same_cycle_is_not_answered_without_it() {
+        let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+        let mut coordinator = set(2);
+        coordinator.answer(vec![ask(&[]), join()], &cache, nobody, &mut ticks);
+        let lists = vec![ask(&[("a", 4)]), ask(&[("a", 4)])];
+        let answer = coordinator.answer(lists, &cache, nobody, &mut ticks);
+        assert_eq!(names(&answer), ["a"]);
+        assert_eq!(answer.responses[0].outcome.as_ref().unwrap().absent, [0u32; 0]);
     }
 }

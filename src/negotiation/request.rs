@@ -89,7 +89,7 @@ impl OpKind {
 /// A group that a tensor belongs to: its members become ready together and travel together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Group {
-    /// Hash of the group's name, the same on all ranks.
+    /// Hash of the group's name and its tensors', the same on all ranks.
     pub tag: u64,
     /// Number of its tensors.
     pub size: u32,
@@ -177,7 +177,9 @@ impl Params {
         if self.op != other.op {
             return text("reduction operation", &self.op, &other.op);
         }
-        if self.prescale != other.prescale || self.postscale != other.postscale {
+        // A factor that is not a number is one that all ranks can have.
+        let differ = |here: f64, there: f64| here != there && !(here.is_nan() && there.is_nan());
+        if differ(self.prescale, other.prescale) || differ(self.postscale, other.postscale) {
             let show =
                 |params: &Self| format!("prescale {} and postscale {}", params.prescale, params.postscale);
             return Some(("prescale and/or postscale factors", show(self), show(other)));
