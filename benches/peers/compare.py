@@ -11,35 +11,16 @@ the same way. Writes DIR/peers.json (everything) and DIR/README.md (the tables).
 
 import argparse
 import collections
-import datetime
 import json
 import os
 import pathlib
-import platform
 import statistics
-import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = ROOT / "target" / "peers"
-COMMAND_TIMEOUT_S = 900
+from interleave import BUILD, ROOT, circumstances, run
+
 LATENCY_STEPS_FACTOR = 50  # a 4-byte step is short, so take more of them
 OURS = "ronde"
-
-
-def run(command):
-    """Standard output of a command; anything but success ends the comparison with the command's own words."""
-    command = [str(word) for word in command]
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              timeout=COMMAND_TIMEOUT_S)
-    except FileNotFoundError:
-        sys.exit(f"bench-peers: {command[0]} does not exist; build it or install it first (see benches/peers/README.md)")
-    except subprocess.TimeoutExpired:
-        sys.exit(f"bench-peers: no end after {COMMAND_TIMEOUT_S} s: {' '.join(command)}")
-    if done.returncode != 0:
-        sys.exit(f"bench-peers: exit code {done.returncode} from {' '.join(command)}\n{done.stderr}")
-    return done.stdout
 
 
 class Contest:
@@ -105,11 +86,6 @@ def summarise(rounds):
     return dict(sorted(rows.items(), key=lambda row: (row[0] != OURS, row[1]["ms"])))
 
 
-def machine():
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    return f"{cpu}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release()}"
-
-
 def markdown(result):
     lines = [
         "# Step times against peers", "",
@@ -158,11 +134,7 @@ def main():
 
 
 def write(options, contest, rounds, load_first):
-    result = {
-        "date": datetime.date.today().isoformat(),
-        "commit": run(["git", "-C", ROOT, "describe", "--always", "--dirty"]).strip(),
-        "command": " ".join(["scripts/bench-peers"] + sys.argv[1:]),
-        "machine": machine(), "load_first": round(load_first, 2), "load_last": round(os.getloadavg()[0], 2),
+    result = circumstances("scripts/bench-peers", load_first) | {
         "np": options.np, "steps": options.steps, "rounds": min(len(done) for done in rounds.values()),
         "versions": contest.versions,
         "models": {model: summarise(done) for model, done in rounds.items()},

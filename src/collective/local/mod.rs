@@ -47,7 +47,7 @@
 //! is copied along with the chunk, while that is in cache.
 //!
 //! Here the sender writes lines that it wrote before and a peer has read since. So a rank that alone reads some bytes
-//! *takes* them (`Copier::take`).
+//! *takes* them (`Copier::take`). Long streams do not stay in cache at all (`transfer`).
 //!
 //! Batches of one chunk are no special case: they take one meeting, as a tiny allreduce does.
 //!

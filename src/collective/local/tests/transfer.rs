@@ -1,6 +1,7 @@
 //! Broadcast, allgather and alltoall against outputs put together by hand.
 
 use super::super::layout::chunk_bytes;
+use super::super::transfer::LONG_BYTES;
 use super::*;
 
 /// `bytes` bytes that depend on sender, tensor and place.
@@ -156,6 +157,15 @@ proptest! {
         let expected = contribution(root, 0, elements);
         prop_assert!(results.iter().all(|result| *result == expected));
     }
+}
+
+/// From one side only, so that outputs are long where nothing long is sent; not in lines, nor beginning with one.
+#[test]
+fn long_streams_go_past_the_caches() {
+    let mut collectives = patient_ranks(2);
+    check_allgather(&mut collectives, &[LONG_BYTES + 5, 3], &[], false);
+    check_alltoall(&mut collectives, &[1, LONG_BYTES + 5, 3, 2], &[]);
+    check_allgather(&mut collectives, &[7, 3], &[], false);
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! How long one collective operation on a large tensor takes, with the whole runtime and without; and whether any of
+//! many ranks starves.
+//!
+//! Starts the ranks as processes (itself again) and prints for allgather, broadcast, reducescatter, alltoall and
+//! allreduce of float32 the 10th, 50th and 90th percentile over all steps, slowest rank, a barrier before each step: as
+//! a user has it (a [`Scope`](ronde::context::Scope) with memory of the caller's: submit, negotiate, move, wait), and
+//! bare (the collective alone), with the bare one's phases. `--bytes` is what an allreduce, a reducescatter and an
+//! alltoall read on every rank, what a broadcast sends, and what an allgather gives. Results are checked once per
+//! operation and way, every element, before the time is taken.
+//!
+//! `--many-small` instead lets every rank reduce 1000 tensors of 1 KiB per step and says how each rank fared; see
+//! `starvation.rs`.
+//!
+//! Options: `--ranks N`, `--steps N`, `--bytes N`, `--json FILE`. Without `--bench`, which `cargo bench` passes and `cargo
+//! test` does not, or with `--small` it does the same with little data.
+
+mod operation;
+mod starvation;
+mod timing;
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use ronde::Context;
+use ronde::collective::local::LocalCollective;
+
+type Failure = Box<dyn std::error::Error>;
+
+const USAGE: &str = "try --ranks, --steps, --bytes, --json, --small, --many-small";
+
+/// Longer than any wait within an operation.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the command line says.
+#[derive(Clone, Debug)]
+struct Options {
+    ranks: usize,
+    steps: usize,
+    bytes: usize,
+    json: Option<PathBuf>,
+    many_small: bool,
+    /// Rank, descriptor of the shared file and the job's key, in a process that this program started.
+    child: Option<(usize, i32, String)>,
+}
+
+fn options() -> Result<Options, Failure> {
+    let mut options = Options {
+        ranks: 2,
+        steps: 30,
+        bytes: 64_000_000,
+        json: None,
+        many_small: false,
+        child: None,
+    };
+    let (mut bench, mut small) = (false, false);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(format!("{argument}: what? {USAGE}"));
+        match argument.as_str() {
+            "--ranks" => options.ranks = value()?.parse::<usize>()?.max(1),
+            "--steps" => options.steps = value()?.parse::<usize>()?.max(1),
+            "--bytes" => options.bytes = value()?.parse()?,
+            "--json" => options.json = Some(value()?.into()),
+            "--many-small" => options.many_small = true,
+            "--small" => small = true,
+            "--bench" => bench = true,
+            "--child" => options.child = Some((value()?.parse()?, value()?.parse()?, value()?)),
+            _ => return Err(format!("unknown argument {argument}; {USAGE}").into()),
+        }
+    }
+    if small || !bench {
+        options.steps = options.steps.min(2);
+        options.bytes = options.bytes.min(1_200_000);
+    }
+    let row_bytes = options.ranks * size_of::<f32>();
+    options.bytes = (options.bytes / row_bytes).max(1) * row_bytes; // as many elements for each rank
+    Ok(options)
+}
+
+fn main() -> Result<(), Failure> {
+    let options = options()?;
+    let (rank, file, key, children) = match &options.child {
+        Some((rank, descriptor, key)) => {
+            let path = format!("/proc/self/fd/{descriptor}");
+            let file = File::options().read(true).write(true).open(path)?;
+            (*rank, file, key.clone(), Vec::new())
+        }
+        None => {
+            let file = shared_file(options.ranks)?;
+            let key = format!("bench-operations-{}", std::process::id());
+            let children = start_others(&options, &file, &key)?;
+            (0, file, key, children)
+        }
+    };
+    let outcome = run(&options, rank, &file, key);
+    for mut child in children {
+        let status = child.wait()?;
+        if !status.success() {
+            return Err(format!("a rank ended with {status}").into());
+        }
+    }
+    outcome
+}
+
+/// The memory of the bare collective.
+fn shared_file(ranks: usize) -> Result<File, Failure> {
+    let file = rustix::fs::memfd_create("ronde-bench", rustix::fs::MemfdFlags::empty())?;
+    let bytes = LocalCollective::required_bytes(ranks) as u64;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
+    Ok(file.into())
+}
+
+fn start_others(options: &Options, file: &File, key: &str) -> Result<Vec<Child>, Failure> {
+    let start = |rank: usize| {
+        Command::new(std::env::current_exe()?)
+            .args(std::env::args().skip(1))
+            .args(["--child", &rank.to_string(), &file.as_raw_fd().to_string(), key])
+            .spawn()
+    };
+    Ok((1..options.ranks).map(start).collect::<Result<_, _>>()?)
+}
+
+/// One rank's work; rank 0 reports.
+fn run(options: &Options, rank: usize, file: &File, key: String) -> Result<(), Failure> {
+    let context = Context::builder().rank(rank, options.ranks).job(key).build()?;
+    let report = if options.many_small {
+        starvation::measure(&context, options)?
+    } else {
+        timing::measure(&context, file, options)?
+    };
+    if let (0, Some(path)) = (rank, &options.json) {
+        std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n")?;
+    }
+    context.barrier()?;
+    Ok(())
+}
+
+/// The value below which `share` of the samples lie.
+fn quantile(samples: &[f64], share: f64) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    ronde::bench::report::percentile(&sorted, share).unwrap_or(f64::NAN)
+}

@@ -1,0 +1,41 @@
+"""What the comparisons share: running a command, and saying on which machine and at which commit."""
+
+import datetime
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = ROOT / "target" / "peers"
+COMMAND_TIMEOUT_S = 900
+
+
+def run(command):
+    """Standard output of a command; anything but success ends the comparison with the command's own words."""
+    command = [str(word) for word in command]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=COMMAND_TIMEOUT_S)
+    except FileNotFoundError:
+        sys.exit(f"{command[0]} does not exist; build it or install it first (see benches/peers/README.md)")
+    except subprocess.TimeoutExpired:
+        sys.exit(f"no end after {COMMAND_TIMEOUT_S} s: {' '.join(command)}")
+    if done.returncode != 0:
+        sys.exit(f"exit code {done.returncode} from {' '.join(command)}\n{done.stderr}")
+    return done.stdout
+
+
+def machine():
+    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    return f"{cpu}, {len(os.sched_getaffinity(0))} cores, Linux {platform.release()}"
+
+
+def circumstances(script, load_first):
+    """What every record begins with. `load_first`: the load average before the first round."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": run(["git", "-C", ROOT, "describe", "--always", "--dirty"]).strip(),
+        "command": " ".join([script] + sys.argv[1:]),
+        "machine": machine(), "load_first": round(load_first, 2), "load_last": round(os.getloadavg()[0], 2)}
