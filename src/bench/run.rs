@@ -169,7 +169,7 @@ pub fn run<R: Runtime>(
     }
     job.step(Extent::Full)?;
     Ok(Measurement {
-        step_ms: job.slowest("ronde.bench.step_ms", own_ms)?,
+        step_ms: job.slowest("bench.step_ms", own_ms)?,
         memcpy_gb_per_s: baseline.gb_per_s(&job)?,
         tuning_steps,
     })
@@ -183,7 +183,7 @@ fn tune<R: Runtime>(job: &mut Job<'_, R>, observer: &mut impl Observer) -> Resul
         observer.progress(Progress::Tuning { done, limit });
         if done.is_multiple_of(VERDICT_INTERVAL_STEPS) {
             let own = f64::from(u8::from(observer.verdict_reached()));
-            if job.slowest("ronde.bench.verdict", vec![own])? != [0.0] {
+            if job.slowest("bench.verdict", vec![own])? != [0.0] {
                 return Ok(done);
             }
         }
@@ -224,7 +224,7 @@ impl<'a, R: Runtime> Job<'a, R> {
     /// Checks that every rank has this plan.
     fn agree(&self) -> Result<(), RunError> {
         let own = self.plan.fingerprint();
-        let largest = self.slowest("ronde.bench.plan", vec![own, -own])?;
+        let largest = self.slowest("bench.plan", vec![own, -own])?;
         if largest == [own, -own] {
             Ok(())
         } else {
@@ -301,7 +301,7 @@ impl Baseline {
     /// One round by each method, all ranks at once.
     fn round<R: Runtime>(&mut self, job: &mut Job<'_, R>) -> Result<(), RunError> {
         for &method in CopyMethod::available() {
-            job.slowest("ronde.bench.barrier", vec![0.0])?;
+            job.slowest("bench.barrier", vec![0.0])?;
             let targets = &mut self.targets;
             self.times
                 .round(method, |method| copy_all(&job.payloads, targets, method));
@@ -321,7 +321,7 @@ impl Baseline {
                 .copied()
                 .map(milliseconds)
                 .collect();
-            let mut round_ms = job.slowest("ronde.bench.memcpy_ms", own_ms)?;
+            let mut round_ms = job.slowest("bench.memcpy_ms", own_ms)?;
             round_ms.sort_by(f64::total_cmp);
             if let Some(median_ms) = percentile(&round_ms, 0.5) {
                 best = best.max(super::report::gb_per_s(bytes, median_ms));
