@@ -46,7 +46,7 @@ pub(crate) struct Ticket {
     state: AtomicU8,
     error: Mutex<Option<Error>>,
     /// What the operation brought beside what it wrote to where the caller said.
-    delivery: Mutex<Option<Delivery>>,
+    delivery: Mutex<Option<Box<Delivery>>>,
     waker: AtomicWaker,
     orphaned: AtomicBool,
     orphan: Mutex<Option<Box<dyn Any + Send>>>,
@@ -83,12 +83,12 @@ impl Ticket {
 
     /// Leaves what the operation brought; before [`complete`](Self::complete).
     pub(crate) fn deliver(&self, delivery: Delivery) {
-        *lock(&self.delivery) = Some(delivery);
+        *lock(&self.delivery) = Some(Box::new(delivery));
     }
 
     /// Takes what the operation brought; it is there once.
     pub(crate) fn take_delivery(&self) -> Option<Delivery> {
-        lock(&self.delivery).take()
+        lock(&self.delivery).take().map(|delivery| *delivery)
     }
 
     pub(crate) fn complete(&self, outcome: Result<(), Error>) {
@@ -147,7 +147,7 @@ impl Submission {
     pub(crate) fn absent(name: Arc<str>, mut params: Params) -> Self {
         if params.kind.has_own_rows() {
             params.shape.iter_mut().take(1).for_each(|rows| *rows = 0);
-            params.splits.fill(0);
+            params.splits.iter_mut().for_each(|splits| splits.fill(0));
         }
         let span = params.kind.moves_data().then(|| Span::absent(params.bytes()));
         Self {

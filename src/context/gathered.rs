@@ -24,25 +24,25 @@ mod sealed {
 
 /// What a [`Handle`](super::Handle) gives back: the buffer itself, or something [`Gathered`].
 pub trait Returned<B: Buffer>: sealed::Sealed<B> + Sized {
-    /// The result of an operation on `buffer` that is over and has succeeded.
+    /// The result of an operation on `buffer` that is over and has succeeded; `delivery` fetches what else it brought.
     #[doc(hidden)]
-    fn returned(buffer: B, delivery: Option<Delivery>) -> Self;
+    fn returned(buffer: B, delivery: impl FnOnce() -> Option<Delivery>) -> Self;
 }
 
 impl<B: Buffer> Returned<B> for B {
-    fn returned(buffer: B, _delivery: Option<Delivery>) -> Self {
+    fn returned(buffer: B, _delivery: impl FnOnce() -> Option<Delivery>) -> Self {
         buffer
     }
 }
 
 impl<B: Buffer> Returned<B> for Gathered<B> {
-    fn returned(input: B, delivery: Option<Delivery>) -> Self {
+    fn returned(input: B, delivery: impl FnOnce() -> Option<Delivery>) -> Self {
         let Delivery {
             memory,
             shape,
             splits,
             ..
-        } = delivery.unwrap_or_default();
+        } = delivery().unwrap_or_default();
         // SAFETY: the operation has succeeded, so the collective has written all elements of the result.
         let tensor = memory.and_then(|memory| unsafe { memory.into_vec() });
         Self {

@@ -114,7 +114,7 @@ impl<B: Buffer, R: Returned<B>> Handle<B, R> {
             );
         };
         match outcome {
-            Ok(()) => Ok(R::returned(buffer, self.raw.take_delivery())),
+            Ok(()) => Ok(R::returned(buffer, || self.raw.take_delivery())),
             Err(error) => Err(Failed { error, buffer }),
         }
     }

@@ -140,7 +140,7 @@ impl Operation<'_> {
                 set.check_root(tensor.name, root)?;
                 params.root = root as u32;
             }
-            Self::Alltoall { splits } => params.splits = set.check_splits(tensor.name, rows, splits)?,
+            Self::Alltoall { splits } => params.splits = Some(set.check_splits(tensor.name, rows, splits)?),
             Self::Allgather => {}
         }
         Ok(params)

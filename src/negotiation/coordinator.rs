@@ -228,7 +228,7 @@ impl Row {
     fn bring(&mut self, rank: usize, size: usize, params: &Params) {
         let brought = match params.kind {
             OpKind::Allgather => Box::from_iter(params.shape.iter().take(1).map(|&rows| rows as u64)),
-            OpKind::Alltoall => params.splits.clone(),
+            OpKind::Alltoall => params.splits.clone().unwrap_or_default(),
             _ => return,
         };
         let each = if params.kind == OpKind::Alltoall { size } else { 1 };
@@ -375,7 +375,7 @@ mod tests {
             list.requests[0].params.kind = OpKind::Allgather;
             list.requests[0].params.shape = [rows, 3].into_iter().collect();
             list.requests[1].params.kind = OpKind::Alltoall;
-            list.requests[1].params.splits = Box::new([rows as u64, 1]);
+            list.requests[1].params.splits = Some(Box::new([rows as u64, 1]));
             list
         };
         let answer = coordinator.answer(vec![gather(5), gather(7)], &cache, nobody, &mut ticks);

@@ -116,7 +116,7 @@ pub struct Params {
     /// Rank in the job that the data comes from (broadcast).
     pub root: u32,
     /// Rows for each rank of the process set (alltoall).
-    pub splits: Box<[u64]>,
+    pub splits: Option<Box<[u64]>>,
     /// The group it belongs to.
     pub group: Option<Group>,
     /// CUDA ordinal, or `None` for host memory. Only which of the two it is must agree.
@@ -134,7 +134,7 @@ impl Params {
             prescale: 1.0,
             postscale: 1.0,
             root: 0,
-            splits: Box::default(),
+            splits: None,
             group: None,
             device: None,
         }
