@@ -44,7 +44,7 @@ const FAILED: u8 = 2;
 #[derive(Default)]
 pub(crate) struct Ticket {
     state: AtomicU8,
-    error: Mutex<Option<Error>>,
+    error: Mutex<Option<Box<Error>>>,
     /// What the operation brought beside what it wrote to where the caller said.
     delivery: Mutex<Option<Box<Delivery>>>,
     waker: AtomicWaker,
@@ -63,7 +63,9 @@ impl Ticket {
         match self.state.load(Ordering::Acquire) {
             PENDING => None,
             DONE => Some(Ok(())),
-            _ => Some(Err(lock(&self.error).clone().unwrap_or(Error::ShutDown))),
+            _ => Some(Err(lock(&self.error)
+                .as_deref()
+                .map_or(Error::ShutDown, Clone::clone))),
         }
     }
 
@@ -95,7 +97,7 @@ impl Ticket {
         let state = match outcome {
             Ok(()) => DONE,
             Err(error) => {
-                *lock(&self.error) = Some(error);
+                *lock(&self.error) = Some(Box::new(error));
                 FAILED
             }
         };
