@@ -1,5 +1,6 @@
 //! How a reduction combines tensors.
 
+use super::Operation;
 use crate::tensor::{ReduceOp, Shape};
 
 /// How an allreduce or a reducescatter combines tensors. Most calls pass just a [`ReduceOp`].
@@ -11,10 +12,10 @@ use crate::tensor::{ReduceOp, Shape};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduce {
-    pub(super) op: ReduceOp,
-    pub(super) prescale: f64,
-    pub(super) postscale: f64,
-    pub(super) shape: Option<Shape>,
+    op: ReduceOp,
+    prescale: f64,
+    postscale: f64,
+    shape: Option<Shape>,
 }
 
 impl From<ReduceOp> for Reduce {
@@ -54,5 +55,37 @@ impl Reduce {
             shape: Some(dimensions.into()),
             ..self
         }
+    }
+
+    /// The allreduce that is meant, and the dimensions.
+    pub(super) fn allreduce(self) -> (Operation<'static>, Option<Shape>) {
+        let Self {
+            op,
+            prescale,
+            postscale,
+            shape,
+        } = self;
+        let operation = Operation::Allreduce {
+            op,
+            prescale,
+            postscale,
+        };
+        (operation, shape)
+    }
+
+    /// The reducescatter that is meant, and the dimensions.
+    pub(super) fn reducescatter(self) -> (Operation<'static>, Option<Shape>) {
+        let Self {
+            op,
+            prescale,
+            postscale,
+            shape,
+        } = self;
+        let operation = Operation::Reducescatter {
+            op,
+            prescale,
+            postscale,
+        };
+        (operation, shape)
     }
 }

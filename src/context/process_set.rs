@@ -104,17 +104,7 @@ impl ProcessSet {
         buffer: B,
         options: impl Into<Reduce>,
     ) -> Result<Handle<B>, Failed<B>> {
-        let Reduce {
-            op,
-            prescale,
-            postscale,
-            shape,
-        } = options.into();
-        let operation = Operation::Allreduce {
-            op,
-            prescale,
-            postscale,
-        };
+        let (operation, shape) = options.into().allreduce();
         self.start(name, buffer, shape.as_deref(), &operation, Place::Same)
     }
 
@@ -209,17 +199,7 @@ impl ProcessSet {
         buffer: B,
         options: impl Into<Reduce>,
     ) -> Result<Handle<B, Gathered<B>>, Failed<B>> {
-        let Reduce {
-            op,
-            prescale,
-            postscale,
-            shape,
-        } = options.into();
-        let operation = Operation::Reducescatter {
-            op,
-            prescale,
-            postscale,
-        };
+        let (operation, shape) = options.into().reducescatter();
         self.start(name, buffer, shape.as_deref(), &operation, Place::New)
     }
 
@@ -243,17 +223,7 @@ impl ProcessSet {
         buffers: Vec<B>,
         options: impl Into<Reduce>,
     ) -> Result<GroupHandle<B>, Failed<Vec<B>>> {
-        let Reduce {
-            op,
-            prescale,
-            postscale,
-            shape,
-        } = options.into();
-        let operation = Operation::Allreduce {
-            op,
-            prescale,
-            postscale,
-        };
+        let (operation, shape) = options.into().allreduce();
         let parts = buffers.iter().map(|_| (shape.as_deref(), operation)).collect();
         self.start_group(name, buffers, parts, Place::Same)
     }
@@ -338,7 +308,7 @@ impl ProcessSet {
         self.start_group(name, buffers, parts, Place::New)
     }
 
-    /// Reducescatters several tensors that belong together, one shape for each; see
+    /// Reducescatters several tensors that belong together, one shape for each (none of it from the options); see
     /// [`grouped_allreduce`](Self::grouped_allreduce).
     ///
     /// ```
@@ -358,17 +328,7 @@ impl ProcessSet {
         tensors: Vec<(B, &[usize])>,
         options: impl Into<Reduce>,
     ) -> Result<GroupHandle<B, Gathered<B>>, Failed<Vec<B>>> {
-        let Reduce {
-            op,
-            prescale,
-            postscale,
-            ..
-        } = options.into();
-        let operation = Operation::Reducescatter {
-            op,
-            prescale,
-            postscale,
-        };
+        let (operation, _) = options.into().reducescatter();
         let (buffers, shapes): (Vec<B>, Vec<&[usize]>) = tensors.into_iter().unzip();
         let parts = shapes.into_iter().map(|shape| (Some(shape), operation));
         self.start_group(name, buffers, parts.collect(), Place::New)

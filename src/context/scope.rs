@@ -50,17 +50,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tensor: &'scope mut [T],
         options: impl Into<Reduce>,
     ) -> Result<ScopedHandle<'scope>, Error> {
-        let Reduce {
-            op,
-            prescale,
-            postscale,
-            shape,
-        } = options.into();
-        let operation = Operation::Allreduce {
-            op,
-            prescale,
-            postscale,
-        };
+        let (operation, shape) = options.into().allreduce();
         self.submit(name, shape.as_deref(), Lent::Both(tensor), &operation)
     }
 
@@ -120,17 +110,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         options: impl Into<Reduce>,
         output: &'scope mut [T],
     ) -> Result<ScopedHandle<'scope>, Error> {
-        let Reduce {
-            op,
-            prescale,
-            postscale,
-            shape,
-        } = options.into();
-        let operation = Operation::Reducescatter {
-            op,
-            prescale,
-            postscale,
-        };
+        let (operation, shape) = options.into().reducescatter();
         self.submit(name, shape.as_deref(), Lent::Two(input, output), &operation)
     }
 

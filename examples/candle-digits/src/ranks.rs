@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use candle_core::backprop::GradStore;
 use candle_core::{Device, Tensor};
-use ronde::{Allreduce, Context, ReduceOp};
+use ronde::{Context, Reduce, ReduceOp};
 
 use crate::model::Model;
 
@@ -67,7 +67,7 @@ impl Ranks {
                 .get(var)
                 .with_context(|| format!("{name} has no gradient"))?;
             let values = gradient.flatten_all()?.to_vec1::<f32>()?;
-            let average = Allreduce::from(ReduceOp::Average).shape(var.dims());
+            let average = Reduce::from(ReduceOp::Average).shape(var.dims());
             in_flight.push((var, self.context.allreduce(name, values, average)?));
         }
         for (var, handle) in in_flight {
