@@ -305,9 +305,12 @@ mod tests {
                 step_marks: Vec::new(),
             })
         };
-        progress.set_settings(of(3, 500));
-        assert_eq!(ended(of(2, 700)), Some(of(3, 500)));
-        assert_eq!(ended(of(3, 500)), None);
-        assert_eq!(ended(of(4, 900)), None); // another member knew first
+        assert_eq!(ended(of(0, 700)), None); // nothing is agreed on yet
+        progress.set_settings(of(0, 500)); // rank 0's environment says otherwise than this rank's
+        assert_eq!(ended(of(0, 700)), Some(of(1, 500)));
+        progress.set_settings(of(3, 600));
+        assert_eq!(ended(of(1, 500)), Some(of(4, 600)));
+        assert_eq!(ended(of(4, 600)), None);
+        assert_eq!(ended(of(5, 900)), None); // another member knew first
     }
 }
