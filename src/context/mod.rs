@@ -7,6 +7,7 @@ mod buffer;
 mod builder;
 pub(crate) mod fork;
 mod gathered;
+mod grouped;
 mod handle;
 mod job;
 mod operation;

@@ -5,12 +5,12 @@ use std::thread::JoinHandle;
 
 use super::buffer::{Buffer, Failed};
 use super::gathered::{Gathered, Returned};
-use super::handle::{GroupHandle, Handle, RawHandle};
+use super::handle::{Handle, RawHandle};
 use super::operation::{Operation, RawOutput, RawTensor, shape_of};
 use super::{Reduce, Scope, fork, scope};
 use crate::drive::Engine;
 use crate::error::Error;
-use crate::negotiation::{Group, OpKind, Params};
+use crate::negotiation::{OpKind, Params};
 use crate::queue::{Entry, Output, lock};
 use crate::tensor::{Dtype, Shape};
 
@@ -203,137 +203,6 @@ impl ProcessSet {
         self.start(name, buffer, shape.as_deref(), &operation, Place::New)
     }
 
-    /// Allreduces several tensors that belong together: no cycle takes some without the others, and they are fused
-    /// whatever the fusion threshold. Their names are `<name>_<i>of<n>`, i from 1.
-    ///
-    /// ```
-    /// # use ronde::{Context, ReduceOp};
-    /// # let context = Context::builder().alone().build()?;
-    /// let layer = vec![vec![1.0f32; 4], vec![2.0f32; 2]];
-    /// let layer = context.grouped_allreduce("layer", layer, ReduceOp::Average)?.wait()?;
-    /// assert_eq!(layer, [vec![1.0; 4], vec![2.0; 2]]);
-    /// # Ok::<(), ronde::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As for [`allreduce`](Self::allreduce); then none of them is submitted. A shape among the options must fit all.
-    pub fn grouped_allreduce<B: Buffer>(
-        &self,
-        name: &str,
-        buffers: Vec<B>,
-        options: impl Into<Reduce>,
-    ) -> Result<GroupHandle<B>, Failed<Vec<B>>> {
-        let (operation, shape) = options.into().allreduce();
-        let parts = buffers.iter().map(|_| (shape.as_deref(), operation)).collect();
-        self.start_group(name, buffers, parts, Place::Same)
-    }
-
-    /// Broadcasts several tensors that belong together; see [`grouped_allreduce`](Self::grouped_allreduce).
-    ///
-    /// ```
-    /// # use ronde::Context;
-    /// # let context = Context::builder().alone().build()?;
-    /// let model = vec![vec![0.5f32; 4], vec![0.0f32; 2]];
-    /// let model = context.grouped_broadcast("model", model, 0)?.wait()?;
-    /// assert_eq!(model[1], [0.0; 2]);
-    /// # Ok::<(), ronde::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As for [`broadcast`](Self::broadcast); then none of them is submitted.
-    pub fn grouped_broadcast<B: Buffer>(
-        &self,
-        name: &str,
-        buffers: Vec<B>,
-        root: usize,
-    ) -> Result<GroupHandle<B>, Failed<Vec<B>>> {
-        let parts = buffers
-            .iter()
-            .map(|_| (None, Operation::Broadcast { root }))
-            .collect();
-        self.start_group(name, buffers, parts, Place::Same)
-    }
-
-    /// Allgathers several tensors that belong together, one shape for each; see
-    /// [`grouped_allreduce`](Self::grouped_allreduce).
-    ///
-    /// ```
-    /// # use ronde::Context;
-    /// # let context = Context::builder().alone().build()?;
-    /// let sparse: Vec<(_, &[usize])> = vec![(vec![3i64, 7], &[2]), (vec![1i64, 1, 2, 2], &[2, 2])];
-    /// let rows = context.grouped_allgather("sparse", sparse)?.wait()?;
-    /// assert_eq!(rows[1].shape, [2 * context.size(), 2]);
-    /// # Ok::<(), ronde::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As for [`allgather`](Self::allgather); then none of them is submitted.
-    pub fn grouped_allgather<B: Buffer>(
-        &self,
-        name: &str,
-        tensors: Vec<(B, &[usize])>,
-    ) -> Result<GroupHandle<B, Gathered<B>>, Failed<Vec<B>>> {
-        let (buffers, shapes): (Vec<B>, Vec<&[usize]>) = tensors.into_iter().unzip();
-        let parts = shapes
-            .into_iter()
-            .map(|shape| (Some(shape), Operation::Allgather));
-        self.start_group(name, buffers, parts.collect(), Place::New)
-    }
-
-    /// Sends rows of several tensors that belong together, with shape and splits for each; see
-    /// [`grouped_allreduce`](Self::grouped_allreduce).
-    ///
-    /// ```
-    /// # use ronde::Context;
-    /// # let context = Context::builder().alone().build()?;
-    /// let tokens: Vec<(_, &[usize], &[usize])> = vec![(vec![1.0f32; 6], &[6], &[]), (vec![2.0f32; 6], &[6], &[])];
-    /// let got = context.grouped_alltoall("tokens", tokens)?.wait()?;
-    /// assert_eq!(got[0].tensor, [1.0; 6]); // a row of each rank's six, if there are six
-    /// # Ok::<(), ronde::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As for [`alltoall`](Self::alltoall); then none of them is submitted.
-    pub fn grouped_alltoall<B: Buffer>(
-        &self,
-        name: &str,
-        tensors: Vec<(B, &[usize], &[usize])>,
-    ) -> Result<GroupHandle<B, Gathered<B>>, Failed<Vec<B>>> {
-        let mut buffers = Vec::with_capacity(tensors.len());
-        let mut parts = Vec::with_capacity(tensors.len());
-        for (buffer, shape, splits) in tensors {
-            buffers.push(buffer);
-            parts.push((Some(shape), Operation::Alltoall { splits }));
-        }
-        self.start_group(name, buffers, parts, Place::New)
-    }
-
-    /// Reducescatters several tensors that belong together, one shape for each (none of it from the options); see
-    /// [`grouped_allreduce`](Self::grouped_allreduce).
-    ///
-    /// ```
-    /// # use ronde::{Context, ReduceOp};
-    /// # let context = Context::builder().alone().build()?;
-    /// let layer: Vec<(_, &[usize])> = vec![(vec![1.0f32; 8], &[4, 2]), (vec![2.0f32; 4], &[4])];
-    /// let shares = context.grouped_reducescatter("layer", layer, ReduceOp::Average)?.wait()?;
-    /// assert_eq!(shares[0].shape, [4, 2]); // two ranks: [2, 2] each
-    /// # Ok::<(), ronde::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As for [`reducescatter`](Self::reducescatter); then none of them is submitted.
-    pub fn grouped_reducescatter<B: Buffer>(
-        &self,
-        name: &str,
-        tensors: Vec<(B, &[usize])>,
-        options: impl Into<Reduce>,
-    ) -> Result<GroupHandle<B, Gathered<B>>, Failed<Vec<B>>> {
-        let (operation, _) = options.into().reducescatter();
-        let (buffers, shapes): (Vec<B>, Vec<&[usize]>) = tensors.into_iter().unzip();
-        let parts = shapes.into_iter().map(|shape| (Some(shape), operation));
-        self.start_group(name, buffers, parts.collect(), Place::New)
-    }
-
     /// Returns when every rank of the set has called it or has [joined](Self::join). One thread of a rank at a time.
     ///
     /// ```
@@ -413,38 +282,6 @@ impl ProcessSet {
         self.submit_entry(entry)
     }
 
-    /// For front ends that manage memory themselves: submits tensors as the group `name`, all or none of them.
-    ///
-    /// # Errors
-    /// As for [`submit`](Self::submit).
-    ///
-    /// # Safety
-    /// As for [`submit`](Self::submit), for each of them.
-    pub unsafe fn submit_group(
-        &self,
-        name: &str,
-        parts: &[(Operation<'_>, RawTensor<'_>)],
-    ) -> Result<Vec<RawHandle>, Error> {
-        let engine = self.engine()?;
-        let group = Group {
-            tag: tag(name, parts.iter().map(|(_, tensor)| tensor.name)),
-            size: parts.len() as u32,
-        };
-        let entries = parts.iter().map(|(operation, tensor)| {
-            // SAFETY: the caller's promise is the same.
-            let mut entry = unsafe { operation.entry(self, tensor) }?;
-            entry.params.group = Some(group);
-            Ok(entry)
-        });
-        let entries = entries.collect::<Result<Vec<Entry<'_>>, Error>>()?;
-        let tickets = engine.front.submit_group(entries)?;
-        let handle = |ticket| RawHandle {
-            engine: Arc::clone(engine),
-            ticket,
-        };
-        Ok(tickets.into_iter().map(handle).collect())
-    }
-
     fn start<B: Buffer, R: Returned<B>>(
         &self,
         name: &str,
@@ -459,45 +296,6 @@ impl ProcessSet {
             unsafe { self.submit(operation, &tensor) }
         });
         Handle::over(buffer, submitted)
-    }
-
-    fn start_group<B: Buffer, R: Returned<B>>(
-        &self,
-        name: &str,
-        mut buffers: Vec<B>,
-        parts: Vec<(Option<&[usize]>, Operation<'_>)>,
-        place: Place,
-    ) -> Result<GroupHandle<B, R>, Failed<Vec<B>>> {
-        let count = buffers.len();
-        let names: Vec<String> = (1..=count).map(|i| format!("{name}_{i}of{count}")).collect();
-        let shapes: Result<Vec<Shape>, Error> = buffers
-            .iter()
-            .zip(&names)
-            .zip(&parts)
-            .map(|((buffer, name), (shape, _))| shape_of(name, *shape, buffer.elements()))
-            .collect();
-        let submitted = shapes.and_then(|shapes| {
-            let tensors: Vec<_> = parts
-                .iter()
-                .zip(&names)
-                .zip(&shapes)
-                .zip(&mut buffers)
-                .map(|(((part, name), shape), buffer)| (part.1, place.raw(name, buffer, shape)))
-                .collect();
-            // SAFETY: as in `start`, for each buffer.
-            unsafe { self.submit_group(name, &tensors) }
-        });
-        match submitted {
-            Ok(raw) => {
-                let handles = buffers.into_iter().zip(raw);
-                let handles = handles.map(|(buffer, raw)| Handle::new(buffer, raw));
-                Ok(GroupHandle::new(handles.collect()))
-            }
-            Err(error) => Err(Failed {
-                error,
-                buffer: buffers,
-            }),
-        }
     }
 
     /// Submits what moves no tensor.
@@ -518,7 +316,7 @@ impl ProcessSet {
         })
     }
 
-    fn engine(&self) -> Result<&Arc<Engine>, Error> {
+    pub(super) fn engine(&self) -> Result<&Arc<Engine>, Error> {
         if fork::forked() {
             return Err(Error::Forked);
         }
@@ -606,7 +404,7 @@ impl Running {
 
 /// Where a buffer's result goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     /// To where it was.
     Same,
     /// To new memory.
@@ -614,7 +412,12 @@ enum Place {
 }
 
 impl Place {
-    fn raw<'a, B: Buffer>(self, name: &'a str, buffer: &mut B, shape: &'a [usize]) -> RawTensor<'a> {
+    pub(super) fn raw<'a, B: Buffer>(
+        self,
+        name: &'a str,
+        buffer: &mut B,
+        shape: &'a [usize],
+    ) -> RawTensor<'a> {
         let address = buffer.address();
         let bytes = buffer.elements() * B::DTYPE.size_bytes();
         RawTensor {
@@ -628,15 +431,4 @@ impl Place {
             },
         }
     }
-}
-
-/// A number for a group, the same on all ranks whatever the order of its members: the sum of the FNV-1a hashes (Fowler,
-/// Noll, Vo) of its name and theirs. Two groups in flight under one name are two, unless their members are the same.
-fn tag<'a>(name: &'a str, members: impl Iterator<Item = &'a str>) -> u64 {
-    let fnv1a = |text: &str| {
-        text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3u64)
-        })
-    };
-    members.fold(fnv1a(name), |sum, member| sum.wrapping_add(fnv1a(member)))
 }

@@ -1,15 +1,16 @@
 //! The front of the runtime: where callers put tensors and wait for them, and where a cycle picks them up.
 
-use std::any::Any;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use atomic_waker::AtomicWaker;
+mod completions;
+mod ticket;
+
+pub(crate) use completions::Completions;
+pub(crate) use ticket::Ticket;
 
 use crate::clock::{Clock, Nanos};
-use crate::delivery::Delivery;
 use crate::error::Error;
 use crate::negotiation::{OpKind, Params};
 use crate::tensor::Span;
@@ -34,79 +35,6 @@ pub(crate) struct Tensor {
     pub(crate) slot: AtomicU32,
     /// Its number on the timeline, or `u32::MAX`.
     pub(crate) timeline_id: AtomicU32,
-}
-
-const PENDING: u8 = 0;
-const DONE: u8 = 1;
-const FAILED: u8 = 2;
-
-/// The fate of one submission: shared by the handle and the cycle.
-#[derive(Default)]
-pub(crate) struct Ticket {
-    state: AtomicU8,
-    error: Mutex<Option<Box<Error>>>,
-    /// What the operation brought beside what it wrote to where the caller said.
-    delivery: Mutex<Option<Box<Delivery>>>,
-    waker: AtomicWaker,
-    orphaned: AtomicBool,
-    orphan: Mutex<Option<Box<dyn Any + Send>>>,
-}
-
-impl Ticket {
-    /// Whether the outcome is known.
-    pub(crate) fn is_done(&self) -> bool {
-        self.state.load(Ordering::Acquire) != PENDING
-    }
-
-    /// The outcome, once known.
-    pub(crate) fn outcome(&self) -> Option<Result<(), Error>> {
-        match self.state.load(Ordering::Acquire) {
-            PENDING => None,
-            DONE => Some(Ok(())),
-            _ => Some(Err(lock(&self.error)
-                .as_deref()
-                .map_or(Error::ShutDown, Clone::clone))),
-        }
-    }
-
-    /// Has `waker` woken when the outcome is known.
-    pub(crate) fn register(&self, waker: &std::task::Waker) {
-        self.waker.register(waker);
-    }
-
-    /// Keeps a buffer whose handle was dropped until nobody writes into it any more.
-    pub(crate) fn adopt(&self, buffer: Box<dyn Any + Send>) {
-        *lock(&self.orphan) = Some(buffer);
-        self.orphaned.store(true, Ordering::SeqCst);
-        if self.state.load(Ordering::SeqCst) != PENDING {
-            lock(&self.orphan).take();
-        }
-    }
-
-    /// Leaves what the operation brought; before [`complete`](Self::complete).
-    pub(crate) fn deliver(&self, delivery: Delivery) {
-        *lock(&self.delivery) = Some(Box::new(delivery));
-    }
-
-    /// Takes what the operation brought; it is there once.
-    pub(crate) fn take_delivery(&self) -> Option<Delivery> {
-        lock(&self.delivery).take().map(|delivery| *delivery)
-    }
-
-    pub(crate) fn complete(&self, outcome: Result<(), Error>) {
-        let state = match outcome {
-            Ok(()) => DONE,
-            Err(error) => {
-                *lock(&self.error) = Some(Box::new(error));
-                FAILED
-            }
-        };
-        self.state.store(state, Ordering::SeqCst);
-        self.waker.wake();
-        if self.orphaned.load(Ordering::SeqCst) {
-            lock(&self.orphan).take();
-        }
-    }
 }
 
 /// Where the result of an operation goes.
@@ -509,43 +437,6 @@ fn duplicate(name: &str, rank: usize) -> Error {
     Error::DuplicateName {
         tensor: name.to_owned(),
         rank,
-    }
-}
-
-/// Where callers sleep that wait for a ticket while somebody else drives the cycle.
-#[derive(Default)]
-pub(crate) struct Completions {
-    sleepers: AtomicUsize,
-    lock: Mutex<()>,
-    signal: Condvar,
-}
-
-impl Completions {
-    /// Wakes every sleeper: some ticket is complete, or the cycle is free to be driven.
-    pub(crate) fn announce(&self) {
-        // Pairs with the fence in `sleep`: either this sees the sleeper, or the sleeper sees what is announced.
-        fence(Ordering::SeqCst);
-        if self.sleepers.load(Ordering::Relaxed) > 0 {
-            drop(lock(&self.lock));
-            self.signal.notify_all();
-        }
-    }
-
-    /// Sleeps until the next announcement, or `timeout`, unless `look` already finds something.
-    pub(crate) fn sleep<T>(&self, timeout: Duration, look: impl FnOnce() -> Option<T>) -> Option<T> {
-        let guard = lock(&self.lock);
-        self.sleepers.fetch_add(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        let found = look();
-        if found.is_none() {
-            drop(
-                self.signal
-                    .wait_timeout(guard, timeout)
-                    .unwrap_or_else(PoisonError::into_inner),
-            );
-        }
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
-        found
     }
 }
 

@@ -1,0 +1,44 @@
+//! Completions: where callers sleep until their ticket is complete, or the cycle is free to be driven.
+
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::lock;
+
+/// Where callers sleep that wait for a ticket while somebody else drives the cycle.
+#[derive(Default)]
+pub(crate) struct Completions {
+    sleepers: AtomicUsize,
+    lock: Mutex<()>,
+    signal: Condvar,
+}
+
+impl Completions {
+    /// Wakes every sleeper: some ticket is complete, or the cycle is free to be driven.
+    pub(crate) fn announce(&self) {
+        // Pairs with the fence in `sleep`: either this sees the sleeper, or the sleeper sees what is announced.
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
+            drop(lock(&self.lock));
+            self.signal.notify_all();
+        }
+    }
+
+    /// Sleeps until the next announcement, or `timeout`, unless `look` already finds something.
+    pub(crate) fn sleep<T>(&self, timeout: Duration, look: impl FnOnce() -> Option<T>) -> Option<T> {
+        let guard = lock(&self.lock);
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let found = look();
+        if found.is_none() {
+            drop(
+                self.signal
+                    .wait_timeout(guard, timeout)
+                    .unwrap_or_else(PoisonError::into_inner),
+            );
+        }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        found
+    }
+}
