@@ -1,0 +1,216 @@
+//! How sets end: with a member, with the context, in a forked child.
+
+use std::time::{Duration, Instant};
+
+use ronde::{Error, ProcessSet, ReduceOp};
+
+use super::support::{job, start};
+use super::{DEADLINE, dynamic, holdings, rank_sum, sum, try_sum, with_sets};
+
+/// Ends this process as the kernel ends one that takes too much memory.
+fn die() {
+    // SAFETY: asks for nothing but this process's end.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+}
+
+#[test]
+fn the_death_of_a_member_ends_the_contexts_of_those_who_need_it() {
+    const TEST: &str = "endings::the_death_of_a_member_ends_the_contexts_of_those_who_need_it";
+    let Some(job) = start(TEST, 5, &[], || {
+        // Rank 4 dies. 2 and 3 work with it in set 1; 3 and 1 share set 2; 0 and 1 share set 3.
+        let context = with_sets(&[&[2, 3, 4], &[1, 3], &[0, 1]]);
+        let set = |id| context.process_set(id).expect("made");
+        for set in context.process_sets().iter().filter(|set| set.included()) {
+            sum(set, "warm", 1);
+        }
+        context.barrier().expect("all come");
+        let fails = |set: &ProcessSet| {
+            let began = Instant::now();
+            let error = loop {
+                if let Err(error) = try_sum(set, "x", 1) {
+                    break error;
+                }
+            };
+            assert!(began.elapsed() < DEADLINE, "{:?}", began.elapsed());
+            error
+        };
+        let lost = |error: Error| assert!(matches!(error, Error::PeerLost { rank: 4, .. }), "{error}");
+        match context.rank() {
+            4 => {
+                (0..20).for_each(|_| assert_eq!(sum(&set(1), "x", 1), 3));
+                die();
+            }
+            2 => {
+                lost(fails(&set(1)));
+                lost(try_sum(&context, "w", 1).expect_err("the context has ended"));
+            }
+            3 => {
+                // All sets of this rank end, and at once.
+                let other = set(2)
+                    .allreduce("of rank 3 alone", vec![1i32], ReduceOp::Sum)
+                    .expect("in");
+                lost(fails(&set(1)));
+                lost(other.wait().expect_err("told, too").error);
+                lost(try_sum(&context, "w", 1).expect_err("the context has ended"));
+            }
+            1 => {
+                // Rank 3 is alive and leaves because of rank 4, with which this set has nothing to do: it says why.
+                let error = fails(&set(2));
+                match &error {
+                    Error::PeerFailed { rank: 3, reason } => {
+                        assert!(reason.contains("rank 4 died"), "{error}")
+                    }
+                    error => assert!(matches!(error, Error::PeerLost { rank: 4, .. }), "{error}"),
+                }
+                let error = try_sum(&set(3), "x", 1).expect_err("this rank's context has ended");
+                assert!(error.is_peer_gone(), "{error}");
+            }
+            _ => {
+                let error = fails(&set(3));
+                assert!(error.is_peer_gone(), "{error}");
+                let error = try_sum(&context, "w", 1).expect_err("the context has ended");
+                assert!(error.is_peer_gone(), "{error}");
+            }
+        }
+    }) else {
+        return;
+    };
+    for (rank, outcome) in job.finish().iter().enumerate().take(4) {
+        assert!(outcome.status.success(), "rank {rank}: {}", outcome.output);
+    }
+}
+
+#[test]
+fn a_set_that_a_death_does_not_concern_goes_on_until_all_ranks_are_needed() {
+    const TEST: &str = "endings::a_set_that_a_death_does_not_concern_goes_on_until_all_ranks_are_needed";
+    let Some(job) = start(TEST, 4, &[], || {
+        let context = with_sets(&[&[0, 1], &[2, 3]]);
+        let mine = context
+            .process_set(if context.rank() < 2 { 1 } else { 2 })
+            .expect("made");
+        context.barrier().expect("all come");
+        match context.rank() {
+            3 => die(),
+            2 => {
+                let error = try_sum(&mine, "x", 1).expect_err("rank 3 is dead");
+                assert!(matches!(error, Error::PeerLost { rank: 3, .. }), "{error}");
+                // Not gone before the others are through: its leaving is not what ends their context.
+                std::thread::sleep(Duration::from_secs(2));
+            }
+            rank => {
+                std::thread::sleep(Duration::from_millis(700));
+                for _ in 0..50 {
+                    assert_eq!(sum(&mine, "x", rank), 1);
+                }
+                mine.barrier().expect("both come");
+                let error = context.barrier().expect_err("rank 3 is dead");
+                assert!(matches!(error, Error::PeerLost { rank: 3, .. }), "{error}");
+                let error = try_sum(&mine, "x", 1).expect_err("the context has ended");
+                assert!(error.is_peer_gone(), "{error}");
+            }
+        }
+    }) else {
+        return;
+    };
+    for (rank, outcome) in job.finish().iter().enumerate().take(3) {
+        assert!(outcome.status.success(), "rank {rank}: {}", outcome.output);
+    }
+}
+
+#[test]
+fn contexts_end_with_sets_open_and_others_begin() {
+    job("endings::contexts_end_with_sets_open_and_others_begin", 3, || {
+        let mut before = None;
+        for round in 0..6 {
+            let sets: [[&[usize]; 2]; 2] = [[&[0, 1], &[1, 2]], [&[0, 2], &[1]]];
+            let context = with_sets(&sets[round % 2]);
+            let mine: Vec<ProcessSet> = context
+                .process_sets()
+                .into_iter()
+                .filter(ProcessSet::included)
+                .collect();
+            for set in &mine {
+                assert_eq!(sum(set, "x", context.rank()), rank_sum(set));
+            }
+            // Of this rank alone: nobody else submits it, and it ends with the context.
+            let name = format!("of rank {} alone", context.rank());
+            let pending: Vec<_> = mine
+                .iter()
+                .map(|set| {
+                    set.allreduce(&name, vec![1u8], ReduceOp::Sum)
+                        .map_err(|failed| failed.error)
+                })
+                .collect();
+            if round % 3 == 0 {
+                context.shutdown();
+            } else {
+                drop(context);
+            }
+            // Another rank may have been quicker to leave.
+            let over = |error: &Error| error.is_shut_down() || error.is_peer_gone();
+            for pending in pending {
+                let error = pending.map(|handle| handle.wait().expect_err("nobody else").error);
+                let error = error.unwrap_or_else(|error| error);
+                assert!(over(&error), "{error}");
+            }
+            for set in &mine {
+                let errors = [
+                    try_sum(set, "later", 1).err(),
+                    set.barrier().err(),
+                    set.join().err(),
+                ];
+                assert!(
+                    errors.iter().flatten().filter(|error| over(error)).count() == 3,
+                    "{errors:?}"
+                );
+            }
+            drop(mine);
+            let now = holdings();
+            assert_eq!(
+                *before.get_or_insert(now),
+                now,
+                "round {round}: descriptors, mappings, threads"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_forked_child_is_refused_by_all_sets() {
+    job("endings::a_forked_child_is_refused_by_all_sets", 2, || {
+        let context = dynamic();
+        let set = context.add_process_set(&[0]).expect("made");
+        let world = context.process_sets().remove(0);
+        let pending = world.allreduce("before", vec![1i32], ReduceOp::Sum).expect("in");
+        // SAFETY: the child calls nothing that could hang on a lock held elsewhere: the refusals under test come
+        // before any lock, and it ends with `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let refused = [
+                try_sum(&world, "child", 1).err(),
+                context.add_process_set(&[1]).err(),
+                context.remove_process_set(&set).err(),
+                pending.wait().err().map(|failed| failed.error),
+            ];
+            let refused = refused
+                .iter()
+                .flatten()
+                .filter(|error| matches!(error, Error::Forked))
+                .count();
+            drop((context, set, world));
+            // SAFETY: ends the process at once, without the parent's exit handlers.
+            unsafe { libc::_exit(if refused == 4 { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child just made; `status` is a valid place for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0, "the child was refused and ended by itself");
+        assert_eq!(pending.wait().expect("out"), [2]);
+        if set.included() {
+            assert_eq!(sum(&set, "x", 5), 5);
+        }
+        context.remove_process_set(&set).expect("nothing in flight");
+        let other = context.add_process_set(&[1]).expect("made");
+        assert_eq!(other.id(), 1);
+    });
+}

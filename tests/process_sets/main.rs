@@ -1,0 +1,60 @@
+//! Process sets between real processes: numbers, overlap, what is refused, and what a death means to whom.
+
+mod endings;
+mod membership;
+mod operations;
+mod refusals;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use ronde::{Context, Error, ProcessSet, ReduceOp};
+use support::Draw;
+
+/// Within how long a survivor must know: two seconds by contract, the rest for a busy machine.
+const DEADLINE: Duration = Duration::from_secs(8);
+
+fn dynamic() -> Context {
+    Context::builder()
+        .dynamic_process_sets()
+        .build()
+        .expect("the job starts")
+}
+
+fn with_sets(sets: &[&[usize]]) -> Context {
+    let sets = sets.iter().map(|ranks| ranks.to_vec());
+    Context::builder()
+        .process_sets(sets)
+        .build()
+        .expect("the job starts")
+}
+
+fn try_sum(set: &ProcessSet, name: &str, value: i64) -> Result<i64, Error> {
+    let handle = set
+        .allreduce(name, vec![value; 3], ReduceOp::Sum)
+        .map_err(|failed| failed.error)?;
+    handle.wait().map(|sum| sum[0]).map_err(|failed| failed.error)
+}
+
+fn sum(set: &ProcessSet, name: &str, value: usize) -> usize {
+    try_sum(set, name, value as i64).expect("reduced") as usize
+}
+
+/// What the sum of the members' ranks is.
+fn rank_sum(set: &ProcessSet) -> usize {
+    set.ranks().iter().sum()
+}
+
+fn shuffle<T>(draw: &mut Draw, items: &mut [T]) {
+    for index in (1..items.len()).rev() {
+        items.swap(index, draw.below(index as u64 + 1) as usize);
+    }
+}
+
+fn holdings() -> (usize, usize, usize) {
+    let count = |path: &str| std::fs::read_dir(path).expect("procfs").count();
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
+    let shared = maps.lines().filter(|line| line.contains("memfd:")).count();
+    (count("/proc/self/fd"), shared, count("/proc/self/task"))
+}
