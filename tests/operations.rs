@@ -1,4 +1,4 @@
-//! Operations between real processes: results, orders, forms of submission, and what is refused.
+//! Operations between real processes: orders, forms of submission, and what is refused. (All results are in `matrix`.)
 
 mod support;
 
@@ -12,92 +12,6 @@ fn context() -> Context {
 /// Every rank's contribution to element `index` of tensor `tensor`: small integers, exact in every type.
 fn value(rank: usize, tensor: usize, index: usize) -> i64 {
     ((rank + 1) * (tensor % 3 + 1) + index % 5) as i64
-}
-
-fn expected(op: ReduceOp, size: usize, tensor: usize, index: usize) -> f64 {
-    let values = (0..size).map(|rank| value(rank, tensor, index) as f64);
-    match op {
-        ReduceOp::Sum => values.sum(),
-        ReduceOp::Average => values.sum::<f64>() / size as f64,
-        ReduceOp::Min => values.fold(f64::INFINITY, f64::min),
-        ReduceOp::Max => values.fold(f64::NEG_INFINITY, f64::max),
-        ReduceOp::Product => values.product(),
-    }
-}
-
-const LENGTHS: [usize; 7] = [0, 1, 2, 31, 1024, 65_537, 400_003];
-
-macro_rules! check_type {
-    ($context:expr, $type:ty, $from:expr, $to:expr, $round:expr, $tolerance:expr) => {{
-        let (rank, size) = ($context.rank(), $context.size());
-        for op in [
-            ReduceOp::Sum,
-            ReduceOp::Average,
-            ReduceOp::Min,
-            ReduceOp::Max,
-            ReduceOp::Product,
-        ] {
-            let handles: Vec<_> = LENGTHS
-                .iter()
-                .enumerate()
-                .map(|(tensor, &length)| {
-                    let buffer: Vec<$type> = (0..length)
-                        .map(|index| $from(value(rank, tensor, index)))
-                        .collect();
-                    let name = format!("{}.{op}.{length}", stringify!($type));
-                    $context.allreduce(&name, buffer, op).expect("submitted")
-                })
-                .collect();
-            for (tensor, handle) in handles.into_iter().enumerate() {
-                let buffer = handle.wait().expect("reduced");
-                assert_eq!(buffer.len(), LENGTHS[tensor]);
-                for (index, &got) in buffer.iter().enumerate() {
-                    let want: f64 = $round(expected(op, size, tensor, index));
-                    let off: f64 = ($to(got) - want).abs();
-                    assert!(off <= want.abs() * $tolerance, "{op} {index}: {got} for {want}");
-                }
-            }
-        }
-    }};
-}
-
-fn all_types() {
-    let context = context();
-    check_type!(context, f32, |v| v as f32, f64::from, |w| w, 1e-6);
-    check_type!(context, f64, |v| v as f64, |v: f64| v, |w| w, 1e-14);
-    check_type!(context, i32, |v| v as i32, f64::from, f64::round, 0.0); // an average rounds half away from zero
-    check_type!(context, i64, |v| v, |v: i64| v as f64, f64::round, 0.0);
-    check_type!(
-        context,
-        half::f16,
-        |v| half::f16::from_f64(v as f64),
-        half::f16::to_f64,
-        |w| w,
-        2e-3
-    );
-    check_type!(
-        context,
-        half::bf16,
-        |v| half::bf16::from_f64(v as f64),
-        half::bf16::to_f64,
-        |w| w,
-        2e-2
-    );
-}
-
-#[test]
-fn every_type_and_operation_on_one_rank() {
-    job("every_type_and_operation_on_one_rank", 1, all_types);
-}
-
-#[test]
-fn every_type_and_operation_on_two_ranks() {
-    job("every_type_and_operation_on_two_ranks", 2, all_types);
-}
-
-#[test]
-fn every_type_and_operation_on_three_ranks() {
-    job("every_type_and_operation_on_three_ranks", 3, all_types);
 }
 
 #[test]
@@ -129,8 +43,8 @@ fn ranks_may_submit_in_any_order_and_at_any_time() {
             }
             for (tensor, handle) in handles {
                 for (index, got) in handle.wait().expect("reduced").into_iter().enumerate() {
-                    let want = expected(ReduceOp::Sum, context.size(), tensor, index);
-                    assert_eq!(got as f64, want, "step {step}, tensor {tensor}");
+                    let want: i64 = (0..context.size()).map(|rank| value(rank, tensor, index)).sum();
+                    assert_eq!(got, want, "step {step}, tensor {tensor}");
                 }
             }
         }

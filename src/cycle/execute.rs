@@ -27,13 +27,11 @@ impl Cycle {
         let (rank, size) = (self.transport.rank(), self.transport.size());
         let mut began = agreed;
         for batch in self.plan.batches() {
-            let mut allocated = None;
+            let mut made_room = false;
             for &position in batch {
-                if self.ready[position as usize].make_room(rank, size) {
-                    allocated = Some(began);
-                }
+                made_room |= self.ready[position as usize].make_room(rank, size);
             }
-            let allocated = allocated.map(|_| self.front.clock.now());
+            let allocated = made_room.then(|| self.front.clock.now());
             let first = &self.ready[batch[0] as usize];
             let members = batch.iter().map(|&position| &self.ready[position as usize]);
             self.load.fill(members, size);

@@ -81,11 +81,7 @@ impl LocalCollective {
                 };
             }
         }
-        self.layout
-            .counters
-            .copied_in(self.rank)
-            .publish(chunk.wrapping_add(1));
-        lap.file(|phases| &mut phases.copy_in_ns);
+        self.has_copied_in(chunk, lap);
         Ok(())
     }
 
@@ -157,8 +153,7 @@ impl LocalCollective {
             // SAFETY: as in `copy_in`.
             unsafe { self.copier.copy(piece.input, area.add(piece.at), piece.bytes) };
         }
-        counters.copied_in(self.rank).publish(chunk.wrapping_add(1));
-        lap.file(|phases| &mut phases.copy_in_ns);
+        self.has_copied_in(chunk, lap);
         for &peer in job.present.iter().filter(|&&rank| rank != self.rank) {
             self.wait(counters.copied_in(peer), chunk.wrapping_add(1), peer, lap)?;
         }

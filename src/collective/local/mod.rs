@@ -200,6 +200,13 @@ impl LocalCollective {
         lap.waiting(|| counter.wait(value, self.spin, on, &*self.watch))
     }
 
+    /// Says that this rank's contribution to chunk `chunk` lies where the others see it.
+    fn has_copied_in(&self, chunk: u32, lap: &mut Lap) {
+        let counter = self.layout.counters.copied_in(self.rank);
+        counter.publish(chunk.wrapping_add(1));
+        lap.file(|phases| &mut phases.copy_in_ns);
+    }
+
     /// Waits until the slot of chunk `chunk` is free.
     fn wait_slot(&self, chunk: u32, lap: &mut Lap) -> Result<(), Error> {
         let free_at = chunk.wrapping_add(1).wrapping_sub(layout::SLOTS as u32);

@@ -113,11 +113,7 @@ impl LocalCollective {
                 };
             }
         }
-        self.layout
-            .counters
-            .copied_in(self.rank)
-            .publish(chunk.wrapping_add(1));
-        lap.file(|phases| &mut phases.copy_in_ns);
+        self.has_copied_in(chunk, lap);
         Ok(())
     }
 

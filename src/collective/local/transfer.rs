@@ -150,11 +150,7 @@ impl LocalCollective {
                         .copy(piece.input, area.add(piece.at - start), piece.bytes)
                 };
             }
-            self.layout
-                .counters
-                .copied_in(self.rank)
-                .publish(chunk.wrapping_add(1));
-            lap.file(|phases| &mut phases.copy_in_ns);
+            self.has_copied_in(chunk, lap);
         }
         self.keep(job, start, end);
         lap.file(|phases| &mut phases.copy_out_ns);
