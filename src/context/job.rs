@@ -1,7 +1,7 @@
 //! What all process sets of a rank have in common, and how the engine of one is started.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::process_set::{Inner, ProcessSet, Running};
@@ -19,9 +19,10 @@ use crate::negotiation::ResponseCache;
 use crate::observer::Observer;
 use crate::queue::{Front, lock};
 use crate::settings::Settings;
+use crate::shm::Watch;
 use crate::telemetry::Telemetry;
 use crate::transport::Transport;
-use crate::transport::local::{LocalTransport, Meeting, Patience};
+use crate::transport::local::{Alarm, LocalTransport, Meeting, Patience};
 
 /// Spinning before sleeping, where there is a core for every rank of the host: about what waking a sleeper costs,
 /// so that it is never much worse than the better of the two.
@@ -37,6 +38,8 @@ pub(super) struct Job {
     key: String,
     /// How many contexts this process has had in the job, this one included.
     init: u32,
+    /// Who sees, in the set of all ranks, whether they live; once that is open.
+    watch: OnceLock<Arc<dyn Watch>>,
 }
 
 impl Job {
@@ -51,6 +54,7 @@ impl Job {
             progress,
             fellows: Arc::default(),
             key,
+            watch: OnceLock::new(),
         }
     }
 
@@ -127,6 +131,7 @@ impl Job {
             start_timeout: Duration::from_secs(self.knobs.start_timeout_seconds),
             host_key: identity::host_key(&identity::environment, &identity::HostFacts::read()),
             agreement,
+            alarm: self.watch.get().map(|watch| alarm(watch, members)),
         }
     }
 
@@ -134,7 +139,8 @@ impl Job {
     fn start(&self, meeting: Meeting, observer: Box<dyn Observer>) -> Result<Running, StartFailure> {
         let knobs = &self.knobs;
         let members = Arc::clone(&meeting.members);
-        let (transport, collective) = open_local(&meeting, knobs).map_err(StartFailure::Meeting)?;
+        let (transport, collective, watch) = open_local(&meeting, knobs).map_err(StartFailure::Meeting)?;
+        self.watch.get_or_init(|| watch); // that of the set of all ranks, which is opened first
         let front = Arc::new(Front::new(
             self.identity.rank,
             knobs.early_cycle,
@@ -226,8 +232,17 @@ fn cache_words(knobs: &Knobs) -> usize {
     }
 }
 
-/// Control and data of one process set.
-type Backend = (Box<dyn Transport>, Box<dyn Collective>);
+/// What tells a rank that meets others in a process set that one of them is gone.
+fn alarm(watch: &Arc<dyn Watch>, members: &Arc<[usize]>) -> Alarm {
+    let (watch, members) = (Arc::clone(watch), Arc::clone(members));
+    Alarm(Arc::new(move || {
+        let check = |&rank: &usize| watch.check(rank, Duration::ZERO).err();
+        members.iter().find_map(check)
+    }))
+}
+
+/// Control and data of one process set, and who watches over its ranks.
+type Backend = (Box<dyn Transport>, Box<dyn Collective>, Arc<dyn Watch>);
 
 fn open_local(meeting: &Meeting, knobs: &Knobs) -> Result<Backend, Arc<dyn std::error::Error + Send + Sync>> {
     let (rank, size) = (meeting.rank, meeting.members.len());
@@ -247,12 +262,12 @@ fn open_local(meeting: &Meeting, knobs: &Knobs) -> Result<Backend, Arc<dyn std::
     let data_bytes = LocalCollective::required_bytes(size);
     let opened = LocalTransport::open(meeting, cache_words(knobs), data_bytes, patience)
         .map_err(|error| Arc::new(error) as Arc<dyn std::error::Error + Send + Sync>)?;
-    let local = LocalCollective::new(opened.data, rank, size, spin, opened.watch);
+    let local = LocalCollective::new(opened.data, rank, size, spin, Arc::clone(&opened.watch));
     let collective: Box<dyn Collective> = match knobs.link {
         Some(link) => Box::new(ShapedCollective::new(Box::new(local), link, rank, size)),
         None => Box::new(local),
     };
-    Ok((Box::new(opened.transport), collective))
+    Ok((Box::new(opened.transport), collective, opened.watch))
 }
 
 /// How many contexts this process has had in `job` under `rank`: every meeting has a name of its own.

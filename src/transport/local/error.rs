@@ -79,6 +79,12 @@ pub enum RendezvousError {
         /// How long they were waited for.
         waited_seconds: u64,
     },
+    /// The job has ended meanwhile.
+    #[error("{reason}")]
+    Ended {
+        /// Why.
+        reason: String,
+    },
     /// A rank came and went before all had met.
     #[error("rank {rank} (process {pid}) went away before all ranks had met; look at its last output")]
     Vanished {

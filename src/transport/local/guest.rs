@@ -73,6 +73,7 @@ fn knock(meeting: &Meeting) -> Result<UnixStream, RendezvousError> {
                 ));
             }
         }
+        meeting.check_alarm()?;
         if Instant::now() >= deadline {
             return Err(rank_0_is_missing(meeting));
         }

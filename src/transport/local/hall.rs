@@ -14,7 +14,7 @@ use rustix::process::getuid;
 
 use super::error::RendezvousError;
 use super::layout::Layout;
-use super::rendezvous::{Meeting, system};
+use super::rendezvous::{ALARM_INTERVAL, Meeting, system};
 use super::socket::{self, Credentials};
 use super::wire::{self, Body, FrameError, Hello, Origin, shorten};
 
@@ -80,6 +80,7 @@ impl<'a> Hall<'a> {
             if missing.is_empty() {
                 return Ok(());
             }
+            self.meeting.check_alarm()?;
             let now = Instant::now();
             if now >= deadline {
                 return Err(RendezvousError::Missing {
@@ -90,7 +91,11 @@ impl<'a> Hall<'a> {
             }
             let next = self.strangers.iter().map(|stranger| stranger.deadline).min();
             let until = next.map_or(deadline, |next| next.min(deadline));
-            self.sleep(listener, until.saturating_duration_since(now))?;
+            let mut pause = until.saturating_duration_since(now);
+            if self.meeting.alarm.is_some() {
+                pause = pause.min(ALARM_INTERVAL);
+            }
+            self.sleep(listener, pause)?;
         }
     }
 

@@ -41,7 +41,7 @@ mod tests;
 
 pub use error::RendezvousError;
 pub use peers::Patience;
-pub(crate) use rendezvous::Meeting;
+pub(crate) use rendezvous::{Alarm, Meeting};
 
 use doorbell::LocalDoorbell;
 use layout::Layout;

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::getuid;
 
+use crate::error::Error;
 use crate::shm::{Area, Region};
 
 use super::error::RendezvousError;
@@ -58,9 +59,34 @@ pub(crate) struct Meeting {
     /// What else must be the same on all ranks, as a text that a user understands: the static process sets, such as
     /// `[0, 1] [1, 2]`. Compared.
     pub(crate) agreement: String,
+    /// Asked now and then while this rank waits for others, who may have died since they agreed to come.
+    pub(crate) alarm: Option<Alarm>,
 }
 
+/// Says why nobody need be waited for any more.
+#[derive(Clone)]
+pub(crate) struct Alarm(pub(crate) Arc<dyn Fn() -> Option<Error> + Send + Sync>);
+
+impl std::fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Alarm")
+    }
+}
+
+/// How often the alarm is asked.
+pub(super) const ALARM_INTERVAL: Duration = Duration::from_millis(200);
+
 impl Meeting {
+    /// Fails if the alarm has been raised.
+    pub(super) fn check_alarm(&self) -> Result<(), RendezvousError> {
+        match self.alarm.as_ref().and_then(|alarm| (alarm.0)()) {
+            Some(error) => Err(RendezvousError::Ended {
+                reason: error.to_string(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// Number of ranks that meet.
     pub(super) fn size(&self) -> usize {
         self.members.len()

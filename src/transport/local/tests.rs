@@ -26,6 +26,7 @@ pub(super) fn meeting(name: &str, size: usize) -> Meeting {
         start_timeout: Duration::from_secs(30),
         host_key: "host".to_owned(),
         agreement: String::new(),
+        alarm: None,
     }
 }
 

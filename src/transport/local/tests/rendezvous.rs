@@ -11,10 +11,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::super::error::RendezvousError;
 use super::super::layout::Layout;
 use super::super::peers::Lifeline;
-use super::super::rendezvous::{Meeting, Met, address, meet};
+use super::super::rendezvous::{Alarm, Meeting, Met, address, meet};
 use super::super::wire::{self, Body, Hello, Message, Origin};
 use super::super::{SIZE_MAX, guest, host};
 use super::meeting;
+use crate::error::Error;
 
 const LAYOUT: Layout = Layout {
     size: 2,
@@ -81,6 +82,35 @@ fn foreign(body: Body) -> Vec<u8> {
         layout: 0xabc,
     };
     wire::frame(&Message { origin, body })
+}
+
+#[test]
+fn who_waits_hears_the_alarm() {
+    let began = Instant::now();
+    let raised = move || {
+        (began.elapsed() > Duration::from_millis(300)).then_some(Error::PeerLost { rank: 5, pid: 77 })
+    };
+    let meeting = Meeting {
+        alarm: Some(Alarm(Arc::new(raised))),
+        ..meeting("alarm", 3)
+    };
+    // Rank 2 does not come; and of another meeting, rank 0.
+    let elsewhere = Meeting {
+        job_key: format!("{}-elsewhere", meeting.job_key),
+        ..rank(1, &meeting)
+    };
+    let ranks = [rank(0, &meeting), rank(1, &meeting), elsewhere];
+    for outcome in try_to_meet(ranks.map(|meeting| (meeting, layout(3))).into()) {
+        let error = outcome.unwrap_err();
+        assert!(
+            error.to_string().starts_with("rank 5 died (process 77)"),
+            "{error}"
+        );
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "the start timeout is 30 s"
+    );
 }
 
 #[test]
