@@ -292,6 +292,7 @@ fn add(a: Phases, b: Phases) -> Phases {
         reduce_ns: a.reduce_ns + b.reduce_ns,
         copy_out_ns: a.copy_out_ns + b.copy_out_ns,
         wait_ns: a.wait_ns + b.wait_ns,
+        ..Phases::default()
     }
 }
 

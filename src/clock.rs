@@ -36,6 +36,19 @@ impl Sub<Nanos> for Nanos {
     }
 }
 
+/// How a rank's clock relates to that of rank 0: `reference = own + offset + drift · (own − at)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Alignment {
+    /// This rank's clock when `offset_ns` was measured.
+    pub at: Nanos,
+    /// To be added to this rank's clock, nanoseconds.
+    pub offset_ns: i64,
+    /// Half the round trip of the best measurement, nanoseconds: `offset_ns` is not further off than this.
+    pub error_ns: u64,
+    /// How much the offset grows, nanoseconds a second (parts per thousand million).
+    pub drift_ppb: i64,
+}
+
 /// Tells the time. The machine's clock in a job, a number that the scheduler moves in the simulator.
 pub trait Clock: Send + Sync {
     /// The present.

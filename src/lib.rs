@@ -29,6 +29,7 @@
 //!
 //! Linux only. Results are bit-identical on all ranks, and whatever the fusion and the order of arrival.
 
+pub mod analysis;
 mod autotune;
 pub mod bench;
 #[cfg(feature = "cli")]
@@ -54,6 +55,7 @@ mod simulation;
 mod telemetry;
 pub mod tensor;
 pub mod timeline;
+pub mod trace;
 pub mod transport;
 
 pub use autotune::{AutotuneReport, AutotuneVerdict};

@@ -1,13 +1,14 @@
 //! What may watch the cycle: the timeline, the step metrics, the tuner and the stall inspector in a job, a log in the
 //! simulator. The cycle tells, and is told one thing back: settings to change to.
 
-use crate::clock::Nanos;
+use crate::clock::{Alignment, Nanos};
 use crate::collective::Phases;
 use crate::cycle::{Cycle, Ready};
 use crate::error::Error;
 use crate::negotiation::OpKind;
 use crate::queue::Tensor;
 use crate::settings::Settings;
+use crate::timeline::Order;
 
 /// Watches cycles go by: timeline, step metrics and tuner in a job, a log in the simulator. It must be quick; it
 /// runs between the collectives.
@@ -29,6 +30,15 @@ pub(crate) trait Observer: Send {
     fn executed(&mut self, _batch: &Executed<'_>) {}
     /// The ranks disagreed about a tensor.
     fn refused(&mut self, _tensor: &Tensor, _error: &Error) {}
+    /// Rank 0 has every rank start or stop its timeline, in this same cycle.
+    ///
+    /// # Errors
+    /// A file that cannot be written; the job goes on.
+    fn ordered(&mut self, _order: &Order) -> Result<(), Error> {
+        Ok(())
+    }
+    /// How this rank's clock relates to rank 0's has been measured anew.
+    fn aligned(&mut self, _alignment: &Alignment) {}
     /// A cycle ends, under `settings`; the answer, on rank 0, is what to change them to.
     fn cycle_ended(&mut self, _cycle: &CycleEnd) -> Option<Settings> {
         None
@@ -58,6 +68,8 @@ pub(crate) struct CycleEnd {
     pub(crate) settings: Settings,
     /// When the caller marked the ends of steps since the last cycle.
     pub(crate) step_marks: Vec<Nanos>,
+    /// Likewise of epochs.
+    pub(crate) epoch_marks: Vec<Nanos>,
 }
 
 /// Sees nothing.

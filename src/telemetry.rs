@@ -303,6 +303,7 @@ mod tests {
             telemetry.cycle_ended(&CycleEnd {
                 settings,
                 step_marks: Vec::new(),
+                epoch_marks: Vec::new(),
             })
         };
         assert_eq!(ended(of(0, 700)), None); // nothing is agreed on yet

@@ -46,6 +46,10 @@ pub struct Phases {
     pub copy_out_ns: u64,
     /// Waiting for peers.
     pub wait_ns: u64,
+    /// From the beginning until this rank's first chunk was in: copying in with nothing behind it yet.
+    pub lead_in_ns: u64,
+    /// From when the last chunk was there to be copied out until the end: copying out with nothing behind it any more.
+    pub tail_out_ns: u64,
 }
 
 /// What the timeline calls a backend's operations.

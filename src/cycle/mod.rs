@@ -239,6 +239,7 @@ impl Cycle {
         let end = CycleEnd {
             settings: self.settings,
             step_marks: self.front.take_step_marks(),
+            epoch_marks: Vec::new(),
         };
         if let Some(wanted) = self.observer.cycle_ended(&end) {
             self.newest = Settings {

@@ -1,5 +1,9 @@
 //! What a recorder is told: the vocabulary shared by the cycle, the ring and the writers of file formats.
 
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
 use crate::clock::Nanos;
 use crate::negotiation::OpKind;
 use crate::tensor::Dtype;
@@ -25,6 +29,21 @@ impl TensorId {
 
 /// Tensors that one file can hold. Names with counters in them never end; a viewer gives up long before this.
 pub const TENSORS_MAX: u32 = 1 << 20;
+
+/// What rank 0 has every rank do with its timeline, all in the same cycle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// Record into this file (rank 0; the others into its neighbours, if they record at all) from here on. A recording
+    /// under way is closed first; one into the same file goes on.
+    Start {
+        /// Rank 0's file.
+        path: PathBuf,
+        /// Whether to mark where cycles begin.
+        mark_cycles: bool,
+    },
+    /// Close the file.
+    Stop,
+}
 
 /// Something that happened inside an operation, such as `SHM_ALLREDUCE`. The activities of one operation come in
 /// order and do not overlap.

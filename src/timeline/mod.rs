@@ -13,7 +13,7 @@ mod record;
 pub mod recorder;
 mod writer;
 
-pub use event::{Activity, BatchRecord, Member, TensorId};
+pub use event::{Activity, BatchRecord, Member, Order, TensorId};
 pub use metrics::{ExecutedBatch, Interruption, Step, StepMeter, StepSample};
 pub use period::{Item, Observation, Period, PeriodFinder};
 pub use recorder::Recorder;
