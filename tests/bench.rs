@@ -106,6 +106,22 @@ fn profile_of_element_counts_on_three_ranks_over_a_shaped_link() {
 }
 
 #[test]
+fn a_slow_rank_makes_the_step_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("o.json");
+    let arguments = format!(
+        "--model many-small -np 2 --steps 3 --warmup 1 --slow-rank 1,30 --json {}",
+        path.display()
+    );
+    let text = stdout(&bench(&arguments, &[]));
+    assert!(text.contains("slow rank  1, by 30 ms per step"), "{text}");
+    let result = json(&path);
+    assert_eq!(result["slow_rank"], serde_json::json!({"rank": 1, "ms": 30.0}));
+    assert_eq!(result["gb_per_s"], serde_json::Value::Null);
+    assert!(result["step_ms"]["p10"].as_f64().unwrap() >= 30.0);
+}
+
+#[test]
 fn one_rank_needs_no_launcher() {
     assert!(stdout(&bench("--model many-small -np 1 --steps 1 --warmup 1", &[])).contains("1 rank,"));
 }
@@ -132,6 +148,12 @@ fn bad_arguments_are_usage_errors() {
     assert_fails(&bench("--steps 0", &[]), 2, &["--steps"]);
     assert_fails(&bench("--compute-ms -1", &[]), 2, &["--compute-ms"]);
     assert_fails(&bench("--compute-kind burn", &[]), 2, &["sleep or spin"]);
+    assert_fails(
+        &bench("-np 2 --slow-rank 2,5", &[]),
+        2,
+        &["--slow-rank 2", "0 to 1"],
+    );
+    assert_fails(&bench("--slow-rank 1", &[]), 2, &["--slow-rank", "1,10"]);
     assert_fails(&bench("--model vgg16 --profile x", &[]), 2, &["--profile"]);
     let inside = [("HOROVOD_RANK", "0"), ("HOROVOD_SIZE", "2")];
     assert_fails(

@@ -26,6 +26,8 @@ pub struct BenchReport {
     pub compute_ms: f64,
     /// What that pass did: `sleep` or `spin`.
     pub compute_kind: &'static str,
+    /// The rank that was made to compute longer; `null` if none was.
+    pub slow_rank: Option<SlowRankReport>,
     /// Measured steps.
     pub steps: usize,
     /// Tensors per step.
@@ -36,12 +38,21 @@ pub struct BenchReport {
     pub settings: SettingsReport,
     /// Step times.
     pub step_ms: StepSummary,
-    /// Bytes per step over the median step; `null` when `compute_ms` is above 0.
+    /// Bytes per step over the median step; `null` when ranks compute in between.
     pub gb_per_s: Option<f64>,
     /// The same for a plain copy of the same tensors on all ranks at once, in the same run.
     pub memcpy_gb_per_s: f64,
     /// What the tuner did; `null` when it was off.
     pub autotune: Option<AutotuneSummary>,
+}
+
+/// A rank that was made to compute longer than the others.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SlowRankReport {
+    /// Which.
+    pub rank: usize,
+    /// By how much, in ms a step.
+    pub ms: f64,
 }
 
 /// The network a run was shaped to.
@@ -221,6 +232,9 @@ impl fmt::Display for BenchReport {
                 self.compute_ms, self.compute_kind
             )?;
         }
+        if let Some(SlowRankReport { rank, ms }) = self.slow_rank {
+            writeln!(f, "  slow rank  {rank}, by {ms} ms per step")?;
+        }
         writeln!(f, "  settings   {}", self.settings)?;
         let StepSummary { p10, p50, p90, mean } = step_ms;
         write!(
@@ -273,6 +287,7 @@ mod tests {
             link: None,
             compute_ms: 0.0,
             compute_kind: "sleep",
+            slow_rank: None,
             steps: 50,
             tensors: 161,
             bytes_per_step: 102_228_128,
@@ -325,7 +340,7 @@ mod tests {
         assert_eq!(
             json,
             concat!(
-                r#"{"model":"resnet50","np":2,"backend":"local","link":null,"compute_ms":0.0,"compute_kind":"sleep","#,
+                r#"{"model":"resnet50","np":2,"backend":"local","link":null,"compute_ms":0.0,"compute_kind":"sleep","slow_rank":null,"#,
                 r#""steps":50,"tensors":161,"bytes_per_step":102228128,"#,
                 r#""settings":{"fusion_threshold_bytes":134217728,"cycle_time_ms":1.0},"#,
                 r#""step_ms":{"p10":19.5,"p50":20.0,"p90":22.25,"mean":20.5},"#,

@@ -66,6 +66,9 @@ pub(super) struct Args {
     /// Whether that pass leaves the CPU free (sleep: an accelerator) or needs it (spin)
     #[arg(long, value_name = "KIND", default_value = "sleep", value_parser = parse_compute_kind)]
     compute_kind: ComputeKind,
+    /// Have this rank compute longer than the others, in ms: a straggler, for `ronde timeline` to find
+    #[arg(long, value_name = "RANK,MS", value_parser = parse_slow_rank)]
+    slow_rank: Option<SlowRank>,
     /// Write the result to this file as JSON
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
@@ -74,6 +77,14 @@ pub(super) struct Args {
     print_elements: bool,
     #[command(flatten)]
     flags: KnobFlags,
+}
+
+/// A rank whose backward pass takes longer than that of the others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct SlowRank {
+    rank: usize,
+    /// By how much.
+    ms: f64,
 }
 
 /// What can be wrong before a benchmark starts; the text says what to do.
@@ -89,6 +100,8 @@ enum SetupError {
     Knob(#[from] crate::knobs::KnobError),
     #[error("-np {np} is out of range: give 1 to {MAX_RANKS} ranks")]
     RankCount { np: usize },
+    #[error("--slow-rank {rank} is not one of the {ranks} ranks: give 0 to {}", ranks - 1)]
+    SlowRank { rank: usize, ranks: usize },
     #[error(
         "-np {np} contradicts the job of {size} ranks that this process was started in; leave -np out here"
     )]
@@ -111,7 +124,9 @@ impl SetupError {
     /// 2 where the command line is to blame, 1 where the world is.
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Model(_) | Self::RankCount { .. } | Self::InnerRankCount { .. } => EXIT_USAGE,
+            Self::Model(_) | Self::RankCount { .. } | Self::SlowRank { .. } | Self::InnerRankCount { .. } => {
+                EXIT_USAGE
+            }
             _ => 1,
         }
     }
@@ -152,6 +167,11 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
     if !(1..=MAX_RANKS).contains(&ranks) {
         return Err(SetupError::RankCount { np: ranks });
     }
+    if let Some(SlowRank { rank, .. }) = args.slow_rank
+        && rank >= ranks
+    {
+        return Err(SetupError::SlowRank { rank, ranks });
+    }
     if identity.rank == 0
         && let Some(path) = &args.json
     {
@@ -163,7 +183,8 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
             return Ok(launch(args, ranks));
         }
     }
-    Ok(rank::main(args, &knobs, &plan(args, workload, &knobs, ranks)))
+    let plan = plan(args, workload, &knobs, (identity.rank, ranks));
+    Ok(rank::main(args, &knobs, &plan))
 }
 
 /// Starts the ranks: this program again, with the same arguments.
@@ -192,14 +213,19 @@ fn launch(args: &Args, ranks: usize) -> ExitCode {
     }
 }
 
-fn plan(args: &Args, workload: Workload, knobs: &Knobs, ranks: usize) -> Plan {
+/// What rank `rank` of `ranks` does.
+fn plan(args: &Args, workload: Workload, knobs: &Knobs, (rank, ranks): (usize, usize)) -> Plan {
     let steps = args.steps.map(|steps| steps as usize);
     let (tuning_steps_max, steps) = if knobs.autotune {
         (steps.unwrap_or(TUNING_STEPS_MAX), STEPS_AFTER_TUNING)
     } else {
         (0, steps.unwrap_or(STEPS_DEFAULT))
     };
-    let compute = Duration::from_secs_f64(args.compute_ms / 1e3);
+    let slower_ms = match args.slow_rank {
+        Some(slow) if slow.rank == rank => slow.ms,
+        _ => 0.0,
+    };
+    let compute = Duration::from_secs_f64((args.compute_ms + slower_ms) / 1e3);
     let schedule = Schedule::new(&workload, compute, args.compute_kind);
     Plan {
         workload,
@@ -216,6 +242,18 @@ fn parse_compute_ms(text: &str) -> Result<f64, String> {
         Ok(ms) if (0.0..=COMPUTE_MS_MAX).contains(&ms) => Ok(ms),
         _ => Err(format!("give a number from 0 to {COMPUTE_MS_MAX} (ms)")),
     }
+}
+
+fn parse_slow_rank(text: &str) -> Result<SlowRank, String> {
+    let parse = |(rank, ms): (&str, &str)| {
+        let (rank, ms) = (rank.trim().parse().ok()?, ms.trim().parse().ok()?);
+        (0.0..=COMPUTE_MS_MAX)
+            .contains(&ms)
+            .then_some(SlowRank { rank, ms })
+    };
+    text.split_once(',')
+        .and_then(parse)
+        .ok_or_else(|| format!("give a rank and a number from 0 to {COMPUTE_MS_MAX} (ms), such as 1,10"))
 }
 
 fn parse_compute_kind(text: &str) -> Result<ComputeKind, String> {
@@ -299,6 +337,10 @@ mod tests {
         }
         assert_eq!(parse_compute_kind("spin"), Ok(ComputeKind::Spin));
         assert!(parse_compute_kind("burn").is_err());
+        assert_eq!(parse_slow_rank("1,2.5"), Ok(SlowRank { rank: 1, ms: 2.5 }));
+        for bad in ["", "1", "1,", ",5", "-1,5", "1,-5", "1,nan", "1,60001", "one,5"] {
+            assert!(parse_slow_rank(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

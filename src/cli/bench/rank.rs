@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::progress::Display;
 use super::{Args, fail, print};
 use crate::autotune::AutotuneReport;
-use crate::bench::report::{AutotuneSummary, BenchReport, StepSummary, gb_per_s};
+use crate::bench::report::{AutotuneSummary, BenchReport, SlowRankReport, StepSummary, gb_per_s};
 use crate::bench::{self, Measurement, Plan};
 use crate::context::Context;
 use crate::knobs::{Backend, Knobs};
@@ -47,12 +47,17 @@ fn report(
         link: knobs.link.map(Into::into),
         compute_ms: args.compute_ms,
         compute_kind: args.compute_kind.as_str(),
+        slow_rank: args.slow_rank.map(|slow| SlowRankReport {
+            rank: slow.rank,
+            ms: slow.ms,
+        }),
         steps: measurement.step_ms.len(),
         tensors: workload.tensors.len(),
         bytes_per_step,
         settings: context.settings().into(),
         step_ms,
-        gb_per_s: (args.compute_ms == 0.0).then(|| gb_per_s(bytes_per_step, step_ms.p50)),
+        gb_per_s: (args.compute_ms == 0.0 && args.slow_rank.is_none())
+            .then(|| gb_per_s(bytes_per_step, step_ms.p50)),
         memcpy_gb_per_s: measurement.memcpy_gb_per_s,
         autotune: context
             .autotune_report()
