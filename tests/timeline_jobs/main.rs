@@ -1,0 +1,90 @@
+//! From a job to its analysis: `ronde bench` records, `ronde timeline` reads, and finds what was planted.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+mod causes;
+mod files;
+
+/// A folder to record into, with a model of 40 tensors (8 MB) that is quick even without optimization.
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("model.txt"), "50000\n".repeat(40)).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs the benchmark on two ranks with more `arguments`, under `variables`.
+    fn run(&self, arguments: &str, variables: &[(&str, &str)]) {
+        let mut command = ronde();
+        command
+            .current_dir(self.folder.path())
+            .args([
+                "bench",
+                "--profile",
+                "model.txt",
+                "-np",
+                "2",
+                "--json",
+                "bench.json",
+            ])
+            .args(arguments.split_whitespace())
+            .envs(variables.iter().copied());
+        success(&command.output().unwrap());
+    }
+
+    /// Runs it with rank 0's timeline on; the answer is what `ronde timeline` says of that.
+    fn recorded(&self, arguments: &str, variables: &[(&str, &str)]) -> Value {
+        let timeline = [("HOROVOD_TIMELINE", "t.json")];
+        self.run(arguments, &[&timeline, variables].concat());
+        analysis(&[&self.path("t.json")], &[])
+    }
+}
+
+/// What `ronde timeline` says of the files.
+fn analysis(paths: &[&Path], arguments: &[&str]) -> Value {
+    let output = timeline(paths, &[arguments, &["--json", "-"]].concat());
+    serde_json::from_str(&success(&output)).unwrap()
+}
+
+fn timeline(paths: &[&Path], arguments: &[&str]) -> Output {
+    ronde()
+        .arg("timeline")
+        .args(paths)
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+/// The program, in an environment without launchers and settings.
+fn ronde() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ronde"));
+    for (name, _) in std::env::vars_os() {
+        let foreign = ["HOROVOD_", "RONDE_", "BYTEPS_", "OMPI_", "PMI", "SLURM_"];
+        let text = name.to_string_lossy();
+        if foreign.iter().any(|prefix| text.starts_with(prefix)) {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+fn success(output: &Output) -> String {
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}

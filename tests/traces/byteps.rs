@@ -1,0 +1,45 @@
+//! BytePS's trace of a GPU that is no root: one tensor in 60 partitions, 11 steps.
+
+use super::*;
+
+#[test]
+fn stages_partitions_and_whole_synchronizations() {
+    let Some(path) = recorded("byteps-comm.nonroot.json") else {
+        return;
+    };
+    let trace: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let rows = trace["traceEvents"].as_array().unwrap();
+    let mut bars: BTreeMap<String, Bars> = BTreeMap::new();
+    let mut totals: Vec<(f64, f64)> = Vec::new();
+    for row in rows {
+        let (began, ms) = (number(&row["ts"]), number(&row["dur"]) / 1e3);
+        let (tensor, name) = (row["pid"].as_str().unwrap(), row["name"].as_str().unwrap());
+        match name.strip_prefix(tensor).unwrap() {
+            "" => totals.push((began, ms)),
+            stage => {
+                let bars = bars.entry(stage[1..].to_owned()).or_default();
+                bars.count += 1;
+                bars.total_ms += ms;
+            }
+        }
+    }
+    totals.sort_by(|a, b| a.0.total_cmp(&b.0));
+
+    let report = report(&[&path]);
+    let source = &report["sources"][0];
+    assert_eq!(source["format"], "byteps");
+    assert_eq!(source["events"], rows.len() as u64);
+    assert_eq!(source["operations"], totals.len() as u64);
+    assert_eq!(source["tensors"], 1);
+    assert_activities(&report, &bars);
+
+    let ends: Vec<f64> = totals.iter().map(|(began, ms)| began / 1e3 + ms).collect();
+    let steps = report["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), totals.len());
+    for (step, ends) in steps[1..].iter().zip(ends.windows(2)) {
+        assert!(
+            (number(&step["ms"]) - (ends[1] - ends[0])).abs() < 1e-3,
+            "{step} {ends:?}"
+        );
+    }
+}
