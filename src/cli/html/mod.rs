@@ -96,10 +96,17 @@ mod tests {
 
     #[test]
     fn a_document_names_itself_safely() {
-        let page = Document { title: "<i>", style: "", script: "", body: section("a", "A", &html! { p { "x" } }) };
+        let page = Document {
+            title: "<i>",
+            style: "",
+            script: "",
+            body: section("a", "A", &html! { p { "x" } }),
+        };
         let page = page.render();
         assert!(page.starts_with("<!DOCTYPE html><html lang=\"en\">"));
         assert!(page.contains("<title>&lt;i&gt;</title>") && page.contains("<h1>&lt;i&gt;</h1>"));
-        assert!(page.contains("<section id=\"a\" aria-labelledby=\"a-heading\"><h2 id=\"a-heading\">A</h2><p>x</p></section>"));
+        assert!(page.contains(
+            "<section id=\"a\" aria-labelledby=\"a-heading\"><h2 id=\"a-heading\">A</h2><p>x</p></section>"
+        ));
     }
 }

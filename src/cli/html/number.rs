@@ -19,6 +19,15 @@ pub(crate) fn digits(value: f64) -> String {
     fixed(value, decimals)
 }
 
+/// The same for a round number, such as an axis has: no zeros after the point that say nothing.
+pub(crate) fn short(value: f64) -> String {
+    let text = digits(value);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
 /// With so many decimals, and a comma between thousands.
 pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     if !value.is_finite() {
@@ -78,7 +87,11 @@ pub(crate) fn bytes(value: u64) -> String {
         scaled /= 1024.0;
         unit += 1;
     }
-    let text = if scaled.fract() == 0.0 { fixed(scaled, 0) } else { digits(scaled) };
+    let text = if scaled.fract() == 0.0 {
+        fixed(scaled, 0)
+    } else {
+        digits(scaled)
+    };
     format!("{text} {}", UNITS[unit])
 }
 
@@ -90,7 +103,11 @@ pub(crate) fn counted(n: u64, thing: &str) -> String {
 
 /// How many decimals a column needs for its greatest value to show three or four digits.
 pub(crate) fn decimals(values: impl IntoIterator<Item = f64>) -> usize {
-    match values.into_iter().filter(|v| v.is_finite()).fold(0.0, |a: f64, v| a.max(v.abs())) {
+    match values
+        .into_iter()
+        .filter(|v| v.is_finite())
+        .fold(0.0, |a: f64, v| a.max(v.abs()))
+    {
         v if v >= 1000.0 => 0,
         v if v >= 100.0 => 1,
         v if v >= 1.0 => 2,
@@ -120,13 +137,18 @@ mod tests {
             assert_eq!(digits(value), text);
         }
         assert_eq!(fixed(-0.001, 2), "0.00");
+        assert_eq!([0.5, 20.0, 1000.0, 0.0].map(short), ["0.5", "20", "1,000", "0"]);
     }
 
     #[test]
     fn times_choose_their_unit() {
-        for (value, text) in
-            [(0.0, "0 ms"), (0.0123, "12.3 µs"), (0.5, "0.500 ms"), (61.25, "61.2 ms"), (12_345.0, "12.3 s")]
-        {
+        for (value, text) in [
+            (0.0, "0 ms"),
+            (0.0123, "12.3 µs"),
+            (0.5, "0.500 ms"),
+            (61.25, "61.2 ms"),
+            (12_345.0, "12.3 s"),
+        ] {
             assert_eq!(ms(value), text);
         }
         assert_eq!(ms(f64::INFINITY), "–");

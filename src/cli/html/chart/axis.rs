@@ -23,9 +23,19 @@ pub(crate) struct Axis {
 
 impl Axis {
     /// From `from` to `to`, ticks at about `ticks` round values. Where there is no such range, one is made.
-    pub(crate) fn linear(label: &str, from: f64, to: f64, ticks: usize, name: impl Fn(f64) -> String) -> Self {
+    pub(crate) fn linear(
+        label: &str,
+        from: f64,
+        to: f64,
+        ticks: usize,
+        name: impl Fn(f64) -> String,
+    ) -> Self {
         let from = if from.is_finite() { from } else { 0.0 };
-        let to = if to.is_finite() && to > from { to } else { from + 1.0 };
+        let to = if to.is_finite() && to > from {
+            to
+        } else {
+            from + 1.0
+        };
         let step = round_step((to - from) / ticks.max(1) as f64);
         // Counted rather than added up, so that a step lost to rounding cannot loop for ever.
         let first = (from / step).ceil();
@@ -34,30 +44,87 @@ impl Axis {
             .take_while(|v| *v <= to + step * 1e-6)
             .map(|v| (v, name(v)))
             .collect();
-        Axis { label: label.to_owned(), ticks, scale: Scale::Linear, from, to }
+        Axis {
+            label: label.to_owned(),
+            ticks,
+            scale: Scale::Linear,
+            from,
+            to,
+        }
     }
 
-    /// From `from` to `to`, both above zero, ticks at powers of `base`, so many of them that at most `ticks` remain.
-    pub(crate) fn log(
+    /// From `from` to `to`, both above zero, with ticks at powers of two: at most about `ticks` of them.
+    pub(crate) fn powers_of_two(
         label: &str,
         from: f64,
         to: f64,
-        base: f64,
         ticks: usize,
         name: impl Fn(f64) -> String,
     ) -> Self {
-        let from = if from.is_finite() && from > 0.0 { from } else { 1.0 };
-        let to = if to.is_finite() && to > from { to } else { from * base };
+        let axis = Self::log(label, from, to);
         // A hair of tolerance: the logarithm of a power need not be whole.
-        let first = (from.ln() / base.ln() - 1e-9).ceil() as i32;
-        let last = (to.ln() / base.ln() + 1e-9).floor() as i32;
-        let every = ((last - first).max(0) as usize / ticks.max(1) + 1) as i32;
+        let first = (axis.from.log2() - 1e-9).ceil() as i32;
+        let last = (axis.to.log2() + 1e-9).floor() as i32;
+        let every = (last - first) / ticks.max(1) as i32 + 1;
         let ticks = (first..=last)
             .filter(|power| power.rem_euclid(every) == 0)
-            .map(|power| base.powi(power))
-            .map(|v| (v, name(v)))
+            .map(|power| 2f64.powi(power));
+        axis.with_ticks(ticks, name)
+    }
+
+    /// From `from` to `to`, both above zero, with ticks at 1, 2, 5, 10, …, at powers of ten, or at fewer of these: at
+    /// most about `ticks` of them.
+    pub(crate) fn decades(
+        label: &str,
+        from: f64,
+        to: f64,
+        ticks: usize,
+        name: impl Fn(f64) -> String,
+    ) -> Self {
+        let axis = Self::log(label, from, to);
+        let first = axis.from.log10().floor() as i32;
+        let last = axis.to.log10().ceil() as i32;
+        let inside = |v: &f64| *v >= axis.from * 0.999 && *v <= axis.to * 1.001;
+        let fine: Vec<f64> = (first..=last)
+            .flat_map(|power| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(power)))
+            .filter(inside)
             .collect();
-        Axis { label: label.to_owned(), ticks, scale: Scale::Log, from, to }
+        if fine.len() <= ticks {
+            return axis.with_ticks(fine, name);
+        }
+        let every = (last - first) / ticks.max(1) as i32 + 1;
+        let coarse = (first..=last)
+            .filter(|power| power.rem_euclid(every) == 0)
+            .map(|power| 10f64.powi(power));
+        let coarse: Vec<f64> = coarse.filter(inside).collect();
+        axis.with_ticks(coarse, name)
+    }
+
+    fn log(label: &str, from: f64, to: f64) -> Self {
+        let from = if from.is_finite() && from >= f64::MIN_POSITIVE {
+            from
+        } else {
+            1.0
+        };
+        let to = if to.is_finite() && to > from {
+            to
+        } else {
+            from * 10.0
+        };
+        Axis {
+            label: label.to_owned(),
+            ticks: Vec::new(),
+            scale: Scale::Log,
+            from,
+            to,
+        }
+    }
+
+    fn with_ticks(self, ticks: impl IntoIterator<Item = f64>, name: impl Fn(f64) -> String) -> Self {
+        Axis {
+            ticks: ticks.into_iter().map(|v| (v, name(v))).collect(),
+            ..self
+        }
     }
 
     /// Where a value lies, from 0 to 1; what is off the axis lies at its end.
@@ -81,7 +148,10 @@ impl Axis {
 /// The next of 1, 2, 5, 10, 20, … at or above.
 fn round_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
-    let round = [1.0, 2.0, 5.0].into_iter().find(|m| m * power >= step * 0.999).unwrap_or(10.0);
+    let round = [1.0, 2.0, 5.0]
+        .into_iter()
+        .find(|m| m * power >= step * 0.999)
+        .unwrap_or(10.0);
     round * power
 }
 
@@ -106,9 +176,20 @@ mod tests {
     fn ticks_are_round() {
         let axis = Axis::linear("ms", 0.0, 73.0, 5, |v| format!("{v}"));
         assert_eq!(names(&axis), ["0", "20", "40", "60"]);
-        assert_eq!((axis.at(36.5), axis.at(100.0), axis.at(f64::NAN)), (0.5, 1.0, 0.0));
-        let axis = Axis::log("bytes", 1.0, 1e6, 10.0, 4, |v| format!("{v}"));
+        assert_eq!(
+            (axis.at(36.5), axis.at(100.0), axis.at(f64::NAN)),
+            (0.5, 1.0, 0.0)
+        );
+        let axis = Axis::decades("bytes", 1.0, 1e6, 4, |v| format!("{v}"));
         assert_eq!(names(&axis), ["1", "100", "10000", "1000000"]);
+        assert_eq!(
+            names(&Axis::decades("GB/s", 0.4, 6.0, 5, |v| format!("{v}"))),
+            ["0.5", "1", "2", "5"]
+        );
+        assert_eq!(
+            names(&Axis::powers_of_two("bytes", 3.0, 300.0, 3, |v| format!("{v}"))),
+            ["8", "64"]
+        );
         assert!((axis.at(1e3) - 0.5).abs() < 1e-12 && (axis.value(0.5) - 1e3).abs() < 1e-9);
     }
 
@@ -122,10 +203,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_range_gives_a_finite_axis(a in any::<f64>(), b in any::<f64>(), v in any::<f64>(), log in any::<bool>()) {
-            let axis = if log { Axis::log("", a, b, 10.0, 5, |v| format!("{v}")) } else { Axis::linear("", a, b, 5, |v| format!("{v}")) };
+        fn any_range_gives_a_finite_axis(a in any::<f64>(), b in any::<f64>(), v in any::<f64>(), kind in 0..3) {
+            let name = |v: f64| format!("{v}");
+            let axis = match kind {
+                0 => Axis::linear("", a, b, 5, name),
+                1 => Axis::powers_of_two("", a, b, 5, name),
+                _ => Axis::decades("", a, b, 5, name),
+            };
             prop_assert!((0.0..=1.0).contains(&axis.at(v)));
-            prop_assert!(axis.ticks.len() <= 700);
+            prop_assert!(axis.ticks.len() <= 12);
         }
     }
 }

@@ -33,35 +33,51 @@ pub(crate) fn columns(
     markers: &[Marker],
     gap_px: u32,
 ) -> Markup {
-    frame(caption, 240, x, y, markers, &html! {
-        @for column in columns {
-            @let (left, width) = (x.at(column.from), x.at(column.to) - x.at(column.from));
-            g class=(if column.faint { "column faint" } else { "column" }) {
-                title { (Foreign(&column.title)) }
-                @for (class, from, to) in pieces(series, column, y) {
-                    rect class=(class) style=[(gap_px > 0).then(|| format!("stroke:var(--paper);stroke-width:{gap_px}"))]
-                        x=(percentage(left)) y=(percentage(1.0 - to)) width=(percentage(width)) height=(percentage(to - from)) {}
+    frame(
+        caption,
+        240,
+        x,
+        y,
+        markers,
+        &html! {
+            @for column in columns {
+                @let (left, width) = (x.at(column.from), x.at(column.to) - x.at(column.from));
+                g class=(if column.faint { "column faint" } else { "column" }) {
+                    title { (Foreign(&column.title)) }
+                    @for (class, from, to) in pieces(series, column, y) {
+                        rect class=(class) style=[(gap_px > 0).then(|| format!("stroke:var(--paper);stroke-width:{gap_px}"))]
+                            x=(percentage(left)) y=(percentage(1.0 - to)) width=(percentage(width)) height=(percentage(to - from)) {}
+                    }
+                }
+                @let top = height(column);
+                @if !column.label.is_empty() {
+                    text.on-column.middle x=(percentage(left + width / 2.0)) y=(percentage(1.0 - y.at(top))) dy="-4" {
+                        (Foreign(&column.label))
+                    }
+                }
+                @if top > y.value(1.0) * 1.0001 {
+                    svg.beyond x=(percentage(left + width / 2.0)) y="0" { path d="M-4 -2 L0 -9 L4 -2 Z" {} }
                 }
             }
-            @let top = height(column);
-            @if !column.label.is_empty() {
-                text.on-column.middle x=(percentage(left + width / 2.0)) y=(percentage(1.0 - y.at(top))) dy="-4" {
-                    (Foreign(&column.label))
-                }
-            }
-            @if top > y.value(1.0) * 1.0001 {
-                svg.beyond x=(percentage(left + width / 2.0)) y="0" { path d="M-4 -2 L0 -9 L4 -2 Z" {} }
-            }
-        }
-    })
+        },
+    )
 }
 
 fn height(column: &Column) -> f64 {
-    column.parts.iter().filter(|p| p.is_finite()).map(|p| p.max(0.0)).sum()
+    column
+        .parts
+        .iter()
+        .filter(|p| p.is_finite())
+        .map(|p| p.max(0.0))
+        .sum()
 }
 
 /// Class, lower and upper edge of every part that is seen.
-fn pieces<'a>(series: &'a [Series], column: &'a Column, y: &'a Axis) -> impl Iterator<Item = (&'a str, f64, f64)> {
+fn pieces<'a>(
+    series: &'a [Series],
+    column: &'a Column,
+    y: &'a Axis,
+) -> impl Iterator<Item = (&'a str, f64, f64)> {
     series
         .iter()
         .zip(&column.parts)
@@ -80,14 +96,31 @@ mod tests {
     #[test]
     fn a_column_that_is_too_high_says_so() {
         let axis = |to| Axis::linear("", 0.0, to, 4, |v| format!("{v}"));
-        let series = [Series { name: "all".into(), class: "one".into() }];
-        let caption = Caption { id: "t", title: "T", description: "D" };
+        let series = [Series {
+            name: "all".into(),
+            class: "one".into(),
+        }];
+        let caption = Caption {
+            id: "t",
+            title: "T",
+            description: "D",
+        };
         let draw = |height| {
-            let column =
-                Column { from: 0.0, to: 1.0, parts: vec![height], title: "c".into(), label: "".into(), faint: false };
+            let column = Column {
+                from: 0.0,
+                to: 1.0,
+                parts: vec![height],
+                title: "c".into(),
+                label: "".into(),
+                faint: false,
+            };
             columns(&caption, &series, &[column], &axis(2.0), &axis(10.0), &[], 0).into_string()
         };
-        assert!(draw(5.0).contains(r#"<rect class="one" x="0%" y="50%" width="50%" height="50%">"#), "{}", draw(5.0));
+        assert!(
+            draw(5.0).contains(r#"<rect class="one" x="0%" y="50%" width="50%" height="50%">"#),
+            "{}",
+            draw(5.0)
+        );
         assert!(!draw(5.0).contains("beyond") && draw(20.0).contains("beyond"));
         assert!(draw(20.0).contains(r#"y="0%" width="50%" height="100%""#));
         assert!(!draw(f64::NAN).contains("NaN"));

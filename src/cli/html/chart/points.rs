@@ -70,25 +70,32 @@ impl Shape {
 /// All clouds in one frame.
 pub(crate) fn points(caption: &Caption, clouds: &[Cloud], x: &Axis, y: &Axis) -> Markup {
     let place = |px: f64, py: f64| (percentage(x.at(px)), percentage(1.0 - y.at(py)));
-    frame(caption, 300, x, y, &[], &html! {
-        @for cloud in clouds {
-            g.points class=(cloud.class) {
-                @for ends in cloud.line.windows(2) {
-                    @let (x1, y1) = place(ends[0].0, ends[0].1);
-                    @let (x2, y2) = place(ends[1].0, ends[1].1);
-                    line.fit x1=(x1) y1=(y1) x2=(x2) y2=(y2) {}
-                }
-                @for point in &cloud.points {
-                    @let (low, high) = (place(point.x, point.whisker.0), place(point.x, point.whisker.1));
-                    line.whisker x1=(low.0) y1=(low.1) x2=(high.0) y2=(high.1) {}
-                    svg.cap x=(low.0) y=(low.1) { line x1="-4" x2="4" {} }
-                    svg.cap x=(high.0) y=(high.1) { line x1="-4" x2="4" {} }
-                }
-                @for point in &cloud.points {
-                    @let (px, py) = place(point.x, point.y);
-                    svg.dot x=(px) y=(py) { path d=(cloud.shape.path()) { title { (Foreign(&point.title)) } } }
+    frame(
+        caption,
+        300,
+        x,
+        y,
+        &[],
+        &html! {
+            @for cloud in clouds {
+                g class={ "points " (cloud.class) } {
+                    @for ends in cloud.line.windows(2) {
+                        @let (x1, y1) = place(ends[0].0, ends[0].1);
+                        @let (x2, y2) = place(ends[1].0, ends[1].1);
+                        line.fit x1=(x1) y1=(y1) x2=(x2) y2=(y2) {}
+                    }
+                    @for point in &cloud.points {
+                        @let (low, high) = (place(point.x, point.whisker.0), place(point.x, point.whisker.1));
+                        line.whisker x1=(low.0) y1=(low.1) x2=(high.0) y2=(high.1) {}
+                        svg.cap x=(low.0) y=(low.1) { line x1="-4" x2="4" {} }
+                        svg.cap x=(high.0) y=(high.1) { line x1="-4" x2="4" {} }
+                    }
+                    @for point in &cloud.points {
+                        @let (px, py) = place(point.x, point.y);
+                        svg.dot x=(px) y=(py) { path d=(cloud.shape.path()) { title { (Foreign(&point.title)) } } }
+                    }
                 }
             }
-        }
-    })
+        },
+    )
 }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::analysis::report::{Bandwidth, BandwidthPoint, Fit};
 use crate::cli::html::chart::{Axis, Caption, Cloud, Point, Shape, points};
-use crate::cli::html::number::{bytes, count, digits, percent};
+use crate::cli::html::number::{bytes, count, digits, percent, short};
 use crate::cli::html::text::Foreign;
 use crate::cli::html::{folded, wide};
 
@@ -14,7 +14,11 @@ const MOST_CLOUDS: usize = 6;
 const LINE_PLACES: usize = 40;
 
 pub(super) fn show(collectives: &[Bandwidth]) -> Option<Markup> {
-    let drawn: Vec<&Bandwidth> = collectives.iter().filter(|one| one.points.iter().any(drawable)).take(MOST_CLOUDS).collect();
+    let drawn: Vec<&Bandwidth> = collectives
+        .iter()
+        .filter(|one| one.points.iter().any(drawable))
+        .take(MOST_CLOUDS)
+        .collect();
     if drawn.is_empty() {
         return None;
     }
@@ -69,16 +73,28 @@ fn chart(drawn: &[&Bandwidth]) -> Markup {
     let all = || clouds.iter().flat_map(|cloud| &cloud.points);
     let least = |value: fn(&Point) -> f64| all().map(value).fold(f64::INFINITY, f64::min);
     let most = |value: fn(&Point) -> f64| all().map(value).fold(0.0, f64::max);
-    let x = Axis::log("message size", least(|p| p.x) / 1.5, most(|p| p.x) * 1.5, 2.0, 6, |v| bytes(v as u64));
-    let y = Axis::log("GB/s", least(|p| p.whisker.0) / 1.3, most(|p| p.whisker.1) * 1.3, 10.0, 6, digits);
-    let y = if y.ticks.len() < 2 {
-        // Less than a decade: powers of two give the eye more to hold on to.
-        Axis::log("GB/s", y.value(0.0), y.value(1.0), 2.0, 6, digits)
-    } else {
-        y
-    };
-    let clouds: Vec<Cloud> =
-        clouds.into_iter().zip(drawn).map(|(cloud, one)| Cloud { line: line(one, &x, &y), ..cloud }).collect();
+    let x = Axis::powers_of_two(
+        "message size",
+        least(|p| p.x) / 1.5,
+        most(|p| p.x) * 1.5,
+        6,
+        |v| bytes(v as u64),
+    );
+    let y = Axis::decades(
+        "GB/s",
+        least(|p| p.whisker.0) / 1.3,
+        most(|p| p.whisker.1) * 1.3,
+        7,
+        short,
+    );
+    let clouds: Vec<Cloud> = clouds
+        .into_iter()
+        .zip(drawn)
+        .map(|(cloud, one)| Cloud {
+            line: line(one, &x, &y),
+            ..cloud
+        })
+        .collect();
     let caption = Caption {
         id: "bandwidth-chart",
         title: "Achieved bandwidth against message size",
@@ -91,28 +107,51 @@ fn cloud(index: usize, one: &Bandwidth) -> Cloud {
     let points = one.points.iter().filter(|point| drawable(point)).map(|point| {
         let size = point.bytes as f64;
         let speed = gb_per_s(size, point.us_p50);
-        let end = |us: f64| if us > 0.0 && us.is_finite() { gb_per_s(size, us) } else { speed };
+        let end = |us: f64| {
+            if us > 0.0 && us.is_finite() {
+                gb_per_s(size, us)
+            } else {
+                speed
+            }
+        };
         Point {
             x: size,
             y: speed,
             whisker: (end(point.us_p90), end(point.us_p10)),
             title: format!(
                 "{}, {}: {} GB/s, {} µs in the median of {}",
-                one.activity, bytes(point.bytes), digits(speed), digits(point.us_p50), count(point.n)
+                one.activity,
+                bytes(point.bytes),
+                digits(speed),
+                digits(point.us_p50),
+                count(point.n)
             ),
         }
     });
-    Cloud { class: class(index), shape: shape(index), points: points.collect(), line: Vec::new() }
+    Cloud {
+        class: class(index),
+        shape: shape(index),
+        points: points.collect(),
+        line: Vec::new(),
+    }
 }
 
 /// The fitted line over the sizes that were seen, as far as it is inside the picture.
 fn line(one: &Bandwidth, x: &Axis, y: &Axis) -> Vec<(f64, f64)> {
     let Some(fit) = &one.fit else { return Vec::new() };
     let sizes = || one.points.iter().filter(|p| drawable(p)).map(|p| p.bytes as f64);
-    let (from, to) = (x.at(sizes().fold(f64::INFINITY, f64::min)), x.at(sizes().fold(0.0, f64::max)));
+    let (from, to) = (
+        x.at(sizes().fold(f64::INFINITY, f64::min)),
+        x.at(sizes().fold(0.0, f64::max)),
+    );
     (0..=LINE_PLACES)
         .map(|i| x.value(from + (to - from) * i as f64 / LINE_PLACES as f64))
-        .map(|size| (size, gb_per_s(size, fit.alpha_us + fit.us_per_mib * size / (1 << 20) as f64)))
+        .map(|size| {
+            (
+                size,
+                gb_per_s(size, fit.alpha_us + fit.us_per_mib * size / (1 << 20) as f64),
+            )
+        })
         .filter(|(_, speed)| *speed >= y.value(0.0) && *speed <= y.value(1.0))
         .collect()
 }

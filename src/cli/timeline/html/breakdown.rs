@@ -6,15 +6,19 @@ use super::parts::{look, series};
 use crate::analysis::Report;
 use crate::analysis::report::{PartKind, Summary};
 use crate::cli::html::chart::{Axis, Bar, Caption, legend, stacked, swatch};
-use crate::cli::html::number::{counted, decimals, digits, fixed, ms, percent};
+use crate::cli::html::number::{counted, decimals, fixed, ms, percent, short};
 use crate::cli::html::{folded, wide};
 
 pub(super) fn show(report: &Report) -> Markup {
     let Some(steady) = &report.steady else {
         return html! { p { "No whole step was found, so there is nothing to break down." } };
     };
-    let summaries: Vec<(&str, &Summary)> =
-        report.startup.iter().map(|s| ("Start-up", s)).chain([("Steady state", steady)]).collect();
+    let summaries: Vec<(&str, &Summary)> = report
+        .startup
+        .iter()
+        .map(|s| ("Start-up", s))
+        .chain([("Steady state", steady)])
+        .collect();
     html! {
         (chart(&summaries))
         (wide("Parts of a step", &table(&summaries)))
@@ -30,12 +34,16 @@ fn chart(summaries: &[(&str, &Summary)]) -> Markup {
     let bars: Vec<Bar> = summaries
         .iter()
         .map(|(name, summary)| Bar {
-            label: format!("{name}: {}, {} on average", counted(summary.steps, "step"), ms(summary.step_ms.mean)),
+            label: format!(
+                "{name}: {}, {} on average",
+                counted(summary.steps, "step"),
+                ms(summary.step_ms.mean)
+            ),
             parts: PartKind::ALL.map(|kind| exposed_mean(summary, kind)).to_vec(),
         })
         .collect();
     let longest = bars.iter().map(|bar| bar.parts.iter().sum()).fold(0.0, f64::max);
-    let axis = Axis::linear("ms a step", 0.0, longest, 5, digits);
+    let axis = Axis::linear("ms a step", 0.0, longest, 5, short);
     let series = series();
     let caption = Caption {
         id: "breakdown-chart",
@@ -54,7 +62,11 @@ fn chart(summaries: &[(&str, &Summary)]) -> Markup {
 }
 
 fn exposed_mean(summary: &Summary, kind: PartKind) -> f64 {
-    summary.parts.iter().find(|part| part.kind == kind).map_or(0.0, |part| part.exposed_ms.mean)
+    summary
+        .parts
+        .iter()
+        .find(|part| part.kind == kind)
+        .map_or(0.0, |part| part.exposed_ms.mean)
 }
 
 fn table(summaries: &[(&str, &Summary)]) -> Markup {
@@ -101,7 +113,10 @@ fn table(summaries: &[(&str, &Summary)]) -> Markup {
 }
 
 fn present(summaries: &[(&str, &Summary)], kind: PartKind) -> bool {
-    summaries.iter().flat_map(|(_, s)| &s.parts).any(|part| part.kind == kind && part.total_ms.max > 0.0)
+    summaries
+        .iter()
+        .flat_map(|(_, s)| &s.parts)
+        .any(|part| part.kind == kind && part.total_ms.max > 0.0)
 }
 
 /// Phases as the files have them.
@@ -109,25 +124,28 @@ fn more(name: &str, summary: &Summary) -> Markup {
     if summary.phases_ms.is_empty() && summary.streamed_ms.is_none() {
         return html! {};
     }
-    folded(&format!("{name}: activities by phase"), &html! {
-        @if !summary.phases_ms.is_empty() {
-            (wide("Activities by phase", &html! {
-                table {
-                    caption { "All activities of a phase, added up over tensors that may overlap." }
-                    thead { tr { th scope="col" { "Phase" } th.n scope="col" { "a step" } } }
-                    tbody {
-                        @for (phase, time) in &summary.phases_ms {
-                            tr { th scope="row" { (super::sources::word(phase)) } td.n { (ms(*time)) } }
+    folded(
+        &format!("{name}: activities by phase"),
+        &html! {
+            @if !summary.phases_ms.is_empty() {
+                (wide("Activities by phase", &html! {
+                    table {
+                        caption { "All activities of a phase, added up over tensors that may overlap." }
+                        thead { tr { th scope="col" { "Phase" } th.n scope="col" { "a step" } } }
+                        tbody {
+                            @for (phase, time) in &summary.phases_ms {
+                                tr { th scope="row" { (super::sources::word(phase)) } td.n { (ms(*time)) } }
+                            }
                         }
                     }
-                }
-            }))
-        }
-        @if let Some([copy_in, combine, copy_out, wait]) = summary.streamed_ms {
-            p {
-                "The streaming collective measured inside itself, medians a step: copying in " (ms(copy_in))
-                ", combining " (ms(combine)) ", copying out " (ms(copy_out)) ", waiting for peers " (ms(wait)) "."
+                }))
             }
-        }
-    })
+            @if let Some([copy_in, combine, copy_out, wait]) = summary.streamed_ms {
+                p {
+                    "The streaming collective measured inside itself, medians a step: copying in " (ms(copy_in))
+                    ", combining " (ms(combine)) ", copying out " (ms(copy_out)) ", waiting for peers " (ms(wait)) "."
+                }
+            }
+        },
+    )
 }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::analysis::report::{Bin, CutReason, Fusion, Quantiles};
 use crate::cli::html::chart::{Axis, Caption, Column, Marker, Series, cell_bar, columns};
-use crate::cli::html::number::{bytes, count, counted, digits, ms, percent};
+use crate::cli::html::number::{bytes, count, counted, digits, ms, percent, short};
 use crate::cli::html::{folded, wide};
 
 pub(super) fn show(fusion: Option<&Fusion>) -> Markup {
@@ -64,7 +64,11 @@ fn quantiles(fusion: &Fusion) -> Markup {
 
 /// A size that is a mean or a quantile, so not whole.
 fn size(value: f64) -> String {
-    if value.is_finite() { bytes(value.max(0.0).round() as u64) } else { digits(value) }
+    if value.is_finite() {
+        bytes(value.max(0.0).round() as u64)
+    } else {
+        digits(value)
+    }
 }
 
 fn chart(fusion: &Fusion) -> Markup {
@@ -76,21 +80,45 @@ fn chart(fusion: &Fusion) -> Markup {
             from: place(bin.from),
             to: place(bin.to),
             parts: vec![bin.batches as f64],
-            title: format!("{}: {} with {}", range(bin), batches(bin.batches), counted(bin.tensors, "tensor")),
-            label: if bin.batches > 0 && bins.len() <= 20 { count(bin.batches) } else { String::new() },
+            title: format!(
+                "{}: {} with {}",
+                range(bin),
+                batches(bin.batches),
+                counted(bin.tensors, "tensor")
+            ),
+            label: if bin.batches > 0 && bins.len() <= 20 {
+                count(bin.batches)
+            } else {
+                String::new()
+            },
             faint: false,
         })
         .collect();
     let from = bins.iter().map(|bin| place(bin.from)).fold(f64::MAX, f64::min);
     let end = bins.iter().map(|bin| place(bin.to)).fold(1.0, f64::max);
     // The threshold belongs into the picture even where no batch comes near it, within reason.
-    let threshold = fusion.threshold_bytes.map(place).filter(|at| (from..=end * 256.0).contains(at));
+    let threshold = fusion
+        .threshold_bytes
+        .map(place)
+        .filter(|at| (from..=end * 256.0).contains(at));
     let to = threshold.map_or(end, |at| end.max(at * 1.5));
-    let x = Axis::log("size of a batch", from, to, 2.0, 6, |value| bytes(value as u64));
+    let x = Axis::powers_of_two("size of a batch", from, to, 6, |value| bytes(value as u64));
     let most = bins.iter().map(|bin| bin.batches).max().unwrap_or(0);
-    let y = Axis::linear("batches", 0.0, most as f64 * 1.1, 4, |value| if value.fract() == 0.0 { digits(value) } else { String::new() });
-    let marker = threshold.map(|at| Marker { at, label: format!("threshold {}", bytes(at as u64)) });
-    let series = [Series { name: "Batches".to_owned(), class: "plain".to_owned() }];
+    let y = Axis::linear("batches", 0.0, most as f64 * 1.1, 4, |value| {
+        if value.fract() == 0.0 {
+            short(value)
+        } else {
+            String::new()
+        }
+    });
+    let marker = threshold.map(|at| Marker {
+        at,
+        label: format!("threshold {}", bytes(at as u64)),
+    });
+    let series = [Series {
+        name: "Batches".to_owned(),
+        class: "plain".to_owned(),
+    }];
     let caption = Caption {
         id: "histogram-chart",
         title: "Batches by size",
@@ -113,16 +141,19 @@ fn range(bin: &Bin) -> String {
 }
 
 fn table(bins: &[Bin]) -> Markup {
-    wide("Histogram", &html! {
-        table {
-            thead { tr { th scope="col" { "Size" } th.n scope="col" { "batches" } th.n scope="col" { "tensors" } } }
-            tbody {
-                @for bin in bins {
-                    tr { th scope="row" { (range(bin)) } td.n { (count(bin.batches)) } td.n { (count(bin.tensors)) } }
+    wide(
+        "Histogram",
+        &html! {
+            table {
+                thead { tr { th scope="col" { "Size" } th.n scope="col" { "batches" } th.n scope="col" { "tensors" } } }
+                tbody {
+                    @for bin in bins {
+                        tr { th scope="row" { (range(bin)) } td.n { (count(bin.batches)) } td.n { (count(bin.tensors)) } }
+                    }
                 }
             }
-        }
-    })
+        },
+    )
 }
 
 fn cuts(fusion: &Fusion) -> Markup {

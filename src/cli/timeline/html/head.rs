@@ -15,7 +15,11 @@ pub(super) fn title(report: &Report) -> String {
     let Some(first) = report.sources.first() else {
         return "Timeline".to_owned();
     };
-    let file = first.path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(&first.path);
+    let file = first
+        .path
+        .rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or(&first.path);
     let file = shortened(file, TITLE_CHARS);
     match report.sources.len() {
         1 => format!("Timeline {file}"),
@@ -87,7 +91,12 @@ pub(super) fn figures(report: &Report) -> Option<Markup> {
 
 /// Mean time a step that is not computation.
 fn exposed_ms(summary: &Summary) -> f64 {
-    summary.parts.iter().filter(|part| part.kind != PartKind::Compute).map(|part| part.exposed_ms.mean).sum()
+    summary
+        .parts
+        .iter()
+        .filter(|part| part.kind != PartKind::Compute)
+        .map(|part| part.exposed_ms.mean)
+        .sum()
 }
 
 fn tensors(report: &Report) -> String {
@@ -101,8 +110,16 @@ fn slowest(report: &Report) -> Markup {
     let Some(stragglers) = &report.stragglers else {
         return tile("Slowest rank", "not known", "ready times of one rank only");
     };
-    match stragglers.ranks.iter().find(|rank| Some(rank.rank) == stragglers.slowest) {
-        Some(rank) => tile("Slowest rank", &count(u64::from(rank.rank)), &format!("costs {} a step", ms(rank.cost_ms))),
+    match stragglers
+        .ranks
+        .iter()
+        .find(|rank| Some(rank.rank) == stragglers.slowest)
+    {
+        Some(rank) => tile(
+            "Slowest rank",
+            &count(u64::from(rank.rank)),
+            &format!("costs {} a step", ms(rank.cost_ms)),
+        ),
         None => tile("Slowest rank", "none", "no rank stands out"),
     }
 }

@@ -101,17 +101,32 @@ fn bars(lanes: &[Lane]) -> impl Iterator<Item = (u32, &LaneBar)> {
 
 /// From when on bars are left out so that the data stays small: at the end of a step if one fits, else anywhere.
 fn until_ms(lanes: &[Lane]) -> f64 {
-    let mut all: Vec<(f64, &str)> = bars(lanes).map(|(_, bar)| (bar.began_ms, bar.label.as_str())).collect();
+    let mut all: Vec<(f64, &str)> = bars(lanes)
+        .map(|(_, bar)| (bar.began_ms, bar.label.as_str()))
+        .collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (mut bytes, mut seen) = (0, std::collections::HashSet::new());
     let full = all.iter().find(|(_, label)| {
         // About twenty characters a bar, and each label once.
-        bytes += 20 + if seen.insert(*label) { label.len().min(4 * LABEL_CHARS) + 3 } else { 0 };
+        bytes += 20
+            + if seen.insert(*label) {
+                label.len().min(4 * LABEL_CHARS) + 3
+            } else {
+                0
+            };
         bytes > MOST_BYTES
     });
-    let Some((full_ms, _)) = full else { return f64::INFINITY };
-    let ends = lanes.first().into_iter().flat_map(|lane| &lane.step_ends_ms).copied();
-    ends.filter(|end| *end > 0.0 && end <= full_ms).fold(None, |_, end| Some(end)).unwrap_or(*full_ms)
+    let Some((full_ms, _)) = full else {
+        return f64::INFINITY;
+    };
+    let ends = lanes
+        .first()
+        .into_iter()
+        .flat_map(|lane| &lane.step_ends_ms)
+        .copied();
+    ends.filter(|end| *end > 0.0 && end <= full_ms)
+        .fold(None, |_, end| Some(end))
+        .unwrap_or(*full_ms)
 }
 
 fn data(lanes: &[Lane], until_ms: f64) -> Data<'_> {
@@ -130,14 +145,30 @@ fn data(lanes: &[Lane], until_ms: f64) -> Data<'_> {
                 });
                 let began = (bar.began_ms * TICKS).round() as i64;
                 let length = ((bar.ended_ms - bar.began_ms) * TICKS).round().max(0.0) as i64;
-                flat.extend([label as i64, bar.part as i64, i64::from(bar.row), began - last, length]);
+                flat.extend([
+                    label as i64,
+                    bar.part as i64,
+                    i64::from(bar.row),
+                    began - last,
+                    length,
+                ]);
                 last = began;
                 rows = rows.max(bar.row.saturating_add(1));
             }
-            LaneData { rank: lane.rank, rows, ends_ms: &lane.step_ends_ms, bars: flat }
+            LaneData {
+                rank: lane.rank,
+                rows,
+                ends_ms: &lane.step_ends_ms,
+                bars: flat,
+            }
         })
         .collect();
-    Data { parts: for_script(), labels, lanes, ticks: TICKS }
+    Data {
+        parts: for_script(),
+        labels,
+        lanes,
+        ticks: TICKS,
+    }
 }
 
 fn longest(lanes: &[Lane]) -> Markup {
@@ -171,7 +202,13 @@ mod tests {
     use crate::analysis::report::PartKind;
 
     fn bar(label: &str, row: u32, began_ms: f64, ended_ms: f64) -> LaneBar {
-        LaneBar { label: label.into(), part: PartKind::CopyIn, row, began_ms, ended_ms }
+        LaneBar {
+            label: label.into(),
+            part: PartKind::CopyIn,
+            row,
+            began_ms,
+            ended_ms,
+        }
     }
 
     #[test]
@@ -179,22 +216,42 @@ mod tests {
         let lane = Lane {
             rank: 3,
             step_ends_ms: vec![10.0],
-            bars: vec![bar("a", 0, 1.0, 2.5), bar("b", 1, f64::NAN, 3.0), bar("b", 1, 2.0, 1.0), bar("a", 0, 4.0, 4.5)],
+            bars: vec![
+                bar("a", 0, 1.0, 2.5),
+                bar("b", 1, f64::NAN, 3.0),
+                bar("b", 1, 2.0, 1.0),
+                bar("a", 0, 4.0, 4.5),
+            ],
         };
         let data = data(std::slice::from_ref(&lane), f64::INFINITY);
         assert_eq!(data.labels, ["a", "b"]);
         assert_eq!((data.lanes[0].rank, data.lanes[0].rows), (3, 2));
-        assert_eq!(data.lanes[0].bars, [0, 4, 0, 10_000, 15_000, 1, 4, 1, 10_000, 0, 0, 4, 0, 20_000, 5_000]);
+        assert_eq!(
+            data.lanes[0].bars,
+            [
+                0, 4, 0, 10_000, 15_000, 1, 4, 1, 10_000, 0, 0, 4, 0, 20_000, 5_000
+            ]
+        );
     }
 
     #[test]
     fn too_many_bars_end_with_a_step() {
-        let bars = (0..100_000).map(|i| bar("a", 0, f64::from(i), f64::from(i) + 0.5)).collect();
-        let lane = Lane { rank: 0, step_ends_ms: vec![10_000.0, 30_000.0, 70_000.0], bars };
+        let bars = (0..100_000)
+            .map(|i| bar("a", 0, f64::from(i), f64::from(i) + 0.5))
+            .collect();
+        let lane = Lane {
+            rank: 0,
+            step_ends_ms: vec![10_000.0, 30_000.0, 70_000.0],
+            bars,
+        };
         let until = until_ms(std::slice::from_ref(&lane));
         assert_eq!(until, 30_000.0);
         let page = show(std::slice::from_ref(&lane)).into_string();
-        assert!(page.contains("70,000 bars from 30.0 s on left out"), "{}", &page[..3000]);
+        assert!(
+            page.contains("70,000 bars from 30.0 s on left out"),
+            "{}",
+            &page[..3000]
+        );
         assert!(page.len() < 2 * MOST_BYTES, "{}", page.len());
     }
 }

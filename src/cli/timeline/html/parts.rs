@@ -97,18 +97,30 @@ impl Look {
 /// All parts as series of a chart, in order.
 pub(super) fn series() -> Vec<Series> {
     PartKind::ALL
-        .map(|kind| Series { name: look(kind).name.to_owned(), class: look(kind).class() })
+        .map(|kind| Series {
+            name: look(kind).name.to_owned(),
+            class: look(kind).class(),
+        })
         .to_vec()
 }
 
 /// Style: the colours of both schemes, and the classes that use them.
 pub(super) fn style() -> String {
     let (mut light, mut dark, mut classes) = (String::new(), String::new(), String::new());
-    for Look { key, light: on_light, dark: on_dark, .. } in PartKind::ALL.map(look) {
+    for Look {
+        key,
+        light: on_light,
+        dark: on_dark,
+        ..
+    } in PartKind::ALL.map(look)
+    {
         // Writing to a String cannot fail.
         let _ = write!(light, "--part-{key}:{on_light};");
         let _ = write!(dark, "--part-{key}:{on_dark};");
-        let _ = write!(classes, ".part-{key}{{fill:url(#hatch-{key})}}.flat-{key}{{fill:var(--part-{key})}}");
+        let _ = write!(
+            classes,
+            ".part-{key}{{fill:url(#hatch-{key})}}.flat-{key}{{fill:var(--part-{key})}}"
+        );
     }
     format!(
         ":root{{{light}--hatch:#00000059}}\
@@ -138,7 +150,13 @@ pub(super) fn for_script() -> Vec<[String; 3]> {
     PartKind::ALL
         .map(look)
         .iter()
-        .map(|look| [look.name.to_owned(), format!("--part-{}", look.key), look.hatch.to_owned()])
+        .map(|look| {
+            [
+                look.name.to_owned(),
+                format!("--part-{}", look.key),
+                look.hatch.to_owned(),
+            ]
+        })
         .collect()
 }
 
@@ -160,6 +178,9 @@ mod tests {
             }
         }
         let neighbours: Vec<_> = PartKind::ALL.map(|k| look(k).hatch).to_vec();
-        assert!(neighbours.windows(2).all(|two| two[0] != two[1]), "{neighbours:?}");
+        assert!(
+            neighbours.windows(2).all(|two| two[0] != two[1]),
+            "{neighbours:?}"
+        );
     }
 }

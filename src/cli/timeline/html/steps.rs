@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::parts::series;
 use crate::analysis::report::{PartKind, Step, Summary};
 use crate::cli::html::chart::{Axis, Caption, Column, Marker, columns, legend};
-use crate::cli::html::number::{bytes, count, counted, digits, ms};
+use crate::cli::html::number::{bytes, count, counted, ms, short};
 use crate::cli::html::{folded, wide};
 
 /// More columns than a screen can tell apart would only make the file large.
@@ -17,7 +17,7 @@ pub(super) fn show(steps: &[Step], steady: Option<&Summary>, started_slowly: boo
     let drawn: Vec<Column> = steps.chunks(per_column).map(column).collect();
     let top = top(&drawn);
     let x = Axis::linear("step", first.index as f64, last.index as f64 + 1.0, 6, step_name);
-    let y = Axis::linear("ms a step", 0.0, top, 5, digits);
+    let y = Axis::linear("ms a step", 0.0, top, 5, short);
     let marker = steady.filter(|_| started_slowly).map(|steady| Marker {
         at: steady.first_step as f64,
         label: format!("steady from step {}", count(steady.first_step)),
@@ -49,7 +49,11 @@ pub(super) fn show(steps: &[Step], steady: Option<&Summary>, started_slowly: boo
 
 /// Steps have whole numbers.
 fn step_name(index: f64) -> String {
-    if index.fract() == 0.0 { digits(index) } else { String::new() }
+    if index.fract() == 0.0 {
+        short(index)
+    } else {
+        String::new()
+    }
 }
 
 fn column(steps: &[Step]) -> Column {
@@ -60,7 +64,11 @@ fn column(steps: &[Step]) -> Column {
         from: first.index as f64,
         to: last.index as f64 + 1.0,
         parts: (0..PartKind::COUNT).map(mean).collect(),
-        title: format!("{}: {}", range(steps), ms(steps.iter().map(|step| step.ms).sum::<f64>() / n)),
+        title: format!(
+            "{}: {}",
+            range(steps),
+            ms(steps.iter().map(|step| step.ms).sum::<f64>() / n)
+        ),
         label: String::new(),
         faint: steps.iter().all(|step| step.partial),
     }
@@ -75,37 +83,50 @@ fn range(steps: &[Step]) -> String {
 
 /// How high the picture is: all of it, unless a few columns dwarf the rest.
 fn top(columns: &[Column]) -> f64 {
-    let mut heights: Vec<f64> = columns.iter().map(|c| c.parts.iter().sum()).filter(|h: &f64| h.is_finite()).collect();
+    let mut heights: Vec<f64> = columns
+        .iter()
+        .map(|c| c.parts.iter().sum())
+        .filter(|h: &f64| h.is_finite())
+        .collect();
     heights.sort_by(f64::total_cmp);
-    let Some(highest) = heights.last().copied() else { return 1.0 };
+    let Some(highest) = heights.last().copied() else {
+        return 1.0;
+    };
     let typical = heights[heights.len() * 9 / 10];
-    if highest > 3.0 * typical && typical > 0.0 { 1.5 * typical } else { 1.05 * highest }
+    if highest > 3.0 * typical && typical > 0.0 {
+        1.5 * typical
+    } else {
+        1.05 * highest
+    }
 }
 
 fn table(steps: &[Step], per_row: usize) -> Markup {
-    wide("Steps", &html! {
-        table {
-            thead {
-                tr {
-                    th scope="col" { "Step" } th.n scope="col" { "length" } th.n scope="col" { "exposed communication" }
-                    th.n scope="col" { "tensors" } th.n scope="col" { "batches" } th.n scope="col" { "payload" } th scope="col" {}
-                }
-            }
-            tbody {
-                @for steps in steps.chunks(per_row) {
-                    @let n = steps.len() as u64;
-                    @let mean = |value: fn(&Step) -> f64| steps.iter().map(value).sum::<f64>() / n as f64;
+    wide(
+        "Steps",
+        &html! {
+            table {
+                thead {
                     tr {
-                        th scope="row" { (range(steps)) }
-                        td.n { (ms(mean(|s| s.ms))) }
-                        td.n { (ms(mean(|s| s.exposed_ms.iter().sum::<f64>() - s.exposed_ms[0]))) }
-                        td.n { (count(steps.iter().map(|s| s.tensors).sum::<u64>() / n)) }
-                        td.n { (count(steps.iter().map(|s| s.batches).sum::<u64>() / n)) }
-                        td.n { (bytes((steps.iter().map(|s| u128::from(s.bytes)).sum::<u128>() / u128::from(n)) as u64)) }
-                        td { @if steps.iter().any(|s| s.partial) { "partial" } }
+                        th scope="col" { "Step" } th.n scope="col" { "length" } th.n scope="col" { "exposed communication" }
+                        th.n scope="col" { "tensors" } th.n scope="col" { "batches" } th.n scope="col" { "payload" } th scope="col" {}
+                    }
+                }
+                tbody {
+                    @for steps in steps.chunks(per_row) {
+                        @let n = steps.len() as u64;
+                        @let mean = |value: fn(&Step) -> f64| steps.iter().map(value).sum::<f64>() / n as f64;
+                        tr {
+                            th scope="row" { (range(steps)) }
+                            td.n { (ms(mean(|s| s.ms))) }
+                            td.n { (ms(mean(|s| s.exposed_ms.iter().sum::<f64>() - s.exposed_ms[0]))) }
+                            td.n { (count(steps.iter().map(|s| s.tensors).sum::<u64>() / n)) }
+                            td.n { (count(steps.iter().map(|s| s.batches).sum::<u64>() / n)) }
+                            td.n { (bytes((steps.iter().map(|s| u128::from(s.bytes)).sum::<u128>() / u128::from(n)) as u64)) }
+                            td { @if steps.iter().any(|s| s.partial) { "partial" } }
+                        }
                     }
                 }
             }
-        }
-    })
+        },
+    )
 }
