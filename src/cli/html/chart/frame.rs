@@ -45,7 +45,7 @@ pub(crate) fn frame(
             @for (value, name) in &y.ticks {
                 @let at = percentage(1.0 - y.at(*value));
                 line.grid x1="0" x2="100%" y1=(at) y2=(at) {}
-                text.end x="0" y=(at) dx="-6" dy="4" { (Foreign(name)) }
+                text.end.tick-name x="0" y=(at) dx="-6" dy="4" { (Foreign(name)) }
             }
             @for (value, name) in &x.ticks {
                 @let at = percentage(x.at(*value));

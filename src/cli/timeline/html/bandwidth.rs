@@ -84,7 +84,7 @@ fn chart(drawn: &[&Bandwidth]) -> Markup {
         "GB/s",
         least(|p| p.whisker.0) / 1.3,
         most(|p| p.whisker.1) * 1.3,
-        7,
+        10,
         short,
     );
     let clouds: Vec<Cloud> = clouds

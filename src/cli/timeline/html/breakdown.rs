@@ -21,6 +21,7 @@ pub(super) fn show(report: &Report) -> Markup {
         .collect();
     html! {
         (chart(&summaries))
+        p.note { "Milliseconds a step: what a part adds to the step, as mean, median and p90; total: the median with what is hidden behind computation." }
         (wide("Parts of a step", &table(&summaries)))
         p.note {
             @if steady.compute_known { "Computation is taken from the profiler’s trace." }
@@ -74,15 +75,14 @@ fn table(summaries: &[(&str, &Summary)]) -> Markup {
     let number = |value: f64| fixed(value, places);
     html! {
         table {
-            caption { "Milliseconds a step. Exposed: what a part adds to the step. Total: hidden behind computation as well." }
             thead {
                 tr {
                     th scope="col" rowspan="2" { "Part" }
-                    @for (name, _) in summaries { th.n scope="colgroup" colspan="5" { (name) } }
+                    @for (name, _) in summaries { th.group scope="colgroup" colspan="5" { (name) } }
                 }
                 tr {
                     @for _ in summaries {
-                        th.n scope="col" { "share" } th.n scope="col" { "mean" } th.n scope="col" { "median" }
+                        th.n.group scope="col" { "share" } th.n scope="col" { "mean" } th.n scope="col" { "median" }
                         th.n scope="col" { "p90" } th.n scope="col" { "total" }
                     }
                 }
@@ -93,7 +93,7 @@ fn table(summaries: &[(&str, &Summary)]) -> Markup {
                         th scope="row" { (swatch(&look(kind).class())) " " (look(kind).name) }
                         @for (_, summary) in summaries {
                             @if let Some(part) = summary.parts.iter().find(|part| part.kind == kind) {
-                                td.n { (percent(part.share)) } td.n { (number(part.exposed_ms.mean)) }
+                                td.n.group { (percent(part.share)) } td.n { (number(part.exposed_ms.mean)) }
                                 td.n { (number(part.exposed_ms.p50)) } td.n { (number(part.exposed_ms.p90)) }
                                 td.n { (number(part.total_ms.p50)) }
                             } @else { td.n colspan="5" { "–" } }
@@ -103,7 +103,7 @@ fn table(summaries: &[(&str, &Summary)]) -> Markup {
                 tr.total {
                     th scope="row" { "Step" }
                     @for (_, summary) in summaries {
-                        td.n { (percent(1.0)) } td.n { (number(summary.step_ms.mean)) }
+                        td.n.group { (percent(1.0)) } td.n { (number(summary.step_ms.mean)) }
                         td.n { (number(summary.step_ms.p50)) } td.n { (number(summary.step_ms.p90)) } td.n {}
                     }
                 }
@@ -128,10 +128,10 @@ fn more(name: &str, summary: &Summary) -> Markup {
         &format!("{name}: activities by phase"),
         &html! {
             @if !summary.phases_ms.is_empty() {
-                (wide("Activities by phase", &html! {
+                p.note { "All activities of a phase, added up over tensors that may overlap." }
+            (wide("Activities by phase", &html! {
                     table {
-                        caption { "All activities of a phase, added up over tensors that may overlap." }
-                        thead { tr { th scope="col" { "Phase" } th.n scope="col" { "a step" } } }
+                            thead { tr { th scope="col" { "Phase" } th.n scope="col" { "a step" } } }
                         tbody {
                             @for (phase, time) in &summary.phases_ms {
                                 tr { th scope="row" { (super::sources::word(phase)) } td.n { (ms(*time)) } }

@@ -23,7 +23,7 @@
   });
   const every = lanes.flatMap((lane) => lane.rows.flat()).sort((a, b) => a.from - b.from);
   const least = every.reduce((a, bar) => Math.min(a, bar.from), 0);
-  const most = every.reduce((a, bar) => Math.max(a, bar.to), least + MIN_SPAN);
+  const most = every.reduce((a, bar) => Math.max(a, bar.to), Math.max(least + MIN_SPAN, ...lanes.flatMap((lane) => lane.ends)));
   let from = least, to = most, selected = null, width = 0, layout = [];
 
   const rowCount = lanes.reduce((n, lane) => n + lane.rows.length, 0);
@@ -163,17 +163,18 @@
     }
   }
 
-  // The end of a name tells more than its beginning: that is what is kept of a long one.
   function write(text, at, y, room) {
+    // The end of a path tells more than its beginning; of a word, the beginning.
+    const cut = /[/.]/.test(text) ? (n) => '…' + text.slice(n) : (n) => text.slice(0, text.length - n) + '…';
     let shown = text;
     if (pen.measureText(shown).width > room) {
       let low = 0, high = text.length;
       while (low < high) {
         const middle = (low + high) >> 1;
-        if (pen.measureText('…' + text.slice(middle)).width > room) low = middle + 1; else high = middle;
+        if (pen.measureText(cut(middle)).width > room) low = middle + 1; else high = middle;
       }
       if (text.length - low < 4) return;
-      shown = '…' + text.slice(low);
+      shown = cut(low);
     }
     pen.textAlign = 'left';
     pen.lineWidth = 3;

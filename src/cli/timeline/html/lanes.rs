@@ -26,25 +26,29 @@ const MOST_BYTES: usize = 800_000;
 const LABEL_CHARS: usize = 120;
 /// Rows of the table that stands in for the picture.
 const LONGEST: usize = 15;
+/// Rows of one rank that are drawn; more than the eye follows.
+const MOST_ROWS: u32 = 48;
+/// Times beyond (some years) are no times; their ticks would not fit.
+const FAR_MS: f64 = 1e11;
 /// Ticks in a millisecond: times travel as whole numbers of 100 ns.
 const TICKS: f64 = 1e4;
 
 /// What the script draws.
 #[derive(Serialize)]
-struct Data<'a> {
+struct Data {
     /// Name, colour variable, pattern of each part.
     parts: Vec<[String; 3]>,
     labels: Vec<String>,
-    lanes: Vec<LaneData<'a>>,
+    lanes: Vec<LaneData>,
     /// Ticks in a millisecond.
     ticks: f64,
 }
 
 #[derive(Serialize)]
-struct LaneData<'a> {
+struct LaneData {
     rank: u32,
     rows: u32,
-    ends_ms: &'a [f64],
+    ends_ms: Vec<f64>,
     /// Five numbers a bar: label, part, row, ticks since the bar before began, ticks long.
     bars: Vec<i64>,
 }
@@ -56,6 +60,7 @@ pub(super) fn show(lanes: &[Lane]) -> Markup {
         return html! { p { "There is no whole steady step to draw." } };
     }
     let until_ms = until_ms(shown);
+    let crowded = bars(shown).filter(|(_, bar)| bar.row >= MOST_ROWS).count() as u64;
     let left_out = bars(shown).filter(|(_, bar)| bar.began_ms >= until_ms).count() as u64;
     html! {
         p.screen-only {
@@ -83,6 +88,7 @@ pub(super) fn show(lanes: &[Lane]) -> Markup {
         p.note {
             "Times count from the beginning of the first step drawn, on the clock of the rank whose steps these are; dashed lines are where steps end. "
             @if shown.len() < lanes.len() { "The first " (MOST_LANES) " of " (lanes.len()) " ranks. " }
+            @if crowded > 0 { (counted(crowded, "bar")) " below row " (MOST_ROWS) " of a rank left out. " }
             @if left_out > 0 {
                 (counted(left_out, "bar")) " from " (ms(until_ms)) " on left out, to keep this page small. "
             }
@@ -96,7 +102,7 @@ fn bars(lanes: &[Lane]) -> impl Iterator<Item = (u32, &LaneBar)> {
     lanes
         .iter()
         .flat_map(|lane| lane.bars.iter().map(|bar| (lane.rank, bar)))
-        .filter(|(_, bar)| bar.began_ms.is_finite() && bar.ended_ms.is_finite())
+        .filter(|(_, bar)| bar.began_ms.abs() < FAR_MS && bar.ended_ms.abs() < FAR_MS)
 }
 
 /// From when on bars are left out so that the data stays small: at the end of a step if one fits, else anywhere.
@@ -129,7 +135,7 @@ fn until_ms(lanes: &[Lane]) -> f64 {
         .unwrap_or(*full_ms)
 }
 
-fn data(lanes: &[Lane], until_ms: f64) -> Data<'_> {
+fn data(lanes: &[Lane], until_ms: f64) -> Data {
     let mut labels = Vec::new();
     let mut numbers = HashMap::new();
     let lanes = lanes
@@ -138,7 +144,9 @@ fn data(lanes: &[Lane], until_ms: f64) -> Data<'_> {
             let mut last = 0;
             let mut rows = 1;
             let mut flat = Vec::new();
-            for (_, bar) in bars(std::slice::from_ref(lane)).filter(|(_, bar)| bar.began_ms < until_ms) {
+            for (_, bar) in bars(std::slice::from_ref(lane))
+                .filter(|(_, bar)| bar.began_ms < until_ms && bar.row < MOST_ROWS)
+            {
                 let label = *numbers.entry(bar.label.as_str()).or_insert_with(|| {
                     labels.push(visible(&shortened(&bar.label, LABEL_CHARS)));
                     labels.len() - 1
@@ -153,12 +161,18 @@ fn data(lanes: &[Lane], until_ms: f64) -> Data<'_> {
                     length,
                 ]);
                 last = began;
-                rows = rows.max(bar.row.saturating_add(1));
+                rows = rows.max(bar.row + 1);
             }
+            let ends_ms = lane
+                .step_ends_ms
+                .iter()
+                .copied()
+                .filter(|end| end.abs() < FAR_MS)
+                .collect();
             LaneData {
                 rank: lane.rank,
                 rows,
-                ends_ms: &lane.step_ends_ms,
+                ends_ms,
                 bars: flat,
             }
         })

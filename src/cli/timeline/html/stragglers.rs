@@ -35,7 +35,7 @@ pub(super) fn show(stragglers: Option<&Stragglers>) -> Markup {
                 None => { "no rank was last so often, and by so much, that it stands out." }
             }
         }
-        (wide("Ranks", &ranks(stragglers)))
+        (ranks(stragglers))
         @if !stragglers.tensors.is_empty() {
             h3 { "Tensors that wait longest for their last rank" }
             @let shown = stragglers.tensors.len().min(TENSORS);
@@ -58,9 +58,8 @@ fn ranks(stragglers: &Stragglers) -> Markup {
     let dearest = ranks.iter().map(|rank| rank.cost_ms).fold(0.0, f64::max);
     let places = decimals(ranks.iter().map(|rank| rank.step_ms_without));
     let lag_places = decimals(ranks.iter().map(|rank| rank.lag_ms.p90));
-    html! {
+    let table = html! {
         table {
-            @if left_out > 0 { caption { "The " (MOST_RANKS) " ranks that cost most; " (counted(left_out as u64, "other")) " not shown." } }
             thead {
                 tr {
                     th scope="col" { "Rank" } th.n scope="col" { "last" } th.n scope="col" { "share" } th scope="col" {}
@@ -85,6 +84,12 @@ fn ranks(stragglers: &Stragglers) -> Markup {
                 }
             }
         }
+    };
+    html! {
+        @if left_out > 0 {
+            p.note { "The " (MOST_RANKS) " ranks that cost most; " (counted(left_out as u64, "other")) " not shown." }
+        }
+        (wide("Ranks", &table))
     }
 }
 
