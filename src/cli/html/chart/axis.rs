@@ -101,7 +101,8 @@ impl Axis {
     }
 
     fn log(label: &str, from: f64, to: f64) -> Self {
-        let from = if from.is_finite() && from >= f64::MIN_POSITIVE {
+        // Within bounds, so that neither end is lost to infinity and ticks can be counted.
+        let from = if (1e-300..1e300).contains(&from) {
             from
         } else {
             1.0
@@ -199,6 +200,30 @@ mod tests {
         assert_eq!(percentage(1.0 / 3.0), "33.33%");
         assert_eq!(percentage(-0.0), "0%");
         assert_eq!(percentage(f64::NAN), "0%");
+    }
+
+    #[test]
+    fn a_range_at_the_end_of_all_numbers_is_an_axis() {
+        for from in [
+            f64::MAX,
+            1e308,
+            f64::MIN_POSITIVE,
+            0.0,
+            -1.0,
+            f64::INFINITY,
+            f64::NAN,
+        ] {
+            for to in [0.0, f64::MAX, f64::INFINITY, f64::NAN] {
+                assert!(Axis::decades("", from, to, 5, |_| String::new()).ticks.len() <= 8);
+                assert!(
+                    Axis::powers_of_two("", from, to, 5, |_| String::new())
+                        .ticks
+                        .len()
+                        <= 8
+                );
+                assert!(Axis::linear("", from, to, 5, |_| String::new()).ticks.len() <= 11);
+            }
+        }
     }
 
     proptest! {

@@ -52,7 +52,7 @@ pub(crate) fn columns(
                     @for (class, from, to) in pieces(series, column, y) {
                         rect class=(class) style=[(gap_px > 0).then(|| format!("stroke:var(--paper);stroke-width:{gap_px}"))]
                             x=(percentage(left)) y=(percentage(1.0 - to))
-                            width=(percentage(right - left + overlap)) height=(percentage(to - from)) {}
+                            width=(percentage(right - left + overlap)) height=(percentage(to - from + 3.0 * overlap)) {}
                     }
                 }
             }
@@ -126,12 +126,12 @@ mod tests {
             columns(&caption, &series, &[column], &axis(2.0), &axis(10.0), &[], 0).into_string()
         };
         assert!(
-            draw(5.0).contains(r#"<rect class="one" x="0%" y="50%" width="50.05%" height="50%">"#),
+            draw(5.0).contains(r#"<rect class="one" x="0%" y="50%" width="50.05%" height="50.15%">"#),
             "{}",
             draw(5.0)
         );
         assert!(!draw(5.0).contains("beyond") && draw(20.0).contains("beyond"));
-        assert!(draw(20.0).contains(r#"y="0%" width="50.05%" height="100%""#));
+        assert!(draw(20.0).contains(r#"y="0%" width="50.05%" height="100.15%""#));
         assert!(!draw(f64::NAN).contains("NaN"));
     }
 }

@@ -3,6 +3,7 @@
   const view = document.getElementById('lane-view');
   if (!view) return;
   const data = JSON.parse(document.getElementById('lane-data').textContent);
+  view.classList.add('alive');
   const canvas = view.querySelector('canvas');
   const scroll = view.querySelector('.lane-scroll');
   const tip = view.querySelector('.lane-tip');

@@ -67,8 +67,8 @@ pub(super) fn show(lanes: &[Lane]) -> Markup {
             "Zoom with the buttons, two fingers, " kbd { "+" } " " kbd { "−" } " or, once it is clicked, the wheel; drag or "
             kbd { "←" } " " kbd { "→" } " to move; " kbd { "n" } " and " kbd { "p" } " go from bar to bar. Point at a bar to read it."
         }
-        (legend(&series()))
-        div #lane-view {
+        figure #lane-view {
+            (legend(&series()))
             div.lane-buttons.screen-only role="group" aria-label="Zoom" {
                 button type="button" data-do="in" aria-label="Zoom in" { "+" }
                 button type="button" data-do="out" aria-label="Zoom out" { "−" }

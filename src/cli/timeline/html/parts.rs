@@ -104,6 +104,16 @@ pub(super) fn series() -> Vec<Series> {
         .to_vec()
 }
 
+/// The same without patterns, for shapes too small to show one. (In a PDF each shape with a pattern is an image.)
+pub(super) fn flat_series() -> Vec<Series> {
+    PartKind::ALL
+        .map(|kind| Series {
+            name: look(kind).name.to_owned(),
+            class: format!("flat-{}", look(kind).key),
+        })
+        .to_vec()
+}
+
 /// Style: the colours of both schemes, and the classes that use them.
 pub(super) fn style() -> String {
     let (mut light, mut dark, mut classes) = (String::new(), String::new(), String::new());

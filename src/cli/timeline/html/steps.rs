@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::parts::series;
+use super::parts::{flat_series, series};
 use crate::analysis::report::{PartKind, Step, Summary};
 use crate::cli::html::chart::{Axis, Caption, Column, Marker, columns, legend};
 use crate::cli::html::number::{bytes, count, counted, ms, short};
@@ -27,13 +27,12 @@ pub(super) fn show(steps: &[Step], steady: Option<&Summary>, started_slowly: boo
         title: "Length of every step",
         description: "A column for each step, stacked by part as in the bars above, in order of time.",
     };
-    let series = series();
     let cut_off = steps.iter().filter(|step| step.ms > top).count() as u64;
     let partial = steps.iter().filter(|step| step.partial).count() as u64;
     Some(html! {
         figure {
-            (legend(&series))
-            (columns::columns(&caption, &series, &drawn, &x, &y, marker.as_slice(), 0))
+            (legend(&series()))
+            (columns::columns(&caption, &flat_series(), &drawn, &x, &y, marker.as_slice(), 0))
             figcaption {
                 @if per_column > 1 { "Each column is the mean of " (per_column) " steps. " }
                 @if cut_off > 0 {
