@@ -7,10 +7,12 @@ mod argv;
 mod bench;
 mod completions;
 pub mod config_file;
+mod html;
 pub mod knob_flags;
 mod knobs;
 mod man;
 pub mod run;
+mod timeline;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};

@@ -1,0 +1,3 @@
+//! `ronde timeline`: reads recorded timelines and says where the time goes.
+
+pub(crate) mod html;
