@@ -4,11 +4,29 @@
 //! it is read and comes down to a [`RankRecord`]; [`analyze`] joins those of a job's ranks. Two reports are held against
 //! each other by [`compare()`], a series of them by [`scaling()`].
 
+mod advice;
+mod bandwidth;
+mod changepoint;
 mod collect;
 pub mod compare;
+mod examine;
+mod fusion;
+mod job;
+mod join;
+mod lanes;
+mod op;
+mod parts;
 mod quantiles;
 pub mod report;
 pub mod scaling;
+mod sources;
+mod steady;
+mod stragglers;
+mod summary;
+mod tensors;
+
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 
@@ -46,6 +64,5 @@ pub enum AnalysisError {
 /// [`AnalysisError`]: two files of one rank, or none at all. Whatever is odd inside the files is a warning in the
 /// report.
 pub fn analyze(records: Vec<RankRecord>) -> Result<Report, AnalysisError> {
-    let _ = records;
-    Err(AnalysisError::Nothing)
+    Ok(examine::examine(&job::put_together(records)?))
 }

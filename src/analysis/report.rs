@@ -8,10 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::trace::{Clock, Format, Kind, Phase};
 
+/// Version of [`Report`]'s structure.
+pub const REPORT_VERSION: u32 = 1;
+
 /// All of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Version of this structure.
+    /// [`REPORT_VERSION`].
     pub ronde_timeline: u32,
     /// The files, in order of rank.
     pub sources: Vec<SourceReport>,
