@@ -1,7 +1,68 @@
 //! What a recorded job spent its time on: steps, phases, stragglers, fusion, bandwidth, and what to change.
 //!
-//! Reads [`crate::trace`]'s model, knows no file format, and yields a [`Report`].
+//! Reads [`crate::trace`]'s model, knows no file format, and yields a [`Report`]. A [`Collector`] takes in one file while
+//! it is read and comes down to a [`RankRecord`]; [`analyze`] joins those of a job's ranks. Two reports are held against
+//! each other by [`compare()`], a series of them by [`scaling()`].
 
+mod advice;
+mod bandwidth;
+mod changepoint;
+mod collect;
+pub mod compare;
+mod examine;
+mod fusion;
+mod job;
+mod join;
+mod lanes;
+mod op;
+mod parts;
+mod quantiles;
 pub mod report;
+pub mod scaling;
+mod sources;
+mod steady;
+mod stragglers;
+mod summary;
+mod tensors;
 
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+pub use collect::{Collector, RankRecord};
+pub use compare::{Comparison, compare};
 pub use report::Report;
+pub use scaling::{Scaling, ScalingError, ScalingRun, scaling};
+
+/// Why files cannot be analysed together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnalysisError {
+    /// There is nothing to analyse.
+    #[error("no timeline was given")]
+    Nothing,
+    /// Two files are of the same rank and are not segments of one recording.
+    #[error(
+        "{} and {} both say that they are rank {rank}'s; give the files of one job, one for each rank (segments of one \
+         recording are called t.old.json and t.json)",
+        first.display(),
+        second.display()
+    )]
+    RankTwice {
+        /// The rank.
+        rank: u32,
+        /// One file.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+}
+
+/// Joins the files of one job.
+///
+/// # Errors
+/// [`AnalysisError`]: two files of one rank, or none at all. Whatever is odd inside the files is a warning in the
+/// report.
+pub fn analyze(records: Vec<RankRecord>) -> Result<Report, AnalysisError> {
+    Ok(examine::examine(&job::put_together(records)?))
+}

@@ -1,17 +1,20 @@
-//! What the analysis found: plain numbers with their units in their names, serialized as they stand for `--json` and
-//! drawn by the command line and the HTML page.
+//! What the analysis found: plain numbers with their units in their names, serialized as they stand for `--json`, read
+//! again for `--compare`, and drawn by the command line and the HTML page.
 //!
 //! A step lasts from the end of the step before (its last result in place) to its own end, on the *reference rank*:
 //! rank 0 if its file is there, else the lowest.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::trace::{Clock, Format, Kind, Phase};
 
+/// Version of [`Report`]'s structure.
+pub const REPORT_VERSION: u32 = 1;
+
 /// All of one run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Version of this structure.
+    /// [`REPORT_VERSION`].
     pub ronde_timeline: u32,
     /// The files, in order of rank.
     pub sources: Vec<SourceReport>,
@@ -50,7 +53,7 @@ pub struct Report {
 }
 
 /// One file.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SourceReport {
     /// Its path.
     pub path: String,
@@ -82,7 +85,7 @@ pub struct SourceReport {
 }
 
 /// One activity name of a file.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ActivityRow {
     /// As in the file; `NEGOTIATE_ALLREDUCE` and `ALLREDUCE` too.
     pub name: String,
@@ -93,7 +96,7 @@ pub struct ActivityRow {
 }
 
 /// How steps were told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepsFoundBy {
     /// The file marks them.
@@ -107,7 +110,7 @@ pub enum StepsFoundBy {
 }
 
 /// A distribution; the unit is that of the field's name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// Values.
     pub n: u64,
@@ -128,7 +131,7 @@ pub struct Quantiles {
 }
 
 /// One step.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Step {
     /// Number in the file, from 0.
     pub index: u64,
@@ -153,7 +156,7 @@ pub struct Step {
 /// What a step's time is spent on. The first that applies to an instant has it, in the order: an operation is being
 /// moved (its copies, the collective), this rank still has tensors to come (computation), all ranks have a tensor
 /// ready (negotiation), this rank waits for others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartKind {
     /// Until this rank's last tensor of the step is ready.
@@ -188,7 +191,7 @@ impl PartKind {
 }
 
 /// One part of the steps of a summary.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Part {
     /// Which.
     pub kind: PartKind,
@@ -201,7 +204,7 @@ pub struct Part {
 }
 
 /// A stretch of steps.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
     /// Its first step.
     pub first_step: u64,
@@ -228,7 +231,7 @@ pub struct Summary {
 }
 
 /// Who was late.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stragglers {
     /// Operations of which every rank's ready time is known, in steady steps.
     pub operations: u64,
@@ -241,7 +244,7 @@ pub struct Stragglers {
 }
 
 /// One rank as others wait for it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StragglerRank {
     /// The rank.
     pub rank: u32,
@@ -259,7 +262,7 @@ pub struct StragglerRank {
 }
 
 /// A tensor that waits for its last rank.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StragglerTensor {
     /// The tensor.
     pub name: String,
@@ -274,7 +277,7 @@ pub struct StragglerTensor {
 }
 
 /// How tensors travelled together, in steady steps.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fusion {
     /// Batches a step.
     pub batches_per_step: Quantiles,
@@ -295,7 +298,7 @@ pub struct Fusion {
 }
 
 /// Batches of `from` bytes or more and less than `to`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
     /// Bytes.
     pub from: u64,
@@ -308,7 +311,7 @@ pub struct Bin {
 }
 
 /// Why a batch ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CutReason {
     /// The next tensor would not have fitted.
@@ -322,7 +325,7 @@ pub enum CutReason {
 }
 
 /// How often a reason held.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cut {
     /// The reason.
     pub reason: CutReason,
@@ -333,7 +336,7 @@ pub struct Cut {
 }
 
 /// How fast one collective was.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bandwidth {
     /// Its name in the file, such as `SHM_ALLREDUCE`.
     pub activity: String,
@@ -344,7 +347,7 @@ pub struct Bandwidth {
 }
 
 /// Batches of about one size.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BandwidthPoint {
     /// Median size, bytes.
     pub bytes: u64,
@@ -361,7 +364,7 @@ pub struct BandwidthPoint {
 }
 
 /// time = α + β · bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// α, microseconds: what a message costs however small.
     pub alpha_us: f64,
@@ -374,7 +377,7 @@ pub struct Fit {
 }
 
 /// A tensor of the steady step.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TensorRow {
     /// Its name.
     pub name: String,
@@ -396,7 +399,7 @@ pub struct TensorRow {
 }
 
 /// One thing to do.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Advice {
     /// The sentence, with the number it rests on and what to set.
     pub sentence: String,

@@ -29,10 +29,10 @@ pub const PROFILE_VERSION: u32 = 1;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Most tensors in one workload; the largest real models have a few thousand gradients.
-const TENSORS_MAX: usize = 100_000;
+pub(crate) const TENSORS_MAX: usize = 100_000;
 
 /// Most elements in one tensor: 2³¹, which is 8 GiB of `float32`.
-const ELEMENTS_MAX: u64 = 1 << 31;
+pub(crate) const ELEMENTS_MAX: u64 = 1 << 31;
 
 /// A profile that cannot be used; every variant names the file, and the line where there is one.
 #[derive(Debug, thiserror::Error)]

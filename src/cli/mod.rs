@@ -7,10 +7,12 @@ mod argv;
 mod bench;
 mod completions;
 pub mod config_file;
+mod html;
 pub mod knob_flags;
 mod knobs;
 mod man;
 pub mod run;
+mod timeline;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
@@ -24,6 +26,7 @@ Examples:
   ronde run -np 4 -- python train.py             start four ranks on this machine
   ronde run -np 4 --autotune -- python train.py  the same, tuning while they train
   ronde bench --model resnet50 -np 2             how fast this machine reduces a model's gradients
+  ronde timeline t.json t.rank1.json             where a recorded job's time goes, and what to change
   ronde knobs                                    every setting: variable, flag, range, default
   ronde knobs --effective                        the values in force here, and who set them
   ronde man | man -l -                           the manual page, the settings in it
@@ -41,6 +44,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Bench(bench::Args),
+    Timeline(timeline::Args),
     Knobs(knobs::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -54,6 +58,7 @@ pub fn main() -> ExitCode {
     match Cli::parse_from(argv).command {
         Command::Run(args) => run::main(args),
         Command::Bench(args) => bench::main(&args),
+        Command::Timeline(args) => timeline::main(&args),
         Command::Knobs(args) => knobs::main(&args),
         Command::Completions(args) => completions::main(&args, Cli::command()),
         Command::Man(args) => man::main(&args, Cli::command()),

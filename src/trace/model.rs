@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::tensor::Dtype;
 
 /// Who wrote a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Horovod's timeline.
@@ -56,7 +56,7 @@ pub struct Source {
 }
 
 /// How a file's clock relates to that of rank 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Clock {
     /// The file's zero on rank 0's clock, nanoseconds. Files of one job are laid over each other by this.
     pub zero_ns: i64,
@@ -89,7 +89,7 @@ impl Span {
 }
 
 /// What an operation is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Every rank gets the combination of all.
@@ -115,7 +115,7 @@ pub enum Kind {
 }
 
 /// What an activity is time spent on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Waiting for the tensor's data, or other tensors' of its batch (`WAIT_FOR_DATA`, `WAIT_FOR_OTHER_TENSOR_DATA`).

@@ -1,0 +1,230 @@
+//! What to change: at most five sentences, each with the number it rests on and what to set.
+//!
+//! Nothing here is a rule of thumb. What a late rank costs is recomputed ([`super::stragglers`]), what settings would gain
+//! is predicted by running the recorded steps again ([`whatif`]), and what gains less than [`GAIN_LEAST`] of the step is
+//! not said. If nothing is left to say, that is said.
+
+mod settings;
+mod whatif;
+
+use super::report::{Advice, PartKind, Report, Summary};
+use super::steady::SteadyStep;
+use crate::trace::Format;
+use whatif::{Settings, WhatIf};
+
+/// Sentences.
+const MOST: usize = 5;
+/// Share of the step that advice must gain.
+const GAIN_LEAST: f64 = 0.02;
+/// Share of the recorded time that a start-up must cost to be mentioned.
+const STARTUP_LEAST: f64 = 0.02;
+/// Exposed communication that is none to speak of, share of the step.
+const HIDDEN: f64 = 0.05;
+
+/// What to change in the job of `report`, whose steady steps are `steps`.
+pub(super) fn advice(report: &Report, steps: &[SteadyStep<'_>]) -> Vec<Advice> {
+    let Some(steady) = report
+        .steady
+        .as_ref()
+        .filter(|steady| steady.step_ms.p50 > 0.0 && steady.steps >= 2)
+    else {
+        return Vec::new();
+    };
+    let whatif = model(report, steps);
+    let mut advice: Vec<Advice> = straggler(report, steady).into_iter().collect();
+    if let Some(whatif) = &whatif {
+        advice.extend(settings::settings(report, whatif));
+        advice.extend(settings::fewer_bytes(report, steady, whatif));
+    }
+    let least = GAIN_LEAST * steady.step_ms.p50;
+    advice.retain(|advice| advice.gain_ms.is_some_and(|gain| gain >= least));
+    advice.sort_by(|a, b| b.gain_ms.unwrap_or(0.0).total_cmp(&a.gain_ms.unwrap_or(0.0)));
+    advice.truncate(MOST - 1);
+    if advice.is_empty() {
+        advice.push(nothing_to_gain(steady, whatif.as_ref()));
+    }
+    advice.extend(startup(report, steady));
+    advice
+}
+
+/// The recording as a model, if it can be one.
+fn model(report: &Report, steps: &[SteadyStep<'_>]) -> Option<WhatIf> {
+    let fusion = report.fusion.as_ref()?;
+    let source = report.sources.first()?;
+    let negotiate = report.negotiate_cached_ms.or(report.negotiate_uncached_ms)?;
+    let cycle_ms = fusion.cycle_time_ms;
+    // What is measured holds the wait for the cycle, a tenth of it in the p10.
+    let negotiate_ms = match cycle_ms {
+        Some(cycle) => (negotiate.p10 - 0.1 * cycle).max(negotiate.min),
+        None => negotiate.p50,
+    };
+    let current = Settings {
+        threshold_bytes: fusion.threshold_bytes.unwrap_or(0),
+        cycle_ns: cycle_ms.unwrap_or(0.0) * 1e6,
+        early: source.format == Format::Ronde && starts_early(steps, cycle_ms.unwrap_or(0.0) * 1e6),
+        bytes: 1.0,
+    };
+    WhatIf::new(
+        steps,
+        current,
+        negotiate_ms * 1e6,
+        source.format == Format::Horovod,
+    )
+}
+
+/// Whether the last batch of a step does not wait for the cycle time.
+fn starts_early(steps: &[SteadyStep<'_>], cycle_ns: f64) -> bool {
+    let delays = steps.iter().filter_map(|step| {
+        let (last, before) = step.batches.split_last()?;
+        let free = before
+            .iter()
+            .map(|batch| batch.span.ended)
+            .max()
+            .unwrap_or(step.span.began);
+        Some((last.began() - last.all_ready.max(free)).max(0) as f64)
+    });
+    super::quantiles::median(&mut delays.collect::<Vec<_>>()) < 0.25 * cycle_ns
+}
+
+fn straggler(report: &Report, steady: &Summary) -> Option<Advice> {
+    let stragglers = report.stragglers.as_ref()?;
+    let slowest = stragglers.slowest?;
+    let rank = stragglers.ranks.iter().find(|rank| rank.rank == slowest)?;
+    Some(Advice {
+        sentence: format!(
+            "Rank {slowest} holds the others up: it is last for {} of the tensors, by {} at the median, and without its \
+             lateness a step would take {} instead of {}. Look at that rank first (its input pipeline, its device's clock, \
+             what else runs on its host).",
+            percent(rank.last_share),
+            ms(rank.lag_ms.p50),
+            ms(rank.step_ms_without),
+            ms(steady.step_ms.p50),
+        ),
+        variable: None,
+        value: None,
+        gain_ms: Some(rank.cost_ms),
+    })
+}
+
+fn startup(report: &Report, steady: &Summary) -> Option<Advice> {
+    let startup = report.startup.as_ref()?;
+    let lost = (startup.step_ms.mean - steady.step_ms.mean) * startup.steps as f64;
+    let all: f64 = report.steps.iter().map(|step| step.ms).sum();
+    (lost > STARTUP_LEAST * all).then(|| Advice {
+        sentence: format!(
+            "The first {} take {} each instead of {}, {} in all: leave them out of what you measure (the figures here do), \
+             and see what they do that later ones do not (connections, caches, the first reading of the data).",
+            if startup.steps == 1 { "whole step".to_owned() } else { format!("{} whole steps", startup.steps) },
+            ms(startup.step_ms.p50),
+            ms(steady.step_ms.p50),
+            ms(lost),
+        ),
+        variable: None,
+        value: None,
+        gain_ms: None,
+    })
+}
+
+/// What is said when nothing gains.
+fn nothing_to_gain(steady: &Summary, whatif: Option<&WhatIf>) -> Advice {
+    let exposed: f64 = steady
+        .parts
+        .iter()
+        .filter(|part| part.kind != PartKind::Compute)
+        .map(|part| part.exposed_ms.mean)
+        .sum();
+    let share = exposed / steady.step_ms.mean.max(f64::MIN_POSITIVE);
+    let sentence = if share <= HIDDEN {
+        format!(
+            "Communication is hidden behind computation: of {} a step only {} ({} of the step) adds to its length, so no \
+             setting can gain more than that. Leave the settings as they are.",
+            ms(steady.communication_ms.p50),
+            ms(exposed),
+            percent(share),
+        )
+    } else if let Some(whatif) = whatif {
+        let part = steady.parts.iter().filter(|part| part.kind != PartKind::Compute);
+        let largest = part.max_by(|a, b| a.exposed_ms.mean.total_cmp(&b.exposed_ms.mean));
+        format!(
+            "{} of a step ({}) is not computation, most of it {}, but no fusion threshold or cycle time is predicted to gain \
+             {} (the model meets the recorded step within {}). Leave the settings as they are.",
+            ms(exposed),
+            percent(share),
+            largest.map_or("waiting", |part| part_name(part.kind)),
+            percent(GAIN_LEAST),
+            percent((whatif.modelled_ns / whatif.measured_ns - 1.0).abs().max(0.01)),
+        )
+    } else {
+        return Advice {
+            sentence: format!(
+                "{} of a step ({}) is not computation, but what other settings would gain cannot be told from this recording; \
+                 HOROVOD_AUTOTUNE=1 measures it in the running job.",
+                ms(exposed),
+                percent(share),
+            ),
+            variable: Some("HOROVOD_AUTOTUNE".into()),
+            value: Some("1".into()),
+            gain_ms: None,
+        };
+    };
+    Advice {
+        sentence,
+        variable: None,
+        value: None,
+        gain_ms: None,
+    }
+}
+
+/// What a part is, within a sentence.
+pub(super) fn part_name(kind: PartKind) -> &'static str {
+    match kind {
+        PartKind::Compute => "computation",
+        PartKind::WaitForRanks => "waiting for other ranks",
+        PartKind::Negotiation => "negotiation",
+        PartKind::Prepare => "waiting for data and making buffers",
+        PartKind::CopyIn => "copying in",
+        PartKind::Collective => "the collective itself",
+        PartKind::CopyOut => "copying out",
+    }
+}
+
+/// Milliseconds to three digits, with the unit that reads best.
+pub(super) fn ms(ms: f64) -> String {
+    let (value, unit) = match ms.abs() {
+        ms if ms >= 10_000.0 => (1e-3, "s"),
+        ms if ms >= 1.0 || ms == 0.0 => (1.0, "ms"),
+        _ => (1e3, "µs"),
+    };
+    let value = ms * value;
+    let digits = match value.abs() {
+        value if value >= 100.0 => 0,
+        value if value >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+/// A share as a percentage.
+pub(super) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent.abs() < 10.0 && percent != percent.round() {
+        format!("{percent:.1} %")
+    } else {
+        format!("{percent:.0} %")
+    }
+}
+
+/// Bytes in the largest binary unit that leaves a whole number or three digits.
+pub(super) fn bytes(bytes: u64) -> String {
+    let (unit, name) = match bytes {
+        bytes if bytes >= 1 << 30 => (1u64 << 30, "GiB"),
+        bytes if bytes >= 1 << 20 => (1 << 20, "MiB"),
+        bytes if bytes >= 1 << 10 => (1 << 10, "KiB"),
+        _ => (1, "bytes"),
+    };
+    if bytes.is_multiple_of(unit) {
+        format!("{} {name}", bytes / unit)
+    } else {
+        format!("{:.1} {name}", bytes as f64 / unit as f64)
+    }
+}

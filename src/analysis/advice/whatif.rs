@@ -1,0 +1,278 @@
+//! What a step would take with other settings: the recorded steps, run again through the runtime's own planner.
+//!
+//! Tensors are ready on all ranks when they were, relative to the step's beginning; a cycle begins no sooner than the
+//! cycle time allows, takes what is ready, and runs its batches one after another; a batch costs α + β · bytes, fitted
+//! to the batches of the recording, copies included. A prediction is used only if the same model, with the settings as
+//! they were, comes near the steps as they were, and only for differences.
+
+use std::collections::HashMap;
+
+use crate::analysis::bandwidth::fit;
+use crate::analysis::quantiles::median;
+use crate::analysis::steady::SteadyStep;
+use crate::fusion::{Item, Plan};
+use crate::tensor::Dtype;
+use crate::trace::Kind;
+
+/// Operations that are run through each set of settings.
+const OPS_MOST: usize = 1 << 17;
+/// Steps that are, if there are so many.
+const STEPS_MOST: usize = 24;
+/// A model that misses the recorded steps by more than this is not believed.
+const ERROR_MOST: f64 = 0.15;
+
+/// What can be set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Settings {
+    pub(super) threshold_bytes: u64,
+    pub(super) cycle_ns: f64,
+    /// A cycle begins at once when all of the step is ready.
+    pub(super) early: bool,
+    /// Bytes on the wire over bytes of the tensors.
+    pub(super) bytes: f64,
+}
+
+/// A recording that can be run again.
+#[derive(Debug)]
+pub(super) struct WhatIf {
+    steps: Vec<ModelStep>,
+    /// By class.
+    costs: Vec<Cost>,
+    /// A cycle's own cost, nanoseconds.
+    negotiate_ns: f64,
+    /// Cycles tick while nothing is to do, as Horovod's do.
+    ticks_on: bool,
+    pub(super) current: Settings,
+    /// What a step took, nanoseconds, and what the model says it took.
+    pub(super) measured_ns: f64,
+    pub(super) modelled_ns: f64,
+}
+
+/// What a prediction says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Predicted {
+    /// Mean step, nanoseconds.
+    pub(super) step_ns: f64,
+    /// Mean batches a step.
+    pub(super) batches: f64,
+}
+
+#[derive(Debug)]
+struct ModelStep {
+    ops: Vec<ModelOp>,
+    /// From the last result to the step's end.
+    tail_ns: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ModelOp {
+    /// On any rank, on all ranks: nanoseconds since the step's beginning.
+    pending_ns: f64,
+    ready_ns: f64,
+    item: Item,
+}
+
+/// α in nanoseconds, β in nanoseconds a byte.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    alpha_ns: f64,
+    ns_per_byte: f64,
+}
+
+impl WhatIf {
+    /// From `steps`, in which `current` was in force; `negotiate_ns` is what a cycle costs by itself. None if sizes are
+    /// unknown, or the model does not come near the steps.
+    pub(super) fn new(
+        steps: &[SteadyStep<'_>],
+        current: Settings,
+        negotiate_ns: f64,
+        ticks_on: bool,
+    ) -> Option<Self> {
+        let ops = steps
+            .first()?
+            .batches
+            .iter()
+            .map(|batch| batch.members.len())
+            .sum::<usize>();
+        let few = (OPS_MOST / ops.max(1)).clamp(1, STEPS_MOST);
+        let every = steps.len().div_ceil(few);
+        let mut classes = HashMap::new();
+        let mut points: Vec<Vec<(u64, f64)>> = Vec::new();
+        let mut model = Vec::new();
+        for step in steps.iter().step_by(every) {
+            model.push(model_step(step, &mut classes, &mut points)?);
+        }
+        let costs = points.iter().map(|points| cost(points)).collect();
+        let mut lengths: Vec<f64> = (steps.iter().step_by(every))
+            .map(|step| step.span.ns() as f64)
+            .collect();
+        let measured_ns = median(&mut lengths);
+        let mut whatif = Self {
+            steps: model,
+            costs,
+            negotiate_ns,
+            ticks_on,
+            current,
+            measured_ns,
+            modelled_ns: 0.0,
+        };
+        whatif.modelled_ns = whatif.predict(current).step_ns;
+        let error = (whatif.modelled_ns / measured_ns - 1.0).abs();
+        (error.is_finite() && error <= ERROR_MOST).then_some(whatif)
+    }
+
+    /// What `settings` save, nanoseconds a step.
+    pub(super) fn gain_ns(&self, settings: Settings) -> f64 {
+        self.modelled_ns - self.predict(settings).step_ns
+    }
+
+    /// Runs the steps one after another.
+    pub(super) fn predict(&self, settings: Settings) -> Predicted {
+        let mut plan = Plan::default();
+        let mut clock = Clock {
+            began: f64::NEG_INFINITY,
+            free: 0.0,
+        };
+        let mut batches = 0u64;
+        let mut at = 0.0;
+        for step in &self.steps {
+            clock.free = clock.free.max(at);
+            at = self.step(step, at, &mut clock, settings, &mut plan, &mut batches);
+        }
+        let steps = self.steps.len().max(1) as f64;
+        Predicted {
+            step_ns: at / steps,
+            batches: batches as f64 / steps,
+        }
+    }
+
+    /// Runs `step`, which begins at `zero`; says when it ends.
+    fn step(
+        &self,
+        step: &ModelStep,
+        zero: f64,
+        clock: &mut Clock,
+        settings: Settings,
+        plan: &mut Plan,
+        batches: &mut u64,
+    ) -> f64 {
+        let mut open: Vec<ModelOp> = step.ops.clone(); // in order of readiness
+        let all_ready = zero + open.last().map_or(0.0, |op| op.ready_ns);
+        let mut items = Vec::new();
+        while let Some(next) = open.first() {
+            let next_ready = zero + next.ready_ns;
+            let mut began = clock.free.max(clock.began + settings.cycle_ns);
+            if !self.ticks_on {
+                // Idle until the first rank rings.
+                let pending = open.iter().map(|op| op.pending_ns).fold(f64::INFINITY, f64::min);
+                began = began.max(zero + pending);
+            }
+            if began < next_ready {
+                let cycles = ((next_ready - began) / settings.cycle_ns).ceil();
+                // Without a cycle time, at once.
+                began = if cycles.is_finite() {
+                    began + cycles * settings.cycle_ns
+                } else {
+                    next_ready
+                };
+                began = began.max(next_ready);
+            }
+            if settings.early {
+                began = began.min(clock.free.max(all_ready));
+            }
+            let ready = open.partition_point(|op| zero + op.ready_ns <= began);
+            items.clear();
+            items.extend(open.drain(..ready.max(1)).map(|op| op.item));
+            plan.make(&items, settings.threshold_bytes);
+            let mut at = began + self.negotiate_ns;
+            for batch in plan.batches() {
+                let bytes: u64 = batch.iter().map(|&index| items[index as usize].bytes).sum();
+                let cost = self.costs[items[batch[0] as usize].class as usize];
+                at += cost.alpha_ns + cost.ns_per_byte * bytes as f64 * settings.bytes;
+                *batches += 1;
+            }
+            *clock = Clock { began, free: at };
+        }
+        clock.free + step.tail_ns
+    }
+}
+
+/// Where the cycles are.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    /// When the last one began.
+    began: f64,
+    /// When it was over.
+    free: f64,
+}
+
+type Classes = HashMap<(Kind, Option<Dtype>, Option<u32>), u32>;
+
+fn model_step(
+    step: &SteadyStep<'_>,
+    classes: &mut Classes,
+    points: &mut Vec<Vec<(u64, f64)>>,
+) -> Option<ModelStep> {
+    let mut ops = Vec::new();
+    let mut end = step.span.began;
+    for batch in &step.batches {
+        let bytes = batch.bytes?;
+        end = end.max(batch.span.ended);
+        for (op, ready) in batch.members.iter().zip(&batch.ready) {
+            let fused = matches!(
+                op.kind,
+                Kind::Allreduce | Kind::Adasum | Kind::Allgather | Kind::Reducescatter
+            );
+            let next = classes.len() as u32;
+            let alone = (!fused).then_some(op.tensor.0);
+            let class = *classes.entry((op.kind, op.dtype, alone)).or_insert(next);
+            points.resize(classes.len(), Vec::new());
+            let at = ready.all().and_then(|all| all.map(|(_, at)| at).max());
+            let first = ready.at.iter().flatten().copied().min();
+            let since = |at: i64| ((at - step.span.began).max(0)) as f64;
+            let ready_ns = since(at.unwrap_or(batch.all_ready).min(batch.span.began));
+            ops.push(ModelOp {
+                ready_ns,
+                pending_ns: since(
+                    first
+                        .or(op.negotiation.map(|span| span.began))
+                        .unwrap_or(i64::MAX),
+                )
+                .min(ready_ns),
+                item: Item {
+                    class,
+                    bytes: op.bytes?,
+                    group: None,
+                },
+            });
+        }
+        let class = ops.last()?.item.class;
+        points[class as usize].push((bytes, batch.moving_ns().max(0) as f64 / 1e3));
+    }
+    ops.sort_by(|a, b| a.ready_ns.total_cmp(&b.ready_ns));
+    Some(ModelStep {
+        ops,
+        tail_ns: (step.span.ended - end).max(0) as f64,
+    })
+}
+
+fn cost(points: &[(u64, f64)]) -> Cost {
+    if let Some(fit) = fit(points) {
+        return Cost {
+            alpha_ns: fit.alpha_us * 1e3,
+            ns_per_byte: fit.us_per_mib * 1e3 / f64::from(1 << 20),
+        };
+    }
+    // One size: nothing tells what a message costs by itself, so nothing is gained by sending fewer.
+    let us = median(&mut points.iter().map(|&(_, us)| us).collect::<Vec<_>>());
+    match points.first() {
+        Some(&(bytes, _)) if bytes > 0 => Cost {
+            alpha_ns: 0.0,
+            ns_per_byte: us * 1e3 / bytes as f64,
+        },
+        _ => Cost {
+            alpha_ns: us * 1e3,
+            ns_per_byte: 0.0,
+        },
+    }
+}

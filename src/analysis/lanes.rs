@@ -1,0 +1,141 @@
+//! A few steady steps in full, as bars to be drawn: the most typical ones, on every rank.
+
+use super::collect::RankRecord;
+use super::join::shift_ns;
+use super::op::Op;
+use super::report::{Lane, LaneBar, PartKind};
+use crate::trace::{Phase, Span};
+
+/// Steps drawn.
+const STEPS: usize = 3;
+/// Bars of a rank; a page with more is slow to draw and shows no more.
+const BARS_MOST: usize = 2_000;
+
+/// The lanes of `records`, the first of which is the reference; `whole` are its whole steady steps, and their median
+/// length is `step_ms`.
+pub(super) fn lanes(records: &[RankRecord], whole: &[usize], step_ms: f64) -> Vec<Lane> {
+    let reference = &records[0];
+    let Some(steps) = typical(reference, whole, step_ms) else {
+        return Vec::new();
+    };
+    let spans: Vec<Span> = steps.iter().map(|&index| reference.steps[index].span).collect();
+    let (began, ended) = (spans[0].began, spans[spans.len() - 1].ended);
+    let lanes = records.iter().enumerate().filter_map(|(index, record)| {
+        let shift = if index == 0 {
+            0
+        } else {
+            shift_ns(reference, record)?
+        };
+        let mut bars = Vec::new();
+        for kept in &record.kept {
+            let span = record.steps.get(kept.index)?.span;
+            if span.began.saturating_add(shift) < ended && span.ended.saturating_add(shift) > began {
+                kept.ops
+                    .iter()
+                    .for_each(|op| add(&mut bars, record, op, began - shift, ended - shift));
+            }
+        }
+        // Of too many, the long ones: the others are hairlines.
+        bars.sort_by_key(|bar: &Bar| std::cmp::Reverse(bar.span.ns()));
+        bars.truncate(BARS_MOST);
+        bars.sort_by_key(|bar| (bar.span.began, bar.span.ended));
+        Some(Lane {
+            rank: record.rank(),
+            step_ends_ms: spans
+                .iter()
+                .map(|span| (span.ended - began) as f64 / 1e6)
+                .collect(),
+            bars: pack(bars, began - shift),
+        })
+    });
+    lanes.filter(|lane| !lane.bars.is_empty()).collect()
+}
+
+/// Successive steps that are kept in full and as long as most; one, if no successive ones are kept.
+fn typical(record: &RankRecord, whole: &[usize], step_ms: f64) -> Option<Vec<usize>> {
+    let kept: Vec<usize> = record
+        .kept
+        .iter()
+        .map(|step| step.index)
+        .filter(|index| whole.binary_search(index).is_ok())
+        .collect();
+    let off = |window: &[usize]| -> f64 {
+        let off = window
+            .iter()
+            .map(|&index| (record.steps[index].span.ns() as f64 / 1e6 - step_ms).abs());
+        off.sum()
+    };
+    let windows = |length: usize| {
+        let successive = kept
+            .windows(length)
+            .filter(move |window| window[length - 1] - window[0] == length - 1);
+        successive.min_by(|a, b| off(a).total_cmp(&off(b)))
+    };
+    let best = windows(STEPS).or_else(|| windows(2)).or_else(|| windows(1));
+    best.map(<[usize]>::to_vec)
+}
+
+#[derive(Debug)]
+struct Bar {
+    label: String,
+    part: PartKind,
+    span: Span,
+}
+
+fn add(bars: &mut Vec<Bar>, record: &RankRecord, op: &Op, from: i64, to: i64) {
+    let mut add = |label: String, part: PartKind, span: Span| {
+        if span.ended > from && span.began < to && span.ended > span.began {
+            bars.push(Bar { label, part, span });
+        }
+    };
+    let tensor = record.name(op.tensor);
+    if let Some(span) = op.negotiation {
+        let waits = Span {
+            began: span.began,
+            ended: span.ended.min(op.span.began).max(span.began),
+        };
+        add(format!("{tensor} waits for ranks"), PartKind::WaitForRanks, waits);
+        let negotiated = Span {
+            began: waits.ended,
+            ended: op.span.began.max(waits.ended),
+        };
+        add(format!("{tensor} negotiated"), PartKind::Negotiation, negotiated);
+    }
+    if op.activities.is_empty() {
+        add(tensor.to_owned(), PartKind::Collective, op.span);
+    }
+    for activity in &op.activities {
+        let part = match activity.phase {
+            Phase::CopyIn => PartKind::CopyIn,
+            Phase::CopyOut => PartKind::CopyOut,
+            Phase::Collective => PartKind::Collective,
+            Phase::WaitForData | Phase::Queue | Phase::Prepare => PartKind::Prepare,
+        };
+        add(
+            format!("{tensor} {}", record.name(activity.name)),
+            part,
+            activity.span,
+        );
+    }
+}
+
+/// Gives every bar, in order of beginning, the first row that is free.
+fn pack(bars: Vec<Bar>, zero: i64) -> Vec<LaneBar> {
+    let mut rows: Vec<i64> = Vec::new();
+    let packed = bars.into_iter().map(|bar| {
+        let free = rows.iter().position(|&ends| ends <= bar.span.began);
+        let row = free.unwrap_or(rows.len());
+        match rows.get_mut(row) {
+            Some(ends) => *ends = bar.span.ended,
+            None => rows.push(bar.span.ended),
+        }
+        LaneBar {
+            label: bar.label,
+            part: bar.part,
+            row: row as u32,
+            began_ms: (bar.span.began - zero) as f64 / 1e6,
+            ended_ms: (bar.span.ended - zero) as f64 / 1e6,
+        }
+    });
+    packed.collect()
+}

@@ -1,0 +1,155 @@
+//! From paths to what was found in them: the files of a run are read and analysed, or its report is read again.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::analysis::report::REPORT_VERSION;
+use crate::analysis::{Collector, Report, analyze};
+use crate::trace::{self, Source};
+
+use super::error::Error;
+use super::progress::Progress;
+
+/// Results of `ronde bench` are a page; what is larger is a trace and not read twice.
+const BENCH_BYTES_MAX: u64 = 1 << 20;
+
+/// Enough to see how a file begins.
+const HEAD_BYTES: u64 = 512;
+
+/// The name of a report's first field.
+const REPORT_KEY: &str = "ronde_timeline";
+
+/// A run that has been read.
+pub(super) struct Run {
+    /// What was found.
+    pub(super) report: Report,
+    /// The files; none if it was a report already.
+    pub(super) sources: Vec<Source>,
+}
+
+/// What a user calls a run.
+pub(super) enum Inputs {
+    /// Timelines, read and analysed together.
+    Traces(Vec<PathBuf>),
+    /// A report that `--json` wrote.
+    Report([PathBuf; 1]),
+    /// What `ronde bench --json` wrote.
+    Bench([PathBuf; 1], Value),
+}
+
+impl Inputs {
+    /// Finds the files of a run.
+    ///
+    /// # Errors
+    /// A path that cannot be read, a folder without traces.
+    pub(super) fn find(paths: &[PathBuf]) -> Result<Self, Error> {
+        if let [path] = paths
+            && let Some(found) = Self::result(path)
+        {
+            return Ok(found);
+        }
+        Ok(Self::Traces(trace::files(paths)?))
+    }
+
+    /// Finds the files of a run given as one argument: a path, or several joined by commas.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub(super) fn find_joined(run: &Path) -> Result<Self, Error> {
+        if run.exists() {
+            return Self::find(&[run.to_owned()]);
+        }
+        match run.to_str() {
+            Some(text) => Self::find(&text.split(',').map(PathBuf::from).collect::<Vec<_>>()),
+            None => Self::find(&[run.to_owned()]),
+        }
+    }
+
+    /// A report or a benchmark's result, if `path` is one. Whatever else it is, the readers of traces will say.
+    fn result(path: &Path) -> Option<Self> {
+        let file = File::open(path).ok()?;
+        let length = file.metadata().ok().filter(|metadata| metadata.is_file())?.len();
+        let mut head = Vec::new();
+        file.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+        let head = String::from_utf8_lossy(&head);
+        let first = head
+            .trim_start()
+            .strip_prefix('{')?
+            .trim_start()
+            .strip_prefix('"')?;
+        if first.split('"').next() == Some(REPORT_KEY) {
+            return Some(Self::Report([path.to_owned()]));
+        }
+        if length > BENCH_BYTES_MAX || head.contains("\"traceEvents\"") {
+            return None;
+        }
+        let value: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        let has = |key: &str| value.get(key).is_some();
+        if has(REPORT_KEY) {
+            return Some(Self::Report([path.to_owned()]));
+        }
+        (has("np") && has("step_ms")).then(|| Self::Bench([path.to_owned()], value))
+    }
+
+    /// The files, none of which may be written over.
+    pub(super) fn files(&self) -> &[PathBuf] {
+        match self {
+            Self::Traces(files) => files,
+            Self::Report(file) | Self::Bench(file, _) => file,
+        }
+    }
+
+    /// Reads and analyses them.
+    ///
+    /// # Errors
+    /// Files that are no traces or do not belong together; a report that is damaged; the result of a benchmark.
+    pub(super) fn read(self) -> Result<Run, Error> {
+        match self {
+            Self::Traces(files) => read_traces(&files),
+            Self::Report([path]) => Ok(Run {
+                report: read_report(path)?,
+                sources: Vec::new(),
+            }),
+            Self::Bench([path], _) => Err(Error::Bench { path }),
+        }
+    }
+}
+
+fn read_traces(files: &[PathBuf]) -> Result<Run, Error> {
+    let mut progress = Progress::new("reading", files);
+    let read = |file: &PathBuf| {
+        let mut collector = Collector::new();
+        let source = progress.during(file, |told| trace::read(file, &mut collector, told))?;
+        Ok(collector.finish(source))
+    };
+    let records: Vec<_> = files.iter().map(read).collect::<Result<_, Error>>()?;
+    drop(progress);
+    let sources = records.iter().map(|record| record.source().clone()).collect();
+    let report = analyze(records)?;
+    Ok(Run { report, sources })
+}
+
+fn read_report(path: PathBuf) -> Result<Report, Error> {
+    /// All that reports of every version have.
+    #[derive(serde::Deserialize)]
+    struct Version {
+        ronde_timeline: u64,
+    }
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(source) => return Err(Error::Open { path, source }),
+    };
+    match serde_json::from_slice(&bytes) {
+        Ok(Version { ronde_timeline }) if ronde_timeline != u64::from(REPORT_VERSION) => {
+            Err(Error::ReportVersion {
+                path,
+                found: ronde_timeline,
+                expected: REPORT_VERSION,
+            })
+        }
+        _ => serde_json::from_slice(&bytes).map_err(|source| Error::Report { path, source }),
+    }
+}

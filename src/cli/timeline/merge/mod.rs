@@ -1,0 +1,193 @@
+//! `--merge`: the files of all ranks in one trace, on one clock, for Perfetto or chrome://tracing.
+//!
+//! Each rank is a process, each tensor a thread of it. Negotiation, operation and activities are complete events (`X`);
+//! marks and ready times are instants. Written while the files are read a second time: in the first, what is known of
+//! a clock may stand at the end.
+
+mod events;
+mod lanes;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+
+use crate::trace::{self, Source};
+
+use super::error::Error;
+use super::output::Output;
+use super::progress::Progress;
+use events::{Events, Merger, Process};
+
+/// Writes the merged trace of `sources` and says what to know of it.
+///
+/// # Errors
+/// A file that can no longer be read, an output that cannot be written.
+pub(super) fn write(output: Output, sources: &[Source]) -> Result<Vec<String>, Error> {
+    let (places, warnings) = place(sources);
+    let paths: Vec<PathBuf> = sources.iter().map(|source| source.path.clone()).collect();
+    let mut progress = Progress::new("merging", &paths);
+    let mut unread = None;
+    let written = output.finish(|sink| {
+        let mut events = Events::begin(sink)?;
+        // Segments of one rank's recording share its process.
+        let mut processes: Vec<Process> = Vec::new();
+        for (source, place) in sources.iter().zip(&places) {
+            let index = match processes.iter().position(|process| process.pid() == place.pid) {
+                Some(index) => index,
+                None => {
+                    processes.push(Process::new(place.pid, &name(source, place.pid), &mut events));
+                    processes.len() - 1
+                }
+            };
+            let mut merger = Merger::new(&mut events, &mut processes[index], source.rank, place.shift_ns);
+            let read = progress.during(&source.path, |told| trace::read(&source.path, &mut merger, told));
+            if let Err(error) = read {
+                unread = Some(error);
+                return Err(io::ErrorKind::Other.into());
+            }
+        }
+        events.end()
+    });
+    match unread {
+        Some(error) => Err(error.into()),
+        None => written.map(|()| warnings),
+    }
+}
+
+/// Where a file's events go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    /// The process that is its rank.
+    pid: u32,
+    /// What is added to its times.
+    shift_ns: i64,
+}
+
+/// Processes and clocks of the files: those of the lowest rank are taken as rank 0's, and the file that begins first
+/// begins at zero.
+fn place(sources: &[Source]) -> (Vec<Place>, Vec<String>) {
+    let mut taken: BTreeSet<u32> = sources.iter().filter_map(|source| source.rank).collect();
+    let mut pid = |source: &Source| {
+        source.rank.unwrap_or_else(|| {
+            let free = (0..=u32::MAX)
+                .find(|pid| !taken.contains(pid))
+                .unwrap_or(u32::MAX);
+            taken.insert(free);
+            free
+        })
+    };
+    let pids: Vec<u32> = sources.iter().map(&mut pid).collect();
+    let Some(reference) = sources
+        .iter()
+        .min_by_key(|source| source.rank.unwrap_or(u32::MAX))
+    else {
+        return (Vec::new(), Vec::new());
+    };
+    let mut warnings = Vec::new();
+    let begins: Vec<i64> = sources
+        .iter()
+        .map(|source| {
+            if source.path == reference.path {
+                return 0;
+            }
+            let path = source.path.display();
+            match (source.clock, reference.clock, source.epoch_ns, reference.epoch_ns) {
+                (Some(here), Some(there), _, _) => here.zero_ns.saturating_sub(there.zero_ns),
+                (_, _, Some(here), Some(there)) => {
+                    warnings.push(format!(
+                        "{path} does not say how its clock relates to rank 0's: it is placed by the wall clock, which \
+                         may be off by milliseconds"
+                    ));
+                    here.saturating_sub(there)
+                }
+                _ => {
+                    warnings.push(format!(
+                        "{path} does not say when it began: its zero is laid on that of {}",
+                        reference.path.display()
+                    ));
+                    0
+                }
+            }
+        })
+        .collect();
+    let first = begins.iter().copied().min().unwrap_or(0);
+    let places = pids.into_iter().zip(begins);
+    let places = places.map(|(pid, began)| Place {
+        pid,
+        shift_ns: began.saturating_sub(first),
+    });
+    (places.collect(), warnings)
+}
+
+/// What a process is called.
+fn name(source: &Source, pid: u32) -> String {
+    match source.rank {
+        Some(rank) => format!("rank {rank}"),
+        None => format!("{} ({pid})", source.path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Clock, Format};
+
+    fn source(name: &str, rank: Option<u32>, zero_ns: Option<i64>, epoch_ns: Option<i64>) -> Source {
+        Source {
+            path: name.into(),
+            format: Format::Ronde,
+            rank,
+            size: None,
+            epoch_ns,
+            clock: zero_ns.map(|zero_ns| Clock {
+                zero_ns,
+                ..Clock::default()
+            }),
+            fusion_threshold_bytes: None,
+            cycle_time_ms: None,
+            dropped_cycles: 0,
+            bytes: 0,
+            events: 0,
+            warnings: Vec::new(),
+        }
+    }
+
+    fn shifts(places: &[Place]) -> Vec<(u32, i64)> {
+        places.iter().map(|place| (place.pid, place.shift_ns)).collect()
+    }
+
+    #[test]
+    fn clocks_are_laid_over_each_other() {
+        let (places, warnings) = place(&[
+            source("t.json", Some(0), Some(1000), None),
+            source("t.rank1.json", Some(1), Some(400), None),
+            source("t.rank2.json", Some(2), Some(1500), None),
+        ]);
+        assert_eq!(shifts(&places), [(0, 600), (1, 0), (2, 1100)]);
+        assert!(warnings.is_empty());
+    }
+
+    #[test]
+    fn without_a_clock_the_wall_clock_serves_and_is_mentioned() {
+        let (places, warnings) = place(&[
+            source("b", Some(1), None, Some(7000)),
+            source("a", Some(0), Some(3), Some(5000)),
+            source("c", None, None, None),
+        ]);
+        assert_eq!(shifts(&places), [(1, 2000), (0, 0), (2, 0)]);
+        assert!(
+            warnings[0].starts_with("b does not say how its clock"),
+            "{warnings:?}"
+        );
+        assert_eq!(
+            warnings[1],
+            "c does not say when it began: its zero is laid on that of a"
+        );
+    }
+
+    #[test]
+    fn one_file_is_not_warned_about() {
+        assert_eq!(place(&[source("a", None, None, None)]).1, [""; 0]);
+        assert_eq!(place(&[]), (Vec::new(), Vec::new()));
+    }
+}

@@ -1,0 +1,103 @@
+//! `ronde timeline`: where a recorded job's time goes, who is late, and what to change.
+//!
+//! Reads the files of a run's ranks with [`crate::trace`], has them analysed by [`crate::analysis`], and shows what was
+//! found: as text, JSON, CSV, one HTML page; or makes a profile or one merged trace of them. Two runs are compared with
+//! `--compare`, runs on more and more ranks with `--scaling`.
+
+mod args;
+mod compare;
+mod csv;
+mod error;
+mod html;
+mod input;
+mod merge;
+mod output;
+mod profile;
+mod progress;
+mod scaling;
+mod text;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+pub(super) use args::Args;
+use args::Task;
+use error::Error;
+use input::Run;
+use output::Output;
+
+use super::{fail, print};
+
+/// Runs the subcommand.
+pub(super) fn main(args: &Args) -> ExitCode {
+    let outcome = match args.task() {
+        Task::Compare([a, b]) => compare::run(a, b, args),
+        Task::Scaling(runs) => scaling::run(runs, args),
+        Task::Analyse => analyse(args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => fail(&format!("timeline: {error}"), error.exit_code()),
+    }
+}
+
+/// Shows and writes what the files of one run tell.
+fn analyse(args: &Args) -> Result<ExitCode, Error> {
+    let inputs = input::Inputs::find(&args.paths)?;
+    output::check_distinct(&args.outputs(), inputs.files())?;
+    let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
+    let (json, csv, html) = (open(&args.json)?, open(&args.csv)?, open(&args.html)?);
+    let (profile, merge) = (open(&args.profile)?, open(&args.merge)?);
+    let Run { report, sources } = inputs.read()?;
+    if merge.is_some() && sources.is_empty() {
+        return Err(Error::MergeOfReport);
+    }
+
+    // Text first: what then cannot be written does not take it away.
+    let mut code = ExitCode::SUCCESS;
+    if args.stdout_is_free() {
+        code = print(&text::report(&report, &text::Look::of_stdout(args.tensors())));
+    } else {
+        for warning in report
+            .sources
+            .iter()
+            .flat_map(|source| &source.warnings)
+            .chain(&report.warnings)
+        {
+            warn(warning);
+        }
+    }
+    if let Some(output) = json {
+        output.finish(|sink| write_json(sink, &report))?;
+    }
+    if let Some(output) = csv {
+        output.finish(|sink| csv::write(sink, &report))?;
+    }
+    if let Some(output) = html {
+        output.finish(|sink| sink.write_all(html::page(&report).as_bytes()))?;
+    }
+    if let Some(output) = profile {
+        let (profile, warnings) = profile::extract(&report)?;
+        warnings.iter().for_each(|warning| warn(warning));
+        output.finish(|sink| write_json(sink, &profile))?;
+    }
+    if let Some(output) = merge {
+        merge::write(output, &sources)?
+            .iter()
+            .for_each(|warning| warn(warning));
+    }
+    Ok(code)
+}
+
+/// Says on standard error what the user should know; the names in it cannot command the terminal.
+fn warn(warning: &str) {
+    fail(&format!("timeline: warning: {}", text::harmless(warning)), 0);
+}
+
+/// Writes `value` as JSON for programs and people.
+fn write_json(mut sink: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut sink, value)?;
+    sink.write_all(b"\n")
+}

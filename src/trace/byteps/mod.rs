@@ -1,0 +1,318 @@
+//! BytePS's `comm.json`: rows in no order, for each synchronization of a tensor one of the whole (`tid` is `total`) and one
+//! for each stage of each partition (`tid` is the partition's key). All rows are kept, 40 bytes each, until the file ends.
+//!
+//! | in the file | in the model |
+//! | --- | --- |
+//! | the whole row's beginning | when this rank had the tensor ready: a tick, if the rank is known |
+//! | from there to the first stage that moves data, if a `COORDINATE_*` stage stands before that | negotiation |
+//! | from the first stage that moves data to the end of the whole row | execution |
+//! | the stages within the execution | activities; `COORDINATE_*` ones are time spent waiting for data |
+//!
+//! So what a tensor waits in BytePS's queue before its first stage counts as negotiation: the file does not tell one from
+//! the other. Sizes and types are not in the file.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use smallvec::SmallVec;
+
+use super::complaint::{Complaint, Place};
+use super::event::{Event, Id, Time};
+use super::json::NS_MAX;
+use super::model::{Activity, Kind, NameId, Operation, Span, Tick};
+use super::reader::Out;
+use super::vocabulary;
+
+/// What names of tensors begin with.
+const PREFIX: &[u8] = b"Comm.";
+
+/// The stage of a row that is the whole synchronization.
+const WHOLE: u16 = u16::MAX;
+
+/// More stages than BytePS has; further ones are taken for the last.
+const STAGES_MAX: usize = 1 << 12;
+
+/// The reader.
+#[derive(Debug, Default)]
+pub(super) struct Byteps {
+    rows: Vec<Row>,
+    tensors: Numbers,
+    stages: Numbers,
+    keys: Numbers,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    tensor: u32,
+    key: u32,
+    stage: u16,
+    span: Span,
+    /// The synchronization it belongs to, once that is known.
+    group: u32,
+}
+
+/// One synchronization of one tensor.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    tensor: u32,
+    whole: Option<Span>,
+    /// Its rows, when they have been sorted.
+    rows: (u32, u32),
+    began: i64,
+}
+
+impl Byteps {
+    /// The next event.
+    pub(super) fn event(&mut self, event: &Event<'_>, place: Place<'_>, out: &mut Out<'_>) {
+        if event.phase != b'X' {
+            return;
+        }
+        let argument = event.argument("name");
+        let tensor = match (event.process, &argument) {
+            (Id::Text(pid), _) => pid,
+            (_, Some(name)) => name.characters(),
+            _ => {
+                let detail = || format!("{:?}", event.name.decode());
+                return out.complaints.add(Complaint::NoProcess, place, detail);
+            }
+        };
+        let Time::Ns(began) = event.at else {
+            return out.complaints.add(Complaint::BadTime, place, String::new);
+        };
+        let duration = match event.duration {
+            Time::Ns(ns) if ns >= 0 => ns,
+            _ => {
+                let detail = || format!("{:?}", event.name.decode());
+                out.complaints.add(Complaint::NoDuration, place, detail);
+                0
+            }
+        };
+        let ended = (began + duration).min(NS_MAX);
+        let rest = event.name.raw.strip_prefix(tensor);
+        let stage = match rest {
+            Some(b"") => None,
+            Some(rest) => Some(rest.strip_prefix(b".").unwrap_or(rest)),
+            // The name is not the tensor's: the stage is its last part.
+            None => event.name.raw.rsplit(|&byte| byte == b'.').next(),
+        };
+        let is_whole = event.thread == Id::Text(b"total") || stage.is_none();
+        let stage = match stage {
+            Some(stage) if !is_whole => (self.stages.number(stage) as usize).min(STAGES_MAX) as u16,
+            _ => WHOLE,
+        };
+        let key = match event.thread {
+            Id::Number(key) => self.keys.number(&key.to_le_bytes()),
+            Id::Text(key) => self.keys.number(key),
+            Id::None => u32::MAX,
+        };
+        self.rows.push(Row {
+            tensor: self.tensors.number(tensor),
+            key,
+            stage,
+            span: Span { began, ended },
+            group: 0,
+        });
+    }
+
+    /// A member beside the events: Ronde may have put its own there.
+    pub(super) fn header(&mut self, key: &str, value: &[u8], out: &mut Out<'_>) {
+        if key == "ronde" {
+            super::horovod::of_ronde(value, out);
+        }
+    }
+
+    /// The file ends: sorts the rows and tells the operations.
+    pub(super) fn finish(mut self, out: &mut Out<'_>) {
+        let zero = self.rows.iter().map(|row| row.span.began).min().unwrap_or(0);
+        for row in &mut self.rows {
+            // Relative to a wall clock before 1970 it would overflow.
+            row.span.began = row.span.began.saturating_sub(zero).min(NS_MAX);
+            row.span.ended = row.span.ended.saturating_sub(zero).min(NS_MAX);
+        }
+        out.source.epoch_ns = Some(zero);
+        if out.source.rank.is_none() {
+            out.source.rank = rank_of_folder(&out.source.path);
+        }
+        let groups = self.group(out);
+        let tensors: Vec<NameId> = self.tensors.names(|raw| {
+            let plain = raw.strip_prefix(PREFIX).unwrap_or(raw);
+            out.name(&String::from_utf8_lossy(plain))
+        });
+        let stages = self.stages.names(|raw| {
+            let id = out.name(&String::from_utf8_lossy(raw));
+            (
+                id,
+                vocabulary::stage(raw),
+                raw.starts_with(vocabulary::COORDINATE),
+            )
+        });
+        for group in groups {
+            let rows = &self.rows[group.rows.0 as usize..group.rows.1 as usize];
+            let mut operation = operation(rows, group.whole, &stages, out.source.rank);
+            operation.tensor = tensors[group.tensor as usize];
+            out.visitor.operation(&operation);
+        }
+    }
+
+    /// Gives each row its synchronization; sorts rows by that, and synchronizations by time.
+    fn group(&mut self, out: &mut Out<'_>) -> Vec<Group> {
+        let rows = &mut self.rows;
+        rows.sort_unstable_by_key(|row| (row.tensor, row.span.began, row.stage != WHOLE, row.span.ended));
+        let mut groups: Vec<Group> = Vec::new();
+        for rows in rows.chunk_by_mut(|one, other| one.tensor == other.tensor) {
+            let tensor = rows[0].tensor;
+            let mut whole = None;
+            // The group of rows that are in no whole, and the stages it has.
+            let mut loose: Option<(u32, HashMap<(u32, u16), ()>)> = None;
+            for row in rows {
+                let next = groups.len() as u32;
+                let mut group = |whole| {
+                    groups.push(Group {
+                        tensor,
+                        whole,
+                        rows: (0, 0),
+                        began: row.span.began,
+                    });
+                    next
+                };
+                if row.stage == WHOLE {
+                    row.group = group(Some(row.span));
+                    whole = Some((row.group, row.span));
+                    continue;
+                }
+                if let Some((group, span)) = whole
+                    && row.span.began <= span.ended
+                {
+                    row.group = group;
+                    continue;
+                }
+                out.complaints
+                    .add(Complaint::Orphan, Place::default(), String::new);
+                // A stage that comes again begins another synchronization.
+                match &mut loose {
+                    Some((group, seen)) if !seen.contains_key(&(row.key, row.stage)) => {
+                        seen.insert((row.key, row.stage), ());
+                        row.group = *group;
+                    }
+                    loose => {
+                        row.group = group(None);
+                        *loose = Some((row.group, HashMap::from([((row.key, row.stage), ())])));
+                    }
+                }
+            }
+        }
+        rows.sort_unstable_by_key(|row| (row.group, row.span.began, row.span.ended, row.stage, row.key));
+        let mut first = 0;
+        for rows in rows.chunk_by(|one, other| one.group == other.group) {
+            groups[rows[0].group as usize].rows = (first, first + rows.len() as u32);
+            first += rows.len() as u32;
+        }
+        groups.sort_by_key(|group| group.began);
+        groups
+    }
+}
+
+/// What one synchronization is in the model; the tensor is left open.
+fn operation(
+    rows: &[Row],
+    whole: Option<Span>,
+    stages: &[(NameId, super::model::Phase, bool)],
+    rank: Option<u32>,
+) -> Operation {
+    let stage = |row: &Row| stages.get(usize::from(row.stage)).copied();
+    let parts = || rows.iter().filter(|row| row.stage != WHOLE);
+    let began = whole.map_or_else(|| rows[0].span.began, |span| span.began);
+    let ended = whole.map(|span| span.ended);
+    let ended = ended
+        .or_else(|| parts().map(|row| row.span.ended).max())
+        .unwrap_or(began);
+    let moving = parts().find(|row| stage(row).is_some_and(|(_, _, coordinates)| !coordinates));
+    let moved = moving.map(|row| row.span.began.clamp(began, ended));
+    let coordinated = parts()
+        .next()
+        .and_then(stage)
+        .is_some_and(|(_, _, coordinates)| coordinates);
+    let start = match moved {
+        Some(moved) if coordinated => moved,
+        None if coordinated => ended,
+        _ => began,
+    };
+    let activities: SmallVec<[Activity; 4]> = parts()
+        .filter_map(|row| Some((row, stage(row)?)))
+        .filter(|(row, (_, _, coordinates))| !coordinates || row.span.began >= start)
+        .map(|(row, (name, phase, _))| Activity {
+            name,
+            phase,
+            span: row.span,
+        })
+        .collect();
+    Operation {
+        tensor: NameId(0),
+        kind: Kind::Allreduce,
+        negotiation: coordinated.then_some(Span { began, ended: start }),
+        ticks: rank.map(|rank| Tick { rank, at: began }).into_iter().collect(),
+        execution: Some(Span { began: start, ended }),
+        activities,
+        sums: None,
+        dtype: None,
+        elements: None,
+        bytes: None,
+        refused: false,
+    }
+}
+
+/// Numbers for strings, in order of first appearance.
+#[derive(Debug, Default)]
+struct Numbers {
+    known: HashMap<Box<[u8]>, u32>,
+    /// The one asked for last, which is asked for again more often than not.
+    last: (Box<[u8]>, u32),
+}
+
+impl Numbers {
+    fn number(&mut self, name: &[u8]) -> u32 {
+        if !self.known.is_empty() && *self.last.0 == *name {
+            return self.last.1;
+        }
+        let next = self.known.len() as u32;
+        let number = match self.known.get(name) {
+            Some(&number) => number,
+            None => *self.known.entry(name.into()).or_insert(next),
+        };
+        self.last = (name.into(), number);
+        number
+    }
+
+    /// Something for each string, in order.
+    fn names<T>(&self, each: impl FnMut(&[u8]) -> T) -> Vec<T> {
+        let mut sorted: Vec<_> = self.known.iter().collect();
+        sorted.sort_unstable_by_key(|&(_, &number)| number);
+        sorted.into_iter().map(|(name, _)| &**name).map(each).collect()
+    }
+}
+
+/// The rank that `<dir>/<local rank>/comm.json` or `<dir>/node<k>/<local rank>/comm.json` belongs to. On a node after the
+/// first it takes the number of ranks on each node, which is that of the first node's folders.
+fn rank_of_folder(path: &Path) -> Option<u32> {
+    let path = std::path::absolute(path).ok()?;
+    let number = |path: &Path| -> Option<u32> { path.file_name()?.to_str()?.parse().ok() };
+    let folder = path.parent()?;
+    let local_rank = number(folder)?;
+    let above = folder.parent()?;
+    let node = above
+        .file_name()
+        .and_then(|name| name.to_str()?.strip_prefix("node")?.parse().ok());
+    let Some(node @ 1_u32..) = node else {
+        return Some(local_rank);
+    };
+    let first: u32 = std::fs::read_dir(above.parent()?)
+        .ok()?
+        .filter_map(|entry| number(&entry.ok()?.path()))
+        .count()
+        .try_into()
+        .ok()?;
+    (local_rank < first).then(|| node.checked_mul(first)?.checked_add(local_rank))?
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! What was damaged or odd in a file: each kind counted, with the place where it came first.
+
+use memchr::memchr_iter;
+
+/// A place in the text that is being read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place<'a> {
+    /// Bytes before it, after decompression.
+    pub(super) offset: u64,
+    /// Lines that ended before `before`.
+    pub(super) lines: u64,
+    /// The text before it that is still in memory.
+    pub(super) before: &'a [u8],
+}
+
+impl Place<'_> {
+    /// Line, counting from 1.
+    pub(super) fn line(self) -> u64 {
+        1 + self.lines + memchr_iter(b'\n', self.before).count() as u64
+    }
+}
+
+/// Kinds of complaint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Complaint {
+    /// A compressed file ends early.
+    CompressedShort,
+    /// A compressed file is damaged.
+    CompressedBroken,
+    /// The system refused to read on.
+    Unreadable,
+    /// Text that makes no sense.
+    Damaged,
+    /// The file ends within an event.
+    Unfinished,
+    /// An event too long to be one.
+    TooLong,
+    /// An object that is no event.
+    NoEvent,
+    /// A time that is no number.
+    BadTime,
+    /// An event whose `pid` or `tid` is missing.
+    NoProcess,
+    /// An end without a beginning.
+    NoBegin,
+    /// A beginning without an end.
+    NoEnd,
+    /// An end before its beginning.
+    Backwards,
+    /// A duration is missing.
+    NoDuration,
+    /// A pid was given to another tensor.
+    Renamed,
+    /// A tensor without a name.
+    Unnamed,
+    /// A rank's tick outside a negotiation.
+    StrayTick,
+    /// Operations that were under way at the end.
+    InFlight,
+    /// Tensors that some rank did not have.
+    Waiting,
+    /// Rows that belong to no whole.
+    Orphan,
+}
+
+#[derive(Debug)]
+struct Entry {
+    complaint: Complaint,
+    count: u64,
+    offset: u64,
+    line: u64,
+    detail: String,
+    lost_bytes: u64,
+}
+
+/// All complaints about a file.
+#[derive(Debug, Default)]
+pub(super) struct Complaints {
+    entries: Vec<Entry>,
+}
+
+impl Complaints {
+    /// Counts a complaint; `detail` is asked for the first of its kind.
+    pub(super) fn add(&mut self, complaint: Complaint, place: Place<'_>, detail: impl FnOnce() -> String) {
+        match self.entry(complaint) {
+            Some(entry) => entry.count += 1,
+            None => self.entries.push(Entry {
+                complaint,
+                count: 1,
+                offset: place.offset,
+                line: place.line(),
+                detail: detail(),
+                lost_bytes: 0,
+            }),
+        }
+    }
+
+    /// Bytes that a complaint added before has cost.
+    pub(super) fn lost(&mut self, complaint: Complaint, bytes: u64) {
+        if let Some(entry) = self.entry(complaint) {
+            entry.lost_bytes += bytes;
+        }
+    }
+
+    fn entry(&mut self, complaint: Complaint) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.complaint == complaint)
+    }
+
+    /// Whether the input itself failed.
+    pub(super) fn has_input_errors(&self) -> bool {
+        self.entries.iter().any(|entry| {
+            matches!(
+                entry.complaint,
+                Complaint::CompressedShort | Complaint::CompressedBroken | Complaint::Unreadable
+            )
+        })
+    }
+
+    /// A sentence for each kind.
+    pub(super) fn sentences(&self) -> Vec<String> {
+        self.entries.iter().map(Entry::sentence).collect()
+    }
+}
+
+impl Entry {
+    fn sentence(&self) -> String {
+        let Self {
+            count,
+            lost_bytes,
+            detail,
+            ..
+        } = self;
+        let many = |one: &str, several: &str| {
+            if *count == 1 {
+                format!("1 {one}")
+            } else {
+                format!("{count} {several}")
+            }
+        };
+        let first = if *count == 1 { "" } else { "the first " };
+        let place = format!("{first}at byte {}, line {}", self.offset, self.line);
+        let about = if detail.is_empty() {
+            String::new()
+        } else {
+            format!(" ({detail})")
+        };
+        match self.complaint {
+            Complaint::CompressedShort => format!(
+                "the compressed file is cut short; read as far as it goes, byte {} of the text, line {}",
+                self.offset, self.line
+            ),
+            Complaint::CompressedBroken => format!(
+                "the compressed file is damaged{about}; read up to byte {} of the text, line {}, the rest is lost",
+                self.offset, self.line
+            ),
+            Complaint::Unreadable => format!(
+                "reading stopped at byte {}, line {}{about}; the rest is lost",
+                self.offset, self.line
+            ),
+            Complaint::Damaged => format!(
+                "{}, {lost_bytes} bytes left out, {place}{about}",
+                many("damaged place", "damaged places")
+            ),
+            Complaint::Unfinished => format!(
+                "the file ends within an event; its last {lost_bytes} bytes are left out, from byte {}, line {}",
+                self.offset, self.line
+            ),
+            Complaint::TooLong => format!(
+                "{}, {lost_bytes} bytes left out, {place}{about}",
+                many("event is too long", "events are too long")
+            ),
+            Complaint::NoEvent => format!(
+                "{} left out, {place}",
+                many(
+                    "object that is no event (no \"ph\")",
+                    "objects that are no events (no \"ph\")"
+                )
+            ),
+            Complaint::BadTime => format!(
+                "{}, {place}; such an event gets the time of the one before it",
+                many(
+                    "time is missing, no number or out of range",
+                    "times are missing, no numbers or out of range"
+                )
+            ),
+            Complaint::NoProcess => format!(
+                "{} left out, {place}{about}",
+                many("event without a pid", "events without a pid")
+            ),
+            Complaint::NoBegin => format!(
+                "{} left out, {place}{about}",
+                many("end without a beginning", "ends without a beginning")
+            ),
+            Complaint::NoEnd => format!(
+                "{}, {place}{about}",
+                many("beginning without an end", "beginnings without an end")
+            ),
+            Complaint::Backwards => format!(
+                "{}, {place}{about}; taken as no time at all",
+                many("bar ends before it begins", "bars end before they begin")
+            ),
+            Complaint::NoDuration => format!(
+                "{}, {place}{about}; taken as 0",
+                many(
+                    "duration is missing or negative",
+                    "durations are missing or negative"
+                )
+            ),
+            Complaint::Renamed => format!(
+                "{}, {place}{about}; events from there on are the new tensor's",
+                many(
+                    "pid was given to another tensor",
+                    "pids were given to another tensor"
+                )
+            ),
+            Complaint::Unnamed => format!(
+                "{}, {place}{about}; called by the pid",
+                many("tensor has no name", "tensors have no name")
+            ),
+            Complaint::StrayTick => format!(
+                "{} left out, {place}{about}",
+                many(
+                    "rank's tick outside a negotiation",
+                    "ranks' ticks outside a negotiation"
+                )
+            ),
+            Complaint::InFlight => format!(
+                "{} not counted as executed{about}",
+                many(
+                    "operation was under way when the file ended:",
+                    "operations were under way when the file ended:"
+                )
+            ),
+            Complaint::Waiting => format!(
+                "{}{about}",
+                many(
+                    "tensor was still waiting for ranks when the file ended",
+                    "tensors were still waiting for ranks when the file ended"
+                )
+            ),
+            Complaint::Orphan => format!(
+                "{}, {place}{about}",
+                many(
+                    "row outside every whole synchronization",
+                    "rows outside every whole synchronization"
+                )
+            ),
+        }
+    }
+}

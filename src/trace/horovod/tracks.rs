@@ -1,0 +1,313 @@
+//! The tensors of a file, each with the operation it is at.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use super::super::complaint::{Complaint, Place};
+use super::super::event::Id;
+use super::super::model::{Kind, NameId, Operation, Span};
+use super::super::reader::Out;
+
+/// Pids up to here are looked up in a table, others by hashing. Horovod counts from 1.
+const TABLE_PIDS_MAX: usize = 1 << 21;
+
+/// Operations that wait for their tensor's name; when there are more, the tensors are called by their pids.
+const HELD_MAX: usize = 4096;
+
+/// A tensor within a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TrackId(u32);
+
+/// How far a tensor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nothing is going on.
+    Idle,
+    /// The bar of a negotiation is open.
+    Negotiating,
+    /// All ranks have it.
+    Negotiated,
+    /// The bar of an operation is open.
+    Executing,
+}
+
+/// An operation under way.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) stage: Stage,
+    /// When the bar that is open opened.
+    pub(super) began: i64,
+    /// What is known so far.
+    pub(super) operation: Operation,
+    /// Positions of the activities that are open.
+    pub(super) stack: SmallVec<[usize; 4]>,
+}
+
+impl Open {
+    fn new() -> Self {
+        Self {
+            stage: Stage::Idle,
+            began: 0,
+            operation: Operation {
+                tensor: NameId(0),
+                kind: Kind::Other,
+                negotiation: None,
+                ticks: SmallVec::new(),
+                execution: None,
+                activities: SmallVec::new(),
+                sums: None,
+                dtype: None,
+                elements: None,
+                bytes: None,
+                refused: false,
+            },
+            stack: SmallVec::new(),
+        }
+    }
+
+    /// Makes it as new, keeping its memory.
+    fn clear(&mut self) {
+        self.stage = Stage::Idle;
+        self.stack.clear();
+        let Operation {
+            tensor: _,
+            kind,
+            negotiation,
+            ticks,
+            execution,
+            activities,
+            sums,
+            dtype,
+            elements,
+            bytes,
+            refused,
+        } = &mut self.operation;
+        *kind = Kind::Other;
+        (*negotiation, *execution, *sums) = (None, None, None);
+        (*dtype, *elements, *bytes) = (None, None, None);
+        *refused = false;
+        ticks.clear();
+        activities.clear();
+    }
+
+    /// Closes the negotiation; false if that is before it began.
+    pub(super) fn end_negotiation(&mut self, at: i64) -> bool {
+        let ended = at.max(self.began);
+        self.operation.negotiation = Some(Span {
+            began: self.began,
+            ended,
+        });
+        if !self.operation.ticks.is_sorted_by_key(|tick| tick.at) {
+            self.operation.ticks.sort_by_key(|tick| tick.at);
+        }
+        self.stage = Stage::Negotiated;
+        at >= self.began
+    }
+
+    /// Whether an activity is open.
+    pub(super) fn is_within_activity(&self) -> bool {
+        !self.stack.is_empty()
+    }
+
+    /// Closes the innermost activity; false if that is before it began.
+    pub(super) fn pop(&mut self, at: i64) -> bool {
+        let Some(activity) = self.stack.pop() else {
+            return true;
+        };
+        let span = &mut self.operation.activities[activity].span;
+        span.ended = at.max(span.began);
+        at >= span.began
+    }
+}
+
+#[derive(Debug, Default)]
+struct Track {
+    name: Option<NameId>,
+    /// The name is made from the pid, for want of a better one.
+    made_up: bool,
+    open: Option<Box<Open>>,
+}
+
+/// All tensors of a file. What a tensor holds while nothing is going on is small: there may be millions.
+#[derive(Debug, Default)]
+pub(super) struct Tracks {
+    tracks: Vec<Track>,
+    /// Track number plus one by pid.
+    table: Vec<u32>,
+    numbers: HashMap<i64, u32>,
+    texts: HashMap<Box<[u8]>, u32>,
+    /// Spare ones.
+    pool: Vec<Box<Open>>,
+    /// Operations of tensors that have no name yet.
+    held: Vec<(TrackId, Operation)>,
+}
+
+impl Tracks {
+    /// The tensor with this pid, new or known; `None` if there is no pid.
+    #[inline]
+    pub(super) fn find(&mut self, pid: Id<'_>) -> Option<TrackId> {
+        let next = self.tracks.len() as u32;
+        let number = match pid {
+            Id::Number(pid) => match usize::try_from(pid) {
+                Ok(pid) if pid < TABLE_PIDS_MAX => {
+                    if pid >= self.table.len() {
+                        let room = (pid + 1).next_power_of_two().max(64);
+                        self.table.resize(room, 0);
+                    }
+                    let entry = &mut self.table[pid];
+                    if *entry == 0 {
+                        *entry = next + 1;
+                    }
+                    *entry - 1
+                }
+                _ => *self.numbers.entry(pid).or_insert(next),
+            },
+            Id::Text(pid) => match self.texts.get(pid) {
+                Some(&number) => number,
+                None => *self.texts.entry(pid.into()).or_insert(next),
+            },
+            Id::None => return None,
+        };
+        if number == next {
+            self.tracks.push(Track::default());
+        }
+        Some(TrackId(number))
+    }
+
+    /// How far the tensor is.
+    #[inline]
+    pub(super) fn stage(&self, track: TrackId) -> Stage {
+        let open = &self.tracks[track.0 as usize].open;
+        open.as_ref().map_or(Stage::Idle, |open| open.stage)
+    }
+
+    /// The operation that the tensor is at, a new one if there is none.
+    #[inline]
+    pub(super) fn open(&mut self, track: TrackId) -> &mut Open {
+        let Self { tracks, pool, .. } = self;
+        tracks[track.0 as usize]
+            .open
+            .get_or_insert_with(|| pool.pop().unwrap_or_else(|| Box::new(Open::new())))
+    }
+
+    /// The tensor is called so.
+    pub(super) fn name(&mut self, track: TrackId, name: NameId, place: Place<'_>, out: &mut Out<'_>) {
+        let entry = &mut self.tracks[track.0 as usize];
+        let known = entry.name.filter(|_| !entry.made_up);
+        if known.is_some_and(|known| known != name) {
+            out.complaints.add(Complaint::Renamed, place, String::new);
+            self.settle(track, place, out);
+        }
+        let entry = &mut self.tracks[track.0 as usize];
+        (entry.name, entry.made_up) = (Some(name), false);
+        self.held.retain_mut(|(of, operation)| {
+            if *of == track {
+                operation.tensor = name;
+                out.visitor.operation(operation);
+            }
+            *of != track
+        });
+    }
+
+    /// The operation is over: the visitor gets it, as soon as the tensor has a name.
+    pub(super) fn emit(&mut self, track: TrackId, place: Place<'_>, out: &mut Out<'_>) {
+        let entry = &mut self.tracks[track.0 as usize];
+        let Some(mut open) = entry.open.take() else {
+            return;
+        };
+        match entry.name {
+            Some(name) => {
+                open.operation.tensor = name;
+                out.visitor.operation(&open.operation);
+            }
+            None => {
+                self.held.push((track, open.operation.clone()));
+                if self.held.len() > HELD_MAX {
+                    self.release(place, out);
+                }
+            }
+        }
+        open.clear();
+        self.pool.push(open);
+    }
+
+    /// The operation will not go on: what is known of its negotiation is all there is.
+    pub(super) fn settle(&mut self, track: TrackId, place: Place<'_>, out: &mut Out<'_>) {
+        let Some(open) = &mut self.tracks[track.0 as usize].open else {
+            return;
+        };
+        if open.operation.negotiation.is_some() {
+            open.operation.activities.clear();
+            open.operation.sums = None;
+            return self.emit(track, place, out);
+        }
+        if let Some(mut open) = self.tracks[track.0 as usize].open.take() {
+            open.clear();
+            self.pool.push(open);
+        }
+    }
+
+    /// Names the tensors that still have none after their pids.
+    fn release(&mut self, place: Place<'_>, out: &mut Out<'_>) {
+        for (track, mut operation) in std::mem::take(&mut self.held) {
+            operation.tensor = self.name_or_pid(track, place, out);
+            out.visitor.operation(&operation);
+        }
+    }
+
+    fn name_or_pid(&mut self, track: TrackId, place: Place<'_>, out: &mut Out<'_>) -> NameId {
+        let entry = &self.tracks[track.0 as usize];
+        if let Some(name) = entry.name {
+            return name;
+        }
+        let pid = self.pid(track);
+        out.complaints
+            .add(Complaint::Unnamed, place, || format!("pid {pid}"));
+        let name = out.name(&format!("pid {pid}"));
+        let entry = &mut self.tracks[track.0 as usize];
+        (entry.name, entry.made_up) = (Some(name), true);
+        name
+    }
+
+    /// The tensor's pid, searched for: nobody asks who is in a hurry.
+    fn pid(&self, track: TrackId) -> String {
+        let of_table = self.table.iter().position(|&entry| entry == track.0 + 1);
+        let of_numbers = || self.numbers.iter().find(|&(_, &number)| number == track.0);
+        let of_texts = || self.texts.iter().find(|&(_, &number)| number == track.0);
+        of_table
+            .map(|pid| pid.to_string())
+            .or_else(|| of_numbers().map(|(pid, _)| pid.to_string()))
+            .or_else(|| of_texts().map(|(pid, _)| String::from_utf8_lossy(pid).into_owned()))
+            .unwrap_or_default()
+    }
+
+    /// The file ends: what is still under way is told as far as it is known.
+    pub(super) fn finish(&mut self, out: &mut Out<'_>) {
+        let place = Place::default();
+        self.release(place, out);
+        for number in 0..self.tracks.len() as u32 {
+            let track = TrackId(number);
+            let stage = self.stage(track);
+            if stage == Stage::Idle {
+                continue;
+            }
+            let name = self.name_or_pid(track, place, out);
+            let ranks = self.open(track).operation.ticks.iter().map(|tick| tick.rank);
+            match stage {
+                Stage::Negotiating => {
+                    let ranks: Vec<String> = ranks.take(16).map(|rank| rank.to_string()).collect();
+                    let ready = format!("ready on ranks {} alone", ranks.join(", "));
+                    let name = out.names.name(name);
+                    out.complaints.add(Complaint::Waiting, place, || {
+                        format!("{name}{}", if ranks.is_empty() { "" } else { &ready })
+                    });
+                }
+                _ => out
+                    .complaints
+                    .add(Complaint::InFlight, place, || out.names.name(name)),
+            }
+            self.settle(track, place, out);
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! As much of JSON as traces are made of, read leniently from a piece of text that may end anywhere.
+//!
+//! Looser than the standard where real files are: control characters and invalid UTF-8 within strings, a quote within
+//! a string that no punctuation follows (Horovod does not escape tensor names), unknown escapes, `NaN` and `Infinity`,
+//! any byte up to a blank as a blank.
+
+use std::borrow::Cow;
+
+use memchr::memchr2;
+
+/// Deeper nesting than any trace has: what ends a reader's recursion.
+const DEPTH_MAX: u32 = 64;
+
+/// The largest time in nanoseconds: the difference of any two fits.
+pub(super) const NS_MAX: i64 = i64::MAX / 2;
+
+/// Why reading stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The text ends within the value.
+    More,
+    /// This is no JSON.
+    Broken,
+}
+
+/// A string as it stands in the file, without its quotes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Text<'a> {
+    /// The bytes, escapes untouched.
+    pub(super) raw: &'a [u8],
+    /// Whether there are escapes.
+    pub(super) escaped: bool,
+}
+
+impl<'a> Text<'a> {
+    /// The string meant; what is no UTF-8 is replaced.
+    pub(super) fn decode(self) -> Cow<'a, str> {
+        if self.escaped {
+            Cow::Owned(String::from_utf8_lossy(&unescaped(self.raw)).into_owned())
+        } else {
+            String::from_utf8_lossy(self.raw)
+        }
+    }
+}
+
+/// A value within an event's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value<'a> {
+    /// A string.
+    Text(Text<'a>),
+    /// A number, or a word such as `true`.
+    Word(&'a [u8]),
+    /// An object or an array, brackets included.
+    Nested(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    /// The string's or the number's characters.
+    pub(super) fn characters(self) -> &'a [u8] {
+        match self {
+            Self::Text(text) => text.raw,
+            Self::Word(raw) | Self::Nested(raw) => raw,
+        }
+    }
+
+    /// The string, or the number as one.
+    pub(super) fn decode(self) -> Cow<'a, str> {
+        match self {
+            Self::Text(text) => text.decode(),
+            Self::Word(raw) | Self::Nested(raw) => String::from_utf8_lossy(raw),
+        }
+    }
+
+    /// A number that is whole and not negative, written as a number or a string, with or without a fraction.
+    pub(super) fn count(self) -> Option<u64> {
+        let number = self.number()?;
+        let exact = std::str::from_utf8(self.characters()).ok()?.trim().parse().ok();
+        // Up to 2^64; above, `as` would saturate and lie.
+        exact.or_else(|| (0.0..1.8e19).contains(&number).then_some(number as u64))
+    }
+
+    /// A whole number.
+    pub(super) fn integer(self) -> Option<i64> {
+        let exact = std::str::from_utf8(self.characters()).ok()?.trim().parse().ok();
+        exact.or_else(|| {
+            let number = self.number()?;
+            (-9e18..9e18).contains(&number).then_some(number as i64)
+        })
+    }
+
+    /// A finite number.
+    pub(super) fn number(self) -> Option<f64> {
+        let text = std::str::from_utf8(self.characters()).ok()?.trim();
+        text.parse().ok().filter(|number: &f64| number.is_finite())
+    }
+
+    /// Microseconds as nanoseconds.
+    pub(super) fn us_as_ns(self) -> Option<i64> {
+        us_as_ns(self.characters())
+    }
+}
+
+/// A place in a text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cursor<'a> {
+    /// The text.
+    pub(super) text: &'a [u8],
+    /// The next byte.
+    pub(super) at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(text: &'a [u8], at: usize) -> Self {
+        Self { text, at }
+    }
+
+    /// The next byte that is no blank.
+    #[inline]
+    pub(super) fn peek(&mut self) -> Result<u8, Stop> {
+        loop {
+            match self.text.get(self.at) {
+                Some(0..=b' ') => self.at += 1,
+                Some(&byte) => return Ok(byte),
+                None => return Err(Stop::More),
+            }
+        }
+    }
+
+    /// Steps over `byte`, which must come next.
+    #[inline]
+    pub(super) fn expect(&mut self, byte: u8) -> Result<(), Stop> {
+        if self.peek()? != byte {
+            return Err(Stop::Broken);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// A string.
+    #[inline]
+    pub(super) fn string(&mut self) -> Result<Text<'a>, Stop> {
+        self.expect(b'"')?;
+        let start = self.at;
+        let mut escaped = false;
+        let mut from = start;
+        loop {
+            let rest = self.text.get(from..).ok_or(Stop::More)?;
+            let end = from + memchr2(b'"', b'\\', rest).ok_or(Stop::More)?;
+            if self.text[end] == b'\\' {
+                escaped = true;
+                from = end + 2;
+                continue;
+            }
+            // A string is followed by punctuation; else this is a quote that nobody escaped.
+            let next = *self.text.get(end + 1).ok_or(Stop::More)?;
+            if matches!(next, 0..=b' ' | b',' | b':' | b'}' | b']' | b'"') {
+                self.at = end + 1;
+                let raw = &self.text[start..end];
+                return Ok(Text { raw, escaped });
+            }
+            from = end + 1;
+        }
+    }
+
+    /// A number or a word.
+    #[inline]
+    fn word(&mut self) -> Result<&'a [u8], Stop> {
+        let start = self.at;
+        let rest = &self.text[start..];
+        let length = rest
+            .iter()
+            .position(|byte| !matches!(byte, b'0'..=b'9' | b'.' | b'-' | b'+' | b'a'..=b'z' | b'A'..=b'Z'));
+        match length {
+            Some(0) => Err(Stop::Broken),
+            Some(length) => {
+                self.at += length;
+                Ok(&rest[..length])
+            }
+            None => Err(Stop::More),
+        }
+    }
+
+    /// A value of any kind.
+    #[inline]
+    pub(super) fn value(&mut self) -> Result<Value<'a>, Stop> {
+        match self.peek()? {
+            b'"' => self.string().map(Value::Text),
+            b'{' | b'[' => {
+                let start = self.at;
+                self.skip(DEPTH_MAX)?;
+                Ok(Value::Nested(&self.text[start..self.at]))
+            }
+            _ => self.word().map(Value::Word),
+        }
+    }
+
+    /// Steps over a value.
+    fn skip(&mut self, depth: u32) -> Result<(), Stop> {
+        match self.peek()? {
+            b'"' => self.string().map(drop),
+            open @ (b'{' | b'[') => {
+                let depth = depth.checked_sub(1).ok_or(Stop::Broken)?;
+                let close = open + 2;
+                self.at += 1;
+                loop {
+                    let next = self.peek()?;
+                    if next == close {
+                        self.at += 1;
+                        return Ok(());
+                    }
+                    if next == b',' {
+                        self.at += 1;
+                        continue;
+                    }
+                    if open == b'{' {
+                        self.string()?;
+                        self.expect(b':')?;
+                    }
+                    self.skip(depth)?;
+                }
+            }
+            _ => self.word().map(drop),
+        }
+    }
+
+    /// The next member of an object whose brace has been stepped over: `None` at its end.
+    #[inline]
+    pub(super) fn key(&mut self) -> Result<Option<Text<'a>>, Stop> {
+        loop {
+            match self.peek()? {
+                b',' => self.at += 1,
+                b'}' => {
+                    self.at += 1;
+                    return Ok(None);
+                }
+                b'"' => {
+                    let key = self.string()?;
+                    self.expect(b':')?;
+                    return Ok(Some(key));
+                }
+                _ => return Err(Stop::Broken),
+            }
+        }
+    }
+}
+
+/// The members of an object that [`Cursor::value`] has read.
+pub(super) fn members<'a>(object: &'a [u8]) -> impl Iterator<Item = (Text<'a>, Value<'a>)> {
+    let mut cursor = Cursor::new(object, 0);
+    let open = cursor.expect(b'{').is_ok();
+    std::iter::from_fn(move || {
+        if !open {
+            return None;
+        }
+        let key = cursor.key().ok().flatten()?;
+        // The object's brace is there, so that a word at its end has an end too.
+        Some((key, cursor.value().ok()?))
+    })
+}
+
+/// The member of an object with this key.
+pub(super) fn member<'a>(object: &'a [u8], key: &str) -> Option<Value<'a>> {
+    let mut members = members(object);
+    members.find_map(|(found, value)| (found.raw == key.as_bytes()).then_some(value))
+}
+
+/// A decimal number of microseconds in nanoseconds, rounded; `None` if it is no number, or none of this age.
+pub(super) fn us_as_ns(characters: &[u8]) -> Option<i64> {
+    let (negative, digits) = match characters.split_first()? {
+        (b'-', rest) => (true, rest),
+        _ => (false, characters),
+    };
+    // More digits than a time has: whatever they say overflows, or is a float with an exponent.
+    if digits.is_empty() || digits.len() > 40 {
+        return None;
+    }
+    let mut ns: i64 = 0;
+    let mut decimals: Option<u32> = None;
+    for &byte in digits {
+        match (byte, decimals) {
+            (b'0'..=b'9', Some(3)) => {
+                ns += i64::from(byte >= b'5');
+                decimals = Some(4);
+            }
+            (b'0'..=b'9', Some(4..)) => {}
+            (b'0'..=b'9', _) => {
+                ns = ns.checked_mul(10)?.checked_add(i64::from(byte - b'0'))?;
+                decimals = decimals.map(|decimals| decimals + 1);
+            }
+            (b'.', None) => decimals = Some(0),
+            _ => return us_as_ns_inexact(characters),
+        }
+    }
+    let missing = 3_u32.saturating_sub(decimals.unwrap_or(0));
+    let ns = ns.checked_mul(10_i64.pow(missing))?;
+    (ns <= NS_MAX).then_some(if negative { -ns } else { ns })
+}
+
+/// With an exponent, a sign, blanks around it.
+#[cold]
+fn us_as_ns_inexact(characters: &[u8]) -> Option<i64> {
+    let us: f64 = std::str::from_utf8(characters).ok()?.trim().parse().ok()?;
+    let ns = (us * 1e3).round();
+    (ns.abs() <= NS_MAX as f64 * 0.999).then_some(ns as i64)
+}
+
+/// The bytes that escapes stand for; an unknown escape stands for itself.
+fn unescaped(raw: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some(backslash) = memchr::memchr(b'\\', rest) {
+        plain.extend_from_slice(&rest[..backslash]);
+        rest = &rest[backslash + 1..];
+        let Some((&code, after)) = rest.split_first() else {
+            plain.push(b'\\');
+            break;
+        };
+        rest = after;
+        match code {
+            b'n' => plain.push(b'\n'),
+            b't' => plain.push(b'\t'),
+            b'r' => plain.push(b'\r'),
+            b'b' => plain.push(8),
+            b'f' => plain.push(12),
+            b'"' | b'\\' | b'/' => plain.push(code),
+            b'u' => match unicode(rest) {
+                Some((character, length)) => {
+                    plain.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                    rest = &rest[length..];
+                }
+                None => plain.extend_from_slice(b"\\u"),
+            },
+            other => plain.extend_from_slice(&[b'\\', other]),
+        }
+    }
+    plain.extend_from_slice(rest);
+    plain
+}
+
+/// The character of an escape whose `\u` has been read, and the length of the rest of the escape. Half a surrogate
+/// pair is the replacement character.
+fn unicode(rest: &[u8]) -> Option<(char, usize)> {
+    let unit = |at: usize| {
+        let digits = rest.get(at..at + 4)?;
+        if !digits.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let first = unit(0)?;
+    let second = (rest.get(4..6) == Some(b"\\u"))
+        .then(|| unit(6))
+        .flatten()
+        .filter(|second| (0xdc00..0xe000).contains(second));
+    match second {
+        Some(second) if (0xd800..0xdc00).contains(&first) => {
+            let decoded = char::decode_utf16([first, second]).next()?.ok()?;
+            Some((decoded, 10))
+        }
+        _ => Some((
+            char::from_u32(first.into()).unwrap_or(char::REPLACEMENT_CHARACTER),
+            4,
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn string(text: &str) -> Result<String, Stop> {
+        Cursor::new(text.as_bytes(), 0)
+            .string()
+            .map(|text| text.decode().into_owned())
+    }
+
+    #[test]
+    fn times_are_rounded_to_nanoseconds() {
+        let ns = |text: &str| us_as_ns(text.as_bytes());
+        assert_eq!(ns("25702"), Some(25_702_000));
+        assert_eq!(ns("1682725898236567.123"), Some(1_682_725_898_236_567_123));
+        assert_eq!(ns("1.5"), Some(1_500));
+        assert_eq!(ns("0.0004"), Some(0));
+        assert_eq!(ns("0.00051234"), Some(1));
+        assert_eq!(ns("-3.25"), Some(-3_250));
+        assert_eq!(ns("1e3"), Some(1_000_000));
+        assert_eq!(ns(" 12 "), Some(12_000));
+        assert_eq!(ns("+1"), Some(1_000));
+        for none in [
+            "",
+            "-",
+            "NaN",
+            "Infinity",
+            "-Infinity",
+            "1e300",
+            "99999999999999999999",
+            "x",
+            "1.2.3",
+        ] {
+            assert_eq!(ns(none), None, "{none}");
+        }
+        assert_eq!(ns("4611686018427387"), Some(4_611_686_018_427_387_000));
+        assert_eq!(
+            ns("4611686018427388"),
+            None,
+            "the difference of two would overflow"
+        );
+    }
+
+    #[test]
+    fn strings_of_real_files() {
+        assert_eq!(string("\"a\"b\"}").unwrap(), "a\"b", "Horovod escapes nothing");
+        assert_eq!(string("\"a\nb\t\",").unwrap(), "a\nb\t", "raw control characters");
+        assert_eq!(
+            string(r#""\u00e9\ud83d\ude00\ud83d\q\/":"#).unwrap(),
+            "é😀\u{fffd}\\q/"
+        );
+        assert_eq!(string("\"cut"), Err(Stop::More));
+        assert_eq!(string("\"cut\\"), Err(Stop::More));
+        let text = Text {
+            raw: b"a\xffb",
+            escaped: false,
+        };
+        assert_eq!(text.decode(), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn values_of_an_object() {
+        let object = br#"{"a": 1, "b" : "x", "c":{"d":[1,{"e":"}"}]}, "f":NaN}"#;
+        let found: Vec<_> = members(object)
+            .map(|(key, value)| (key.decode().into_owned(), value.decode().into_owned()))
+            .collect();
+        let expected = [
+            ("a", "1"),
+            ("b", "x"),
+            ("c", r#"{"d":[1,{"e":"}"}]}"#),
+            ("f", "NaN"),
+        ];
+        assert!(found.iter().map(|(key, value)| (&**key, &**value)).eq(expected));
+        assert_eq!(member(object, "a").and_then(Value::count), Some(1));
+        assert_eq!(member(object, "f").and_then(Value::number), None);
+    }
+
+    #[test]
+    fn nesting_has_an_end() {
+        let deep = "[".repeat(100_000);
+        assert_eq!(Cursor::new(deep.as_bytes(), 0).value(), Err(Stop::Broken));
+        assert_eq!(Cursor::new(b"{\"a\":1,{", 0).value(), Err(Stop::Broken));
+        assert_eq!(Cursor::new(b"{\"a\":1,", 0).value(), Err(Stop::More));
+    }
+}

@@ -1,0 +1,144 @@
+//! Brings together what a profiler's trace says of a collective in different places: a kernel on the GPU, the call that
+//! launched it on the CPU, and the annotation and description around that call.
+
+use smallvec::smallvec;
+
+use super::super::model::{Activity, Kind, NameId, Operation, Phase, Span, Tick};
+use super::super::reader::Out;
+use super::super::vocabulary;
+use super::Kineto;
+use super::description::Description;
+
+/// Annotations that may nest around one call: beyond that the search gives up.
+const NESTING_MAX: usize = 16;
+
+/// A kernel of NCCL's.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    pub(super) name: NameId,
+    pub(super) text: Box<str>,
+    pub(super) span: Span,
+    /// The number it shares with its launch.
+    pub(super) correlation: Option<u64>,
+    pub(super) description: Option<Description>,
+}
+
+/// A span on the CPU.
+#[derive(Debug)]
+pub(super) struct Annotation {
+    pub(super) name: Box<str>,
+    pub(super) span: Span,
+    pub(super) thread: u32,
+    pub(super) description: Option<Description>,
+}
+
+/// A call that launched a kernel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Launch {
+    pub(super) correlation: u64,
+    pub(super) thread: u32,
+    pub(super) at: i64,
+}
+
+/// The innermost span around a time; spans are sorted by thread and beginning.
+fn around(spans: &[Annotation], thread: u32, at: i64) -> Option<&Annotation> {
+    let after = spans.partition_point(|span| (span.thread, span.span.began) <= (thread, at));
+    let before = spans[..after].iter().rev().take(NESTING_MAX);
+    let mut same = before.take_while(|span| span.thread == thread);
+    same.find(|span| at <= span.span.ended)
+}
+
+/// All collectives.
+pub(super) fn operations(mut trace: Kineto, out: &mut Out<'_>) -> Vec<Operation> {
+    let by_thread = |span: &Annotation| (span.thread, span.span.began, std::cmp::Reverse(span.span.ended));
+    trace.annotations.sort_by_key(by_thread);
+    trace.parameters.sort_by_key(by_thread);
+    trace.launches.sort_unstable_by_key(|launch| launch.correlation);
+    let mut operations = Vec::with_capacity(trace.kernels.len());
+    for kernel in &trace.kernels {
+        operations.push(of_kernel(kernel, &trace, out));
+    }
+    for annotation in &trace.annotations {
+        // NCCL's annotation is the time that the call takes, not the collective: of use only if there is nothing better.
+        if !(trace.has_gpu && annotation.name.starts_with("nccl:")) {
+            operations.push(of_annotation(annotation, &trace, out));
+        }
+    }
+    operations
+}
+
+fn of_kernel(kernel: &Kernel, trace: &Kineto, out: &mut Out<'_>) -> Operation {
+    let launch = kernel.correlation.and_then(|correlation| {
+        let found = trace
+            .launches
+            .binary_search_by_key(&correlation, |launch| launch.correlation);
+        found.ok().map(|position| trace.launches[position])
+    });
+    let find = |spans| launch.and_then(|launch| around(spans, launch.thread, launch.at));
+    let (annotation, parameters) = (find(&trace.annotations), find(&trace.parameters));
+    let description = kernel
+        .description
+        .clone()
+        .unwrap_or_default()
+        .or(annotation.and_then(|span| span.description.as_ref()))
+        .or(parameters.and_then(|span| span.description.as_ref()));
+    let submitted = annotation.or(parameters).map(|span| span.span.began);
+    let submitted = submitted.or(launch.map(|launch| launch.at));
+    let called = description.collective.as_deref();
+    let called = called
+        .or(annotation.map(|span| &*span.name))
+        .unwrap_or(&kernel.text);
+    let tensor = out.name(called);
+    let mut operation = operation(called, &description, kernel.name, kernel.span);
+    if operation.kind == Kind::Other {
+        operation.kind = vocabulary::torch_kind(&kernel.text);
+    }
+    operation.tensor = tensor;
+    operation.ticks = tick(submitted, out).into_iter().collect();
+    operation
+}
+
+fn of_annotation(annotation: &Annotation, trace: &Kineto, out: &mut Out<'_>) -> Operation {
+    let parameters = around(&trace.parameters, annotation.thread, annotation.span.began);
+    let description = annotation
+        .description
+        .clone()
+        .unwrap_or_default()
+        .or(parameters.and_then(|span| span.description.as_ref()));
+    let name = out.name(&annotation.name);
+    let mut operation = operation(&annotation.name, &description, name, annotation.span);
+    operation.tensor = name;
+    operation.ticks = tick(Some(annotation.span.began), out).into_iter().collect();
+    operation
+}
+
+/// This rank had it ready then, if it is known which rank this is.
+fn tick(at: Option<i64>, out: &Out<'_>) -> Option<Tick> {
+    let (rank, at) = (out.source.rank?, at?);
+    Some(Tick { rank, at })
+}
+
+fn operation(called: &str, description: &Description, activity: NameId, span: Span) -> Operation {
+    let kind = vocabulary::torch_kind(called);
+    let elements = description.output(kind);
+    let bytes = elements
+        .zip(description.element_bytes)
+        .and_then(|(elements, size)| elements.checked_mul(size));
+    Operation {
+        tensor: activity,
+        kind,
+        negotiation: None,
+        ticks: smallvec![],
+        execution: Some(span),
+        activities: smallvec![Activity {
+            name: activity,
+            phase: Phase::Collective,
+            span,
+        }],
+        sums: None,
+        dtype: description.dtype,
+        elements,
+        bytes,
+        refused: false,
+    }
+}

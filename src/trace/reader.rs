@@ -1,0 +1,102 @@
+//! The readers of the formats behind one face, and what they write into.
+
+use std::path::Path;
+
+use super::byteps::Byteps;
+use super::complaint::{Complaints, Place};
+use super::event::Event;
+use super::horovod::Horovod;
+use super::kineto::Kineto;
+use super::model::{Format, NameId, Source, Visitor};
+use super::names::Names;
+
+/// Where a reader's findings go.
+pub(super) struct Out<'v> {
+    /// Takes them.
+    pub(super) visitor: &'v mut dyn Visitor,
+    /// Names met so far.
+    pub(super) names: Names,
+    /// What was odd.
+    pub(super) complaints: Complaints,
+    /// What is known of the file.
+    pub(super) source: Source,
+}
+
+impl<'v> Out<'v> {
+    /// For a file of which nothing is known.
+    pub(super) fn new(path: &Path, visitor: &'v mut dyn Visitor) -> Self {
+        Self {
+            visitor,
+            names: Names::default(),
+            complaints: Complaints::default(),
+            source: Source {
+                path: path.to_path_buf(),
+                format: Format::Horovod,
+                rank: None,
+                size: None,
+                epoch_ns: None,
+                clock: None,
+                fusion_threshold_bytes: None,
+                cycle_time_ms: None,
+                dropped_cycles: 0,
+                bytes: 0,
+                events: 0,
+                warnings: Vec::new(),
+            },
+        }
+    }
+
+    /// The name's number.
+    pub(super) fn name(&mut self, name: &str) -> NameId {
+        self.names.id(name, self.visitor)
+    }
+}
+
+/// A reader of one format.
+pub(super) enum Reader {
+    Horovod(Horovod),
+    Byteps(Byteps),
+    Kineto(Box<Kineto>),
+}
+
+impl Reader {
+    /// The reader of a format.
+    pub(super) fn new(format: Format) -> Self {
+        match format {
+            Format::Horovod | Format::Ronde => Self::Horovod(Horovod::default()),
+            Format::Byteps => Self::Byteps(Byteps::default()),
+            Format::Kineto => Self::Kineto(Box::default()),
+        }
+    }
+
+    /// The next event.
+    #[inline]
+    pub(super) fn event(&mut self, event: &Event<'_>, place: Place<'_>, out: &mut Out<'_>) {
+        match self {
+            Self::Horovod(reader) => reader.event(event, place, out),
+            Self::Byteps(reader) => reader.event(event, place, out),
+            Self::Kineto(reader) => reader.event(event, place, out),
+        }
+    }
+
+    /// A member beside the events.
+    pub(super) fn header(&mut self, key: &str, value: &[u8], out: &mut Out<'_>) {
+        match self {
+            // An array has none; a timeline that some tool has wrapped says nothing that is missed here.
+            Self::Horovod(_) => {}
+            Self::Byteps(reader) => reader.header(key, value, out),
+            Self::Kineto(reader) => reader.header(key, value, out),
+        }
+    }
+
+    /// The file ends.
+    pub(super) fn finish(self, mut out: Out<'_>) -> Source {
+        match self {
+            Self::Horovod(reader) => reader.finish(&mut out),
+            Self::Byteps(reader) => reader.finish(&mut out),
+            Self::Kineto(reader) => reader.finish(&mut out),
+        }
+        out.source.warnings = out.complaints.sentences();
+        out.source
+    }
+}

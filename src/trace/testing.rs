@@ -1,0 +1,65 @@
+//! What a reader told, kept for tests.
+
+use std::path::Path;
+
+use super::model::{Format, Mark, NameId, Operation, Source, Span, Visitor};
+use super::{Input, ReadError, read_input};
+
+/// Everything a file told.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Told {
+    pub(super) names: Vec<String>,
+    pub(super) operations: Vec<Operation>,
+    pub(super) marks: Vec<Mark>,
+    pub(super) compute: Vec<Span>,
+}
+
+impl Told {
+    /// The name of a number.
+    pub(super) fn name(&self, id: NameId) -> &str {
+        &self.names[id.0 as usize]
+    }
+}
+
+impl Visitor for Told {
+    fn name(&mut self, id: NameId, name: &str) {
+        assert_eq!(id.0 as usize, self.names.len(), "numbers count up");
+        self.names.push(name.to_owned());
+    }
+
+    fn operation(&mut self, operation: &Operation) {
+        let known = |name: NameId| (name.0 as usize) < self.names.len();
+        assert!(known(operation.tensor), "names come first");
+        assert!(operation.activities.iter().all(|activity| known(activity.name)));
+        let spans = operation.activities.iter().map(|activity| activity.span);
+        let spans = spans.chain(operation.negotiation).chain(operation.execution);
+        for span in spans {
+            assert!(span.began <= span.ended, "{operation:?}");
+        }
+        assert!(operation.ticks.is_sorted_by_key(|tick| tick.at));
+        self.operations.push(operation.clone());
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        self.marks.push(mark);
+    }
+
+    fn compute(&mut self, span: Span) {
+        assert!(span.began <= span.ended);
+        self.compute.push(span);
+    }
+}
+
+/// Reads bytes as if they were a file called `x/3/comm.json`.
+pub(super) fn told_by(bytes: &[u8], format: Option<Format>) -> Result<(Told, Source), ReadError> {
+    let mut told = Told::default();
+    let reader = std::io::Cursor::new(bytes.to_vec());
+    let input = Input::from_reader(reader, Path::new("/x/3/comm.json")).expect("memory can be read");
+    let source = read_input(input, format, &mut told, &mut |_| {})?;
+    Ok((told, source))
+}
+
+/// The same, of a text in which a trace is found.
+pub(super) fn told(text: &str) -> (Told, Source) {
+    told_by(text.as_bytes(), None).unwrap_or_else(|error| panic!("{error}"))
+}
