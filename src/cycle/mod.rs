@@ -7,30 +7,33 @@
 //! response cache (changed only by agreements).
 //!
 //! The phases lie in files of their own: `negotiate` (what is ready everywhere), `groups` (who waits for mates),
-//! `plan` (which tensors share a batch), `execute` (moving them).
+//! `plan` (which tensors share a batch), `execute` (moving them); `clocks` compares the ranks' clocks now and then.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::clock::Nanos;
+use crate::clock::{Nanos, Reference};
 use crate::collective::Collective;
 use crate::error::Error;
 use crate::fusion::Plan;
 use crate::negotiation::coordinator::Ticks;
 use crate::negotiation::{Coordinator, OpKind, Request, ResponseCache};
 use crate::observer::{CycleEnd, NoObserver, Observer};
-use crate::queue::{Front, Submission};
+use crate::queue::{Front, Ordered, Submission};
 use crate::settings::Settings;
+use crate::timeline::Order;
 use crate::transport::{Agreement, Block, Transport};
 
+mod clocks;
 mod execute;
 mod groups;
 mod negotiate;
 mod plan;
 mod ready;
 
+use clocks::Clocks;
 use groups::Groups;
 pub(crate) use ready::Ready;
 
@@ -75,6 +78,11 @@ pub(crate) struct Cycle {
     /// This rank has no more data, until all ranks have none.
     joined: bool,
     groups: Groups,
+    clocks: Clocks,
+    /// What this rank has ordered and no cycle has carried out; on rank 0.
+    orders: Vec<Ordered>,
+    /// What is to be carried out at the end of this cycle; the same on every rank.
+    ordered: Vec<Order>,
 
     // Emptied and filled again in every cycle; kept for their memory.
     incoming: Vec<Submission>,
@@ -98,6 +106,10 @@ pub(crate) struct Parts {
     pub(crate) observer: Box<dyn Observer>,
     pub(crate) front: Arc<Front>,
     pub(crate) cache: ResponseCache,
+    /// Rank 0's clock, for all process sets of the rank.
+    pub(crate) reference: Arc<Reference>,
+    /// Whether this is the set of all ranks, which compares the clocks.
+    pub(crate) is_world: bool,
     pub(crate) settings: Settings,
     /// Whether a cycle may start before the cycle time has passed.
     pub(crate) early: bool,
@@ -112,9 +124,13 @@ impl Cycle {
             observer,
             front,
             cache,
+            reference,
+            is_world,
             settings,
             early,
         } = parts;
+        let compares = transport.size() > 1 && !transport.shares_clock();
+        let clocks = Clocks::new(reference, is_world && compares && transport.rank() == 0);
         let coordinator = (transport.rank() == 0).then(|| Coordinator::new(Arc::clone(&members)));
         let agreed = Agreement::new(coordinator.is_some());
         Self {
@@ -138,6 +154,9 @@ impl Cycle {
             unsent: Vec::new(),
             joined: false,
             groups: Groups::default(),
+            clocks,
+            orders: Vec::new(),
+            ordered: Vec::new(),
             incoming: Vec::new(),
             ready: Vec::new(),
             packing: plan::Packing::default(),
@@ -185,12 +204,15 @@ impl Cycle {
         self.began = now;
         self.observer.cycle_began(now);
         let mut incoming = std::mem::take(&mut self.incoming);
-        self.front.collect(&mut incoming, self.number + 1);
+        self.front
+            .collect(&mut incoming, &mut self.orders, self.number + 1);
+        self.clocks.refresh();
         for submission in incoming.drain(..) {
             self.joined |= submission.params.kind == OpKind::Join;
             match self.find_cached(&submission) {
                 Some(slot) => {
-                    self.block.set(slot as usize, submission.at.as_micros());
+                    let ready_us = self.clocks.to_reference_us(submission.at);
+                    self.block.set(slot as usize, ready_us);
                     self.hits[slot as usize] = Some(submission);
                     self.hits_held += 1;
                 }
@@ -218,11 +240,10 @@ impl Cycle {
     /// Has the tensor asked for in the next slow path.
     fn ask(&mut self, submission: Submission) {
         let name = Arc::clone(&submission.tensor.name);
-        let (params, ready_us) = (submission.params.clone(), submission.at.as_micros());
         self.unsent.push(Request {
             name: Arc::clone(&name),
-            params,
-            ready_us,
+            params: submission.params.clone(),
+            ready_us: submission.at.as_micros(), // on this rank's clock until it is sent
         });
         self.misses.insert(name, submission);
     }
@@ -236,11 +257,8 @@ impl Cycle {
         self.block.ready.resize(words, 0);
         self.block.ready_us.resize(words * 64, 0);
         self.hits.resize_with(words * 64, || None);
-        let end = CycleEnd {
-            settings: self.settings,
-            step_marks: self.front.take_step_marks(),
-            epoch_marks: Vec::new(),
-        };
+        let outcomes = self.obey();
+        let end = self.cycle_end();
         if let Some(wanted) = self.observer.cycle_ended(&end) {
             self.newest = Settings {
                 version: wanted.version.max(self.newest.version + 1),
@@ -251,6 +269,40 @@ impl Cycle {
             self.front.doorbell.ring(self.number + 1); // evicted in this cycle: to be asked for in the next
         }
         self.front.renew_eagerness();
+        for (order, outcome) in self.orders.drain(..).zip(outcomes) {
+            order.ticket.complete(outcome);
+            self.front.completions().announce();
+        }
+    }
+
+    /// Carries out what rank 0 has ordered, at this cycle's end on every rank.
+    fn obey(&mut self) -> Vec<Result<(), Error>> {
+        let is_first = self.transport.rank() == 0; // where the caller is told
+        let carry_out = |order: Order| {
+            let outcome = self.observer.ordered(&order);
+            if let (Err(error), false) = (&outcome, is_first) {
+                tracing::error!("{error}; the other ranks record all the same");
+            }
+            outcome
+        };
+        self.ordered.drain(..).map(carry_out).collect()
+    }
+
+    /// What the observer is told at the end of a cycle.
+    fn cycle_end(&self) -> CycleEnd {
+        let noted = self.front.marks().take().unwrap_or_default();
+        CycleEnd {
+            settings: self.settings,
+            step_marks: noted.steps,
+            epoch_marks: noted.epochs,
+        }
+    }
+
+    /// Asks for a first cycle where clocks are to be compared: before anything else, for the sake of all process sets.
+    pub(crate) fn begin(&self) {
+        if self.number == 0 && self.clocks.want_comparing(self.began) {
+            self.front.doorbell.ring(1);
+        }
     }
 
     // ---- between cycles ------------------------------------------------------------------------------------
@@ -268,11 +320,12 @@ impl Cycle {
         };
         let mut tell = |name: &str, ready_us: &dyn Fn(usize) -> Option<u64>| {
             let times = (0..self.members.len()).map(ready_us);
-            let since_us = times.flatten().min().unwrap_or(self.began.as_micros());
+            let since_us = times.flatten().min();
+            let since = since_us.map_or(self.began, |us| self.clocks.to_own(us));
             let misses = |rank: &usize| ready_us(*rank).is_none() && !self.agreed.joined().contains(rank);
             let missing = (0..self.members.len()).filter(misses);
             let missing = missing.map(|rank| self.members[rank]).collect();
-            each(name, Nanos(since_us * 1_000), missing);
+            each(name, since, missing);
         };
         for (name, ready_us) in coordinator.outstanding() {
             tell(name, &|rank| ready_us[rank]);
@@ -333,9 +386,27 @@ impl Cycle {
         self.front.completions().announce();
         self.transport
             .leave(if error.is_orderly() { None } else { Some(&error) });
+        self.close_books(&error);
+        self.ended = Some(error);
+    }
+
+    /// Lets the observer go, and answers those whose orders it will not carry out.
+    fn close_books(&mut self, error: &Error) {
+        // What was marked since the last cycle counts, unless the observer itself may be what failed.
+        let end = self.cycle_end();
+        let is_marked = !end.step_marks.is_empty() || !end.epoch_marks.is_empty();
+        if is_marked && !matches!(error, Error::Internal { .. }) {
+            self.observer.cycle_ended(&end);
+        }
         // The timeline is complete and closed when the last handle has its answer.
         self.observer = Box::new(NoObserver);
-        self.ended = Some(error);
+        for ordered in self.orders.drain(..) {
+            // Where a peer has left before it heard of the order, what it was to stop has ended all the same.
+            let is_done = ordered.order == Order::Stop && matches!(error, Error::PeerLeft { .. });
+            let outcome = if is_done { Ok(()) } else { Err(error.clone()) };
+            ordered.ticket.complete(outcome);
+        }
+        self.front.completions().announce();
     }
 
     /// This rank's number in the job.

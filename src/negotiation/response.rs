@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::request::{Group, Params};
 use crate::error::{Error, Mismatch};
+use crate::timeline::Order;
 
 /// Why a tensor will not travel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,10 +106,12 @@ pub struct ResponseList {
     pub evict: Vec<u32>,
     /// Tensors that are complete, in the order in which they became so.
     pub responses: Vec<Response>,
+    /// What every rank is to do with its timeline at the end of this cycle, in this order.
+    pub orders: Vec<Order>,
 }
 
 /// Version of the frames below; ranks of one job have the same (checked when they meet).
-pub const WIRE_VERSION: u8 = 2;
+pub const WIRE_VERSION: u8 = 3;
 
 /// A frame: the version, then the message in postcard's format.
 ///

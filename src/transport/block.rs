@@ -7,12 +7,15 @@ use crate::settings::Settings;
 pub struct Status(pub u32);
 
 impl Status {
-    /// The rank has requests that are not in the response cache: this cycle takes the slow path.
+    /// The rank has requests that are not in the response cache, or, on rank 0, orders: this cycle takes the slow path.
     pub const UNCACHED: Self = Self(1);
 
     /// The rank has joined: it has no more data, and the others go on without it. What it submitted before is in
     /// its ready words as ever.
     pub const JOINED: Self = Self(2);
+
+    /// Rank 0 has the ranks compare their clocks in this cycle.
+    pub const COMPARE_CLOCKS: Self = Self(4);
 
     /// Whether all bits of `other` are set.
     pub const fn has(self, other: Self) -> bool {
