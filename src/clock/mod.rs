@@ -14,7 +14,7 @@ pub use alignment::Alignment;
 pub(crate) use alignment::{Estimator, ROUNDS, Round, Schedule};
 pub(crate) use reference::Reference;
 
-/// A point in time: nanoseconds on the job's monotonic clock, comparable among ranks of one boot.
+/// A point in time: nanoseconds on a rank's monotonic clock, comparable among ranks of one boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 

@@ -142,3 +142,31 @@ pub fn decode<T: DeserializeOwned>(frame: &[u8]) -> Result<T, postcard::Error> {
         _ => Err(postcard::Error::DeserializeBadEncoding),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn orders_travel_with_any_path_that_linux_takes() {
+        let paths = [&b"t.json"[..], b"", b"\xff\xfe not UTF-8"];
+        let start = |path: &[u8]| Order::Start {
+            path: OsStr::from_bytes(path).into(),
+            mark_cycles: true,
+        };
+        let answer = ResponseList {
+            orders: paths.map(start).into_iter().chain([Order::Stop]).collect(),
+            ..ResponseList::default()
+        };
+        let mut frame = Vec::new();
+        encode(&answer, &mut frame).expect("memory");
+        assert_eq!(decode::<ResponseList>(&frame), Ok(answer));
+        // Cut short anywhere it is refused.
+        for length in 0..frame.len() {
+            assert!(decode::<ResponseList>(&frame[..length]).is_err());
+        }
+    }
+}

@@ -38,7 +38,7 @@ pub struct Block {
     /// One bit for each slot of the response cache: the tensor is ready here. Every rank has the same number of
     /// words in the same cycle.
     pub ready: Vec<u64>,
-    /// For each bit, the microsecond (job clock) at which the tensor was submitted; meaningless where the bit is 0.
+    /// For each bit, the microsecond (on rank 0's clock) at which the tensor was submitted; meaningless where the bit is 0.
     pub ready_us: Vec<u64>,
 }
 
