@@ -15,13 +15,11 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    /// How the rank's own clock relates to rank 0's, as last measured; the same clock if never.
-    pub(crate) fn alignment(&self) -> Alignment {
-        if self.is_measured.load(Ordering::Acquire) {
-            *lock(&self.alignment)
-        } else {
-            Alignment::default()
-        }
+    /// How the rank's own clock relates to rank 0's, as last measured; `None` if never: they are taken to be the same.
+    pub(crate) fn alignment(&self) -> Option<Alignment> {
+        self.is_measured
+            .load(Ordering::Acquire)
+            .then(|| *lock(&self.alignment))
     }
 
     /// It has been measured anew.

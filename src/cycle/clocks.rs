@@ -16,8 +16,8 @@ use crate::negotiation::response::{decode, encode};
 /// What a cycle knows of rank 0's clock.
 pub(super) struct Clocks {
     reference: Arc<Reference>,
-    /// As it holds in this cycle.
-    alignment: Alignment,
+    /// As it holds in this cycle; `None` for the same clock.
+    alignment: Option<Alignment>,
     estimator: Estimator,
     /// When to compare; on rank 0 of the set of all ranks alone, if they do not share a clock.
     schedule: Option<Schedule>,
@@ -48,13 +48,24 @@ impl Clocks {
 
     /// A time of this rank, in microseconds on rank 0's clock.
     pub(super) fn to_reference_us(&self, own: Nanos) -> u64 {
-        self.alignment.to_reference(own).as_micros()
+        match &self.alignment {
+            None => own.as_micros(),
+            Some(alignment) => alignment.to_reference(own).as_micros(),
+        }
     }
 
     /// A time in microseconds on rank 0's clock, on this rank's.
-    pub(super) fn to_own(&self, reference_us: u64) -> Nanos {
-        self.alignment.to_own(Nanos(reference_us.saturating_mul(1_000)))
+    pub(super) fn to_own_us(&self, reference_us: u64) -> u64 {
+        match &self.alignment {
+            None => reference_us,
+            Some(alignment) => alignment.to_own(micros(reference_us)).as_micros(),
+        }
     }
+}
+
+/// The moment of a time in microseconds.
+pub(super) fn micros(us: u64) -> Nanos {
+    Nanos(us.saturating_mul(1_000))
 }
 
 impl Cycle {
@@ -84,7 +95,7 @@ impl Cycle {
         if self.transport.rank() > 0
             && let Some(alignment) = self.clocks.estimator.measured(&rounds)
         {
-            self.clocks.alignment = alignment;
+            self.clocks.alignment = Some(alignment);
             self.clocks.reference.measured(alignment);
             self.observer.aligned(&alignment);
         }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::clocks::micros;
 use super::ready::Ready;
 use super::{Cycle, internal};
-use crate::clock::Nanos;
 use crate::error::Error;
 use crate::negotiation::response::{decode, encode};
 use crate::negotiation::{Agreed, OpKind, RequestList, Response, ResponseList};
@@ -67,7 +67,7 @@ impl Cycle {
                 };
                 if self.agreed.details {
                     let ready_on = |rank| self.agreed.ready_on(rank, slot);
-                    let own_us = |us| self.clocks.to_own(us).as_micros();
+                    let own_us = |us| self.clocks.to_own_us(us);
                     let mut ready_us = (0..size).map(|rank| ready_on(rank).map(own_us));
                     let submission = &ready.submission;
                     self.observer
@@ -105,7 +105,7 @@ impl Cycle {
             requests: std::mem::take(&mut self.unsent),
         };
         for request in &mut requests.requests {
-            request.ready_us = self.clocks.to_reference_us(Nanos(request.ready_us * 1_000));
+            request.ready_us = self.clocks.to_reference_us(micros(request.ready_us));
         }
         encode(&requests, &mut self.frame).map_err(|error| self.malformed("encode requests", &error))?;
         self.transport.gather(&self.frame, &mut self.frames)?;
@@ -163,7 +163,7 @@ impl Cycle {
             (submission, _) => submission,
         };
         if let (Some(ticks), Some(submission)) = (ticks, &submission) {
-            let own_us = |us: u64| self.clocks.to_own(us).as_micros();
+            let own_us = |us: u64| self.clocks.to_own_us(us);
             let mut ready_us = ticks.ready_us.iter().map(|us| us.map(own_us));
             self.observer
                 .negotiated(&submission.tensor, ticks.kind, &mut ready_us);
