@@ -256,7 +256,7 @@ fn metadata(text: &str, name: &str, member: &str) -> Value {
         .filter(|event| event["name"] == name && event["pid"] == 0);
     let args = found.map(|event| &event["args"][member]);
     args.filter(|value| !value.is_null())
-        .last()
+        .next_back()
         .cloned()
         .unwrap_or(Value::Null)
 }
