@@ -46,6 +46,7 @@ impl Documents {
                 byteps.file(options.local_rank, options.cross_rank),
                 byteps.steps,
                 line,
+                options.rank == 0,
             )
         });
         let window = options.steps.filter(|_| options.has_file()).map(Window::new);
