@@ -72,6 +72,9 @@ const WAIT_SLICE: Duration = Duration::from_millis(100);
 impl Engine {
     /// The background thread's life: ends when the cycle has ended.
     pub(crate) fn run(&self) {
+        if let Ok(cycle) = self.cycle.try_lock() {
+            cycle.begin(); // whoever drives it already has asked for a cycle
+        }
         loop {
             let wakes = self.front.doorbell.wakes();
             let nap = match self.cycle.try_lock() {

@@ -370,6 +370,12 @@ pub enum Error {
     /// A setting in the environment is wrong.
     #[error(transparent)]
     Configuration(Arc<dyn std::error::Error + Send + Sync>),
+    /// A timeline is to be started or stopped in a job that was not set up for one.
+    #[error(
+        "timelines are off in this job: set HOROVOD_TIMELINE=DYNAMIC on all ranks to start and stop them while it runs, or \
+         HOROVOD_TIMELINE=<file> to record from the beginning as well"
+    )]
+    TimelineNotEnabled,
     /// A file that the runtime is to write cannot be written.
     #[error("cannot write {what} to {path} ({variable}): {source}", path = path.display())]
     Output {

@@ -15,7 +15,8 @@ use crate::timeline::Order;
 pub(crate) trait Observer: Send {
     /// A cycle begins.
     fn cycle_began(&mut self, _now: Nanos) {}
-    /// A tensor has become ready on all ranks; `ready_us` gives each rank's time, where it is known.
+    /// A tensor has become ready on all ranks; `ready_us` gives each rank's time, where it is known, in microseconds on
+    /// this rank's clock.
     fn negotiated(
         &mut self,
         _tensor: &Tensor,
@@ -30,16 +31,18 @@ pub(crate) trait Observer: Send {
     fn executed(&mut self, _batch: &Executed<'_>) {}
     /// The ranks disagreed about a tensor.
     fn refused(&mut self, _tensor: &Tensor, _error: &Error) {}
-    /// Rank 0 has every rank start or stop its timeline, in this same cycle.
+    /// Rank 0 has every rank start or stop its timeline, in this same cycle: between its last batch and its end.
     ///
     /// # Errors
     /// A file that cannot be written; the job goes on.
     fn ordered(&mut self, _order: &Order) -> Result<(), Error> {
         Ok(())
     }
-    /// How this rank's clock relates to rank 0's has been measured anew.
+    /// How this rank's clock relates to rank 0's has been measured anew: after a cycle has begun and before it brings
+    /// anything else. Never on rank 0, nor where ranks share a clock.
     fn aligned(&mut self, _alignment: &Alignment) {}
-    /// A cycle ends, under `settings`; the answer, on rank 0, is what to change them to.
+    /// A cycle ends, under `settings`; the answer, on rank 0, is what to change them to. Once more at the job's end, where
+    /// no cycle has begun or the last one has failed, if the caller has marked something since.
     fn cycle_ended(&mut self, _cycle: &CycleEnd) -> Option<Settings> {
         None
     }

@@ -46,9 +46,10 @@ pub struct Phases {
     pub copy_out_ns: u64,
     /// Waiting for peers.
     pub wait_ns: u64,
-    /// From the beginning until this rank's first chunk was in: copying in with nothing behind it yet.
+    /// At the beginning, copying this rank's first chunk in, with nothing behind it yet: a part of `copy_in_ns`.
     pub lead_in_ns: u64,
-    /// From when the last chunk was there to be copied out until the end: copying out with nothing behind it any more.
+    /// At the end, copying the last chunk out, with nothing behind it any more: a part of `copy_out_ns`. An operation that
+    /// reduces right into the outputs has none.
     pub tail_out_ns: u64,
 }
 

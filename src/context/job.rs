@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::process_set::{Inner, ProcessSet, Running};
 use crate::autotune::Progress;
-use crate::clock::Clock;
+use crate::clock::{Clock, Reference};
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
 use crate::collective::shaped::ShapedCollective;
@@ -36,6 +36,8 @@ pub(super) struct Job {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) progress: Arc<Progress>,
     pub(super) timeline: Arc<Timeline>,
+    /// Rank 0's clock, for all process sets.
+    reference: Arc<Reference>,
     fellows: Arc<Fellows>,
     key: String,
     /// How many contexts this process has had in the job, this one included.
@@ -65,6 +67,7 @@ impl Job {
             clock,
             progress,
             timeline,
+            reference: Arc::default(),
             fellows: Arc::default(),
             key,
             watch: OnceLock::new(),
@@ -154,8 +157,9 @@ impl Job {
     fn start(&self, meeting: Meeting, observer: Box<dyn Observer>) -> Result<Running, StartFailure> {
         let knobs = &self.knobs;
         let members = Arc::clone(&meeting.members);
+        let is_world = self.watch.get().is_none(); // it is opened first
         let (transport, collective, watch) = open_local(&meeting, knobs).map_err(StartFailure::Meeting)?;
-        self.watch.get_or_init(|| watch); // that of the set of all ranks, which is opened first
+        self.watch.get_or_init(|| watch); // that of the set of all ranks
         let front = Arc::new(Front::new(
             self.identity.rank,
             knobs.early_cycle,
@@ -169,6 +173,8 @@ impl Job {
             observer,
             front: Arc::clone(&front),
             cache: ResponseCache::new(words(knobs.cache_capacity) * 64, cache_words(knobs) * 64),
+            reference: Arc::clone(&self.reference),
+            is_world,
             settings: Settings {
                 version: 0,
                 ..self.progress.settings()

@@ -15,6 +15,7 @@ mod options;
 mod process_set;
 mod registry;
 mod scope;
+mod timeline;
 
 pub use buffer::{Buffer, Failed};
 pub use builder::Builder;
@@ -161,14 +162,6 @@ impl Context {
             (true, _) => Err(Error::Forked),
             (false, true) => Ok(()),
             (false, false) => Err(Error::StaticProcessSets),
-        }
-    }
-
-    /// Says that a training step ends here. Not needed, as steps are recognized by what repeats; a program that
-    /// says it makes step metrics and tuning exact from the first step on.
-    pub fn mark_step(&self) {
-        if let Some(running) = &self.world.inner.running {
-            running.engine.front.mark_step();
         }
     }
 

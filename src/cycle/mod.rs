@@ -7,30 +7,35 @@
 //! response cache (changed only by agreements).
 //!
 //! The phases lie in files of their own: `negotiate` (what is ready everywhere), `groups` (who waits for mates),
-//! `plan` (which tensors share a batch), `execute` (moving them).
+//! `plan` (which tensors share a batch), `execute` (moving them), `complete` (closing the books, in the end for good).
+//! `clocks` compares the ranks' clocks now and then.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::clock::Nanos;
+use crate::clock::{Nanos, Reference};
 use crate::collective::Collective;
 use crate::error::Error;
 use crate::fusion::Plan;
 use crate::negotiation::coordinator::Ticks;
 use crate::negotiation::{Coordinator, OpKind, Request, ResponseCache};
-use crate::observer::{CycleEnd, NoObserver, Observer};
-use crate::queue::{Front, Submission};
+use crate::observer::{NoObserver, Observer};
+use crate::queue::{Front, Ordered, Submission};
 use crate::settings::Settings;
+use crate::timeline::Order;
 use crate::transport::{Agreement, Block, Transport};
 
+mod clocks;
+mod complete;
 mod execute;
 mod groups;
 mod negotiate;
 mod plan;
 mod ready;
 
+use clocks::Clocks;
 use groups::Groups;
 pub(crate) use ready::Ready;
 
@@ -75,6 +80,11 @@ pub(crate) struct Cycle {
     /// This rank has no more data, until all ranks have none.
     joined: bool,
     groups: Groups,
+    clocks: Clocks,
+    /// What this rank has ordered and no cycle has carried out; on rank 0.
+    orders: Vec<Ordered>,
+    /// What is to be carried out at the end of this cycle; the same on every rank.
+    ordered: Vec<Order>,
 
     // Emptied and filled again in every cycle; kept for their memory.
     incoming: Vec<Submission>,
@@ -98,6 +108,10 @@ pub(crate) struct Parts {
     pub(crate) observer: Box<dyn Observer>,
     pub(crate) front: Arc<Front>,
     pub(crate) cache: ResponseCache,
+    /// Rank 0's clock, for all process sets of the rank.
+    pub(crate) reference: Arc<Reference>,
+    /// Whether this is the set of all ranks, which compares the clocks.
+    pub(crate) is_world: bool,
     pub(crate) settings: Settings,
     /// Whether a cycle may start before the cycle time has passed.
     pub(crate) early: bool,
@@ -112,9 +126,13 @@ impl Cycle {
             observer,
             front,
             cache,
+            reference,
+            is_world,
             settings,
             early,
         } = parts;
+        let compares = transport.size() > 1 && !transport.shares_clock();
+        let clocks = Clocks::new(reference, is_world && compares && transport.rank() == 0);
         let coordinator = (transport.rank() == 0).then(|| Coordinator::new(Arc::clone(&members)));
         let agreed = Agreement::new(coordinator.is_some());
         Self {
@@ -138,6 +156,9 @@ impl Cycle {
             unsent: Vec::new(),
             joined: false,
             groups: Groups::default(),
+            clocks,
+            orders: Vec::new(),
+            ordered: Vec::new(),
             incoming: Vec::new(),
             ready: Vec::new(),
             packing: plan::Packing::default(),
@@ -185,12 +206,15 @@ impl Cycle {
         self.began = now;
         self.observer.cycle_began(now);
         let mut incoming = std::mem::take(&mut self.incoming);
-        self.front.collect(&mut incoming, self.number + 1);
+        self.front
+            .collect(&mut incoming, &mut self.orders, self.number + 1);
+        self.clocks.refresh();
         for submission in incoming.drain(..) {
             self.joined |= submission.params.kind == OpKind::Join;
             match self.find_cached(&submission) {
                 Some(slot) => {
-                    self.block.set(slot as usize, submission.at.as_micros());
+                    let ready_us = self.clocks.to_reference_us(submission.at);
+                    self.block.set(slot as usize, ready_us);
                     self.hits[slot as usize] = Some(submission);
                     self.hits_held += 1;
                 }
@@ -218,42 +242,22 @@ impl Cycle {
     /// Has the tensor asked for in the next slow path.
     fn ask(&mut self, submission: Submission) {
         let name = Arc::clone(&submission.tensor.name);
-        let (params, ready_us) = (submission.params.clone(), submission.at.as_micros());
         self.unsent.push(Request {
             name: Arc::clone(&name),
-            params,
-            ready_us,
+            params: submission.params.clone(),
+            ready_us: submission.at.as_micros(), // on this rank's clock until it is sent
         });
         self.misses.insert(name, submission);
     }
 
-    // ---- complete ------------------------------------------------------------------------------------------
-
-    /// Closes the books of the cycle and says what makes the next one urgent.
-    fn complete(&mut self) {
-        self.ready.clear();
-        let words = self.cache.words();
-        self.block.ready.resize(words, 0);
-        self.block.ready_us.resize(words * 64, 0);
-        self.hits.resize_with(words * 64, || None);
-        let end = CycleEnd {
-            settings: self.settings,
-            step_marks: self.front.take_step_marks(),
-            epoch_marks: Vec::new(),
-        };
-        if let Some(wanted) = self.observer.cycle_ended(&end) {
-            self.newest = Settings {
-                version: wanted.version.max(self.newest.version + 1),
-                ..wanted
-            };
-        }
-        if !self.unsent.is_empty() {
-            self.front.doorbell.ring(self.number + 1); // evicted in this cycle: to be asked for in the next
-        }
-        self.front.renew_eagerness();
-    }
-
     // ---- between cycles ------------------------------------------------------------------------------------
+
+    /// Asks for a first cycle where clocks are to be compared: before anything else, for the sake of all process sets.
+    pub(crate) fn begin(&self) {
+        if self.number == 0 && self.clocks.want_comparing(self.began) {
+            self.front.doorbell.ring(1);
+        }
+    }
 
     /// Tensors picked up and not yet through.
     pub(crate) fn pending(&self) -> usize {
@@ -268,11 +272,12 @@ impl Cycle {
         };
         let mut tell = |name: &str, ready_us: &dyn Fn(usize) -> Option<u64>| {
             let times = (0..self.members.len()).map(ready_us);
-            let since_us = times.flatten().min().unwrap_or(self.began.as_micros());
+            let since_us = times.flatten().min();
+            let since = since_us.map_or(self.began, |us| clocks::micros(self.clocks.to_own_us(us)));
             let misses = |rank: &usize| ready_us(*rank).is_none() && !self.agreed.joined().contains(rank);
             let missing = (0..self.members.len()).filter(misses);
             let missing = missing.map(|rank| self.members[rank]).collect();
-            each(name, Nanos(since_us * 1_000), missing);
+            each(name, since, missing);
         };
         for (name, ready_us) in coordinator.outstanding() {
             tell(name, &|rank| ready_us[rank]);
@@ -309,33 +314,6 @@ impl Cycle {
     /// Why no more cycles run, if so.
     pub(crate) fn ended(&self) -> Option<&Error> {
         self.ended.as_ref()
-    }
-
-    /// Ends the cycle for good: fails all that is pending with `error`, and tells the peers.
-    pub(crate) fn end(&mut self, error: Error) {
-        if self.ended.is_some() {
-            return;
-        }
-        self.front.close(&error);
-        let hits = self.hits.iter_mut().filter_map(Option::take);
-        let ready = self.groups.take_held().chain(self.ready.drain(..));
-        let pending = hits
-            .chain(self.misses.drain().map(|(_, submission)| submission))
-            .chain(ready.map(|ready| ready.submission));
-        let pending: Vec<Submission> = pending
-            .filter(|submission| !submission.ticket.is_done())
-            .collect();
-        let own = pending.iter().filter(|submission| !submission.is_absent());
-        self.front.release(own.count());
-        for submission in &pending {
-            submission.ticket.complete(Err(error.clone()));
-        }
-        self.front.completions().announce();
-        self.transport
-            .leave(if error.is_orderly() { None } else { Some(&error) });
-        // The timeline is complete and closed when the last handle has its answer.
-        self.observer = Box::new(NoObserver);
-        self.ended = Some(error);
     }
 
     /// This rank's number in the job.

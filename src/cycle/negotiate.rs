@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::clocks::micros;
 use super::ready::Ready;
 use super::{Cycle, internal};
 use crate::error::Error;
@@ -15,11 +16,14 @@ impl Cycle {
     /// Fills `ready`.
     pub(super) fn negotiate(&mut self) -> Result<(), Error> {
         let mut status = Status::default();
-        if !self.unsent.is_empty() {
+        if !self.unsent.is_empty() || !self.orders.is_empty() {
             status = status.with(Status::UNCACHED);
         }
         if self.joined {
             status = status.with(Status::JOINED);
+        }
+        if self.clocks.want_comparing(self.began) {
+            status = status.with(Status::COMPARE_CLOCKS);
         }
         self.block.status = status;
         self.block.settings = self.newest;
@@ -28,12 +32,16 @@ impl Cycle {
         // All ranks switch in this same cycle; in the first one to what rank 0's environment says.
         self.settings = self.agreed.settings;
         self.newest = self.settings;
+        if self.agreed.any.has(Status::COMPARE_CLOCKS) {
+            self.compare_clocks()?;
+        }
         let answer = if self.agreed.any.has(Status::UNCACHED) {
             self.ask_coordinator()?
         } else {
             ResponseList::default()
         };
         // Before the hits: a rank that joins in this cycle does not narrow them, and may ask for one in another form.
+        self.ordered = answer.orders;
         answer.evict.into_iter().for_each(|slot| self.evict(slot));
         // Before the responses: these may evict what is least recently used, of which a rank that has joined may be
         // the only one to have it ready.
@@ -58,7 +66,9 @@ impl Cycle {
                     continue;
                 };
                 if self.agreed.details {
-                    let mut ready_us = (0..size).map(|rank| self.agreed.ready_on(rank, slot));
+                    let ready_on = |rank| self.agreed.ready_on(rank, slot);
+                    let own_us = |us| self.clocks.to_own_us(us);
+                    let mut ready_us = (0..size).map(|rank| ready_on(rank).map(own_us));
                     let submission = &ready.submission;
                     self.observer
                         .negotiated(&submission.tensor, submission.params.kind, &mut ready_us);
@@ -91,9 +101,12 @@ impl Cycle {
 
     /// Requests in to rank 0, its answer out to all.
     fn ask_coordinator(&mut self) -> Result<ResponseList, Error> {
-        let requests = RequestList {
+        let mut requests = RequestList {
             requests: std::mem::take(&mut self.unsent),
         };
+        for request in &mut requests.requests {
+            request.ready_us = self.clocks.to_reference_us(micros(request.ready_us));
+        }
         encode(&requests, &mut self.frame).map_err(|error| self.malformed("encode requests", &error))?;
         self.transport.gather(&self.frame, &mut self.frames)?;
         let rank = self.job_rank();
@@ -103,7 +116,10 @@ impl Cycle {
             let lists = lists.map_err(|error| internal(rank, "decode requests", &error))?;
             let (agreed, size) = (&self.agreed, self.transport.size());
             let is_held = |slot: u32| (0..size).any(|rank| agreed.ready_on(rank, slot as usize).is_some());
-            let answer = coordinator.answer(lists, &self.cache, is_held, &mut self.ticks);
+            let mut answer = coordinator.answer(lists, &self.cache, is_held, &mut self.ticks);
+            answer
+                .orders
+                .extend(self.orders.iter().map(|ordered| ordered.order.clone()));
             encode(&answer, &mut self.frame).map_err(|error| internal(rank, "encode responses", &error))?;
         }
         self.transport.broadcast(&mut self.frame)?;
@@ -147,11 +163,10 @@ impl Cycle {
             (submission, _) => submission,
         };
         if let (Some(ticks), Some(submission)) = (ticks, &submission) {
-            self.observer.negotiated(
-                &submission.tensor,
-                ticks.kind,
-                &mut ticks.ready_us.iter().copied(),
-            );
+            let own_us = |us: u64| self.clocks.to_own_us(us);
+            let mut ready_us = ticks.ready_us.iter().map(|us| us.map(own_us));
+            self.observer
+                .negotiated(&submission.tensor, ticks.kind, &mut ready_us);
         }
         match (outcome, submission) {
             (Ok(agreed), Some(submission)) => {

@@ -34,7 +34,7 @@ pub struct Ticks {
     pub name: Arc<str>,
     /// The operation, as the first rank named it.
     pub kind: OpKind,
-    /// For each rank, microseconds on the job's clock, if it has asked.
+    /// For each rank, microseconds on rank 0's clock, if it has asked.
     pub ready_us: Vec<Option<u64>>,
 }
 

@@ -234,7 +234,7 @@ pub struct Request {
     pub name: Arc<str>,
     /// What is to be done with it.
     pub params: Params,
-    /// When it was submitted, microseconds on the job's clock.
+    /// When it was submitted, microseconds on rank 0's clock.
     pub ready_us: u64,
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::request::{Group, Params};
 use crate::error::{Error, Mismatch};
+use crate::timeline::Order;
 
 /// Why a tensor will not travel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,10 +106,12 @@ pub struct ResponseList {
     pub evict: Vec<u32>,
     /// Tensors that are complete, in the order in which they became so.
     pub responses: Vec<Response>,
+    /// What every rank is to do with its timeline at the end of this cycle, in this order.
+    pub orders: Vec<Order>,
 }
 
 /// Version of the frames below; ranks of one job have the same (checked when they meet).
-pub const WIRE_VERSION: u8 = 2;
+pub const WIRE_VERSION: u8 = 3;
 
 /// A frame: the version, then the message in postcard's format.
 ///
@@ -137,5 +140,33 @@ pub fn decode<T: DeserializeOwned>(frame: &[u8]) -> Result<T, postcard::Error> {
             }
         }
         _ => Err(postcard::Error::DeserializeBadEncoding),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn orders_travel_with_any_path_that_linux_takes() {
+        let paths = [&b"t.json"[..], b"", b"\xff\xfe not UTF-8"];
+        let start = |path: &[u8]| Order::Start {
+            path: OsStr::from_bytes(path).into(),
+            mark_cycles: true,
+        };
+        let answer = ResponseList {
+            orders: paths.map(start).into_iter().chain([Order::Stop]).collect(),
+            ..ResponseList::default()
+        };
+        let mut frame = Vec::new();
+        encode(&answer, &mut frame).expect("memory");
+        assert_eq!(decode::<ResponseList>(&frame), Ok(answer));
+        // Cut short anywhere it is refused.
+        for length in 0..frame.len() {
+            assert!(decode::<ResponseList>(&frame[..length]).is_err());
+        }
     }
 }

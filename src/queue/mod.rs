@@ -5,24 +5,26 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 mod completions;
+mod marks;
+mod orders;
 mod ticket;
 
 pub(crate) use completions::Completions;
+pub(crate) use marks::Marks;
+pub(crate) use orders::Ordered;
 pub(crate) use ticket::Ticket;
 
 use crate::clock::{Clock, Nanos};
 use crate::error::Error;
 use crate::negotiation::{OpKind, Params};
 use crate::tensor::Span;
+use crate::timeline::Order;
 use crate::timeline::period::{Item, PeriodFinder};
 use crate::transport::Doorbell;
 
 /// Names kept while not in flight. Beyond that many, those that are idle are forgotten: a job whose names never
 /// repeat must not grow for ever.
 const IDLE_NAMES_MAX: usize = 1 << 16;
-
-/// Step marks kept for the next cycle; a program that marks steps without submitting anything needs no more.
-const STEP_MARKS_MAX: usize = 1024;
 
 /// Tensors in flight at once on one rank.
 const IN_FLIGHT_MAX: usize = 1 << 20;
@@ -123,9 +125,7 @@ pub(crate) struct Front {
     /// The cycle that will pick up what is submitted now.
     next_cycle: AtomicU64,
     completions: Completions,
-    /// When the caller marked the ends of steps: more than one when it is quicker than the cycle's end.
-    step_marks: Mutex<Vec<Nanos>>,
-    step_marked: AtomicBool,
+    marks: Marks,
     early_cycle: bool,
     /// The context is being shut down.
     closing: AtomicBool,
@@ -139,6 +139,7 @@ pub(crate) struct Front {
 struct Intake {
     names: HashMap<Arc<str>, (Arc<Tensor>, Arc<Ticket>)>,
     queue: Vec<Submission>,
+    orders: Vec<Ordered>,
     in_flight: usize,
     /// The next cycle has been asked for.
     rung: bool,
@@ -164,6 +165,7 @@ impl Front {
             intake: Mutex::new(Intake {
                 names: HashMap::new(),
                 queue: Vec::new(),
+                orders: Vec::new(),
                 in_flight: 0,
                 rung: false,
                 step_complete: false,
@@ -174,8 +176,7 @@ impl Front {
             }),
             next_cycle: AtomicU64::new(1),
             completions: Completions::default(),
-            step_marks: Mutex::new(Vec::new()),
-            step_marked: AtomicBool::new(false),
+            marks: Marks::default(),
             early_cycle,
             closing: AtomicBool::new(false),
             condemned: Mutex::new(None),
@@ -216,6 +217,19 @@ impl Front {
         Ok(tickets)
     }
 
+    /// Has the next cycle bring `order` to every rank, and asks for that cycle; on rank 0, in the set of all ranks. The
+    /// ticket says what has become of it on this rank.
+    pub(crate) fn order(&self, order: Order) -> Result<Arc<Ticket>, Error> {
+        let mut intake = self.open_intake()?;
+        let ticket = Arc::<Ticket>::default();
+        intake.orders.push(Ordered {
+            order,
+            ticket: Arc::clone(&ticket),
+        });
+        self.ask_for_cycle(intake);
+        Ok(ticket)
+    }
+
     fn open_intake(&self) -> Result<MutexGuard<'_, Intake>, Error> {
         let intake = lock(&self.intake);
         match intake.closed.as_ref().or(intake.suspended.as_ref()) {
@@ -245,10 +259,11 @@ impl Front {
         lock(&self.intake).joined = false;
     }
 
-    /// Takes what was submitted; what comes later belongs to `next_cycle`.
-    pub(crate) fn collect(&self, into: &mut Vec<Submission>, next_cycle: u64) {
+    /// Takes what was submitted and ordered; what comes later belongs to `next_cycle`.
+    pub(crate) fn collect(&self, into: &mut Vec<Submission>, orders: &mut Vec<Ordered>, next_cycle: u64) {
         let mut intake = lock(&self.intake);
         std::mem::swap(into, &mut intake.queue);
+        orders.append(&mut intake.orders);
         intake.rung = false;
         self.next_cycle.store(next_cycle, Ordering::Relaxed);
     }
@@ -287,9 +302,10 @@ impl Front {
         lock(&self.intake).suspended = None;
     }
 
-    /// Whether something was submitted that no cycle has picked up.
+    /// Whether something was submitted or ordered that no cycle has picked up.
     pub(crate) fn has_queued(&self) -> bool {
-        !lock(&self.intake).queue.is_empty()
+        let intake = lock(&self.intake);
+        !intake.queue.is_empty() || !intake.orders.is_empty()
     }
 
     /// Lets go of `count` tensors whose tickets are about to be completed, and then [announced](Completions::announce):
@@ -298,16 +314,20 @@ impl Front {
         lock(&self.intake).in_flight -= count;
     }
 
-    /// Refuses submissions from now on with `error`, and fails those still in the queue.
+    /// Refuses submissions and orders from now on with `error`, and fails those still in the queue.
     pub(crate) fn close(&self, error: &Error) {
         let mut intake = lock(&self.intake);
         if intake.closed.is_none() {
             intake.closed = Some(error.clone());
         }
         let queue = std::mem::take(&mut intake.queue);
+        let orders = std::mem::take(&mut intake.orders);
         drop(intake);
         for submission in queue {
             submission.ticket.complete(Err(error.clone()));
+        }
+        for order in orders {
+            order.ticket.complete(Err(error.clone()));
         }
         self.completions.announce();
     }
@@ -343,20 +363,17 @@ impl Front {
 
     /// Notes that the caller's training step ends now.
     pub(crate) fn mark_step(&self) {
-        let now = self.clock.now();
-        let mut marks = lock(&self.step_marks);
-        if marks.len() < STEP_MARKS_MAX {
-            marks.push(now);
-        }
-        self.step_marked.store(true, Ordering::Release);
+        self.marks.step(self.clock.now());
     }
 
-    /// The marks since the last call.
-    pub(crate) fn take_step_marks(&self) -> Vec<Nanos> {
-        if !self.step_marked.swap(false, Ordering::Acquire) {
-            return Vec::new();
-        }
-        std::mem::take(&mut lock(&self.step_marks))
+    /// Notes that the caller's epoch ends now.
+    pub(crate) fn mark_epoch(&self) {
+        self.marks.epoch(self.clock.now());
+    }
+
+    /// What the caller has marked since the cycle last took it.
+    pub(crate) fn marks(&self) -> &Marks {
+        &self.marks
     }
 }
 

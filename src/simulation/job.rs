@@ -3,10 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::member::{Member, Setup};
+use super::member::{Home, Member, Setup};
 use super::record::Log;
 use crate::clock::Clock;
-use crate::drive::Fellows;
 use crate::error::Error;
 use crate::queue::{Ticket, lock};
 use crate::transport::sim::{SimSet, World};
@@ -16,6 +15,8 @@ use crate::transport::sim::{SimSet, World};
 pub(super) struct Job {
     pub(super) ranks: usize,
     pub(super) seed: u64,
+    /// Each rank has a clock of its own, and messages take their time.
+    pub(super) is_spread: bool,
     /// The process sets beside the one of all ranks: the ranks of each, ascending.
     pub(super) sets: Vec<Vec<usize>>,
     pub(super) steps: usize,
@@ -35,6 +36,7 @@ impl Default for Job {
         Self {
             ranks: 4,
             seed: 1,
+            is_spread: false,
             sets: Vec::new(),
             steps: 6,
             tensors: 12,
@@ -98,15 +100,19 @@ impl Job {
 
     /// Runs the job and says what became of each set, all ranks' first.
     pub(super) fn run(&self) -> Vec<SetOutcome> {
-        let world = World::new(self.ranks, self.seed);
+        let world = if self.is_spread {
+            World::spread(self.ranks, self.seed)
+        } else {
+            World::new(self.ranks, self.seed)
+        };
         let mut of_rank: Vec<Vec<(usize, Member)>> = (0..self.ranks).map(|_| Vec::new()).collect();
-        let fellows: Vec<Arc<Fellows>> = (0..self.ranks).map(|_| Arc::default()).collect();
+        let homes: Vec<Home> = (0..self.ranks).map(|_| Home::default()).collect();
         let mut books = Vec::new();
         for (place, members) in self.members().into_iter().enumerate() {
             let set = SimSet::new(&world, &members);
             let mut logs = Vec::new();
             for (set_rank, &rank) in members.iter().enumerate() {
-                let member = Member::start(&world, &set, set_rank, self.setup, &fellows[rank]);
+                let member = Member::start(&world, &set, set_rank, self.setup, &homes[rank]);
                 logs.push(member.log());
                 of_rank[rank].push((place, member));
             }

@@ -4,8 +4,8 @@
 
 use std::sync::{Arc, Mutex, TryLockError};
 
-use super::record::{Log, Recorder};
-use crate::clock::{Clock, Nanos};
+use super::record::{Diary, Log, Recorder};
+use crate::clock::{Clock, Nanos, Reference};
 use crate::collective::sim::SimCollective;
 use crate::context::ProcessSet;
 use crate::cycle::{Cycle, Parts};
@@ -15,8 +15,9 @@ use crate::negotiation::{OpKind, Params, ResponseCache};
 use crate::queue::{Entry, Front, Output, Ticket, lock};
 use crate::settings::Settings;
 use crate::tensor::{Dtype, Shape, Span};
+use crate::timeline::Order;
 use crate::transport::Transport;
-use crate::transport::sim::{SimSet, SimTransport, World};
+use crate::transport::sim::{SimClock, SimSet, SimTransport, World};
 
 /// How a member's engine is set up.
 #[derive(Clone, Copy, Debug)]
@@ -30,32 +31,45 @@ pub(super) struct Setup {
     pub(super) retune_every: u64,
 }
 
+/// What the engines of one simulated rank have in common.
+#[derive(Clone, Default)]
+pub(super) struct Home {
+    fellows: Arc<Fellows>,
+    /// Rank 0's clock.
+    reference: Arc<Reference>,
+}
+
 /// See the module.
+#[derive(Clone)]
 pub(super) struct Member {
     world: Arc<World>,
     engine: Arc<Engine>,
     members: Vec<usize>,
     log: Arc<Mutex<Log>>,
+    diary: Arc<Mutex<Diary>>,
 }
 
 impl Member {
-    /// Starts set rank `rank`'s engine, with a background agent of its own; `fellows` are the engines of the same rank
-    /// of the job.
+    /// Starts set rank `rank`'s engine, with a background agent of its own, at the same rank's `home`.
     pub(super) fn start(
         world: &Arc<World>,
         set: &Arc<SimSet>,
         rank: usize,
         setup: Setup,
-        fellows: &Arc<Fellows>,
+        home: &Home,
     ) -> Self {
         let job_rank = set.members()[rank];
         let log = Arc::new(Mutex::new(Log::default()));
         let transport = SimTransport::new(set, rank);
-        let clock: Arc<dyn Clock> = Arc::<World>::clone(world);
+        let clock: Arc<dyn Clock> = Arc::new(SimClock::new(world, job_rank));
         let front = Arc::new(Front::new(job_rank, setup.early, transport.doorbell(), clock));
-        fellows.add(Arc::clone(&front));
+        home.fellows.add(Arc::clone(&front));
+        let diary = Arc::new(Mutex::new(Diary::default()));
         let observer = Recorder {
             log: Arc::clone(&log),
+            diary: Arc::clone(&diary),
+            world: Arc::clone(world),
+            clock: SimClock::new(world, job_rank),
             retune_every: if rank == 0 { setup.retune_every } else { 0 },
             cycles: 0,
         };
@@ -70,6 +84,8 @@ impl Member {
             observer: Box::new(observer),
             front: Arc::clone(&front),
             cache: ResponseCache::new(setup.cache_capacity, setup.cache_capacity_max),
+            reference: Arc::clone(&home.reference),
+            is_world: set.members().len() == world.ranks(),
             settings,
             early: setup.early,
         });
@@ -77,7 +93,7 @@ impl Member {
             front,
             cycle: Mutex::new(cycle),
             rank: job_rank,
-            fellows: Arc::clone(fellows),
+            fellows: Arc::clone(&home.fellows),
         });
         let background = Arc::clone(&engine);
         let name = format!("background of the set {:?}", set.members());
@@ -87,6 +103,7 @@ impl Member {
             engine,
             members: set.members().to_vec(),
             log,
+            diary,
         }
     }
 
@@ -107,6 +124,22 @@ impl Member {
         self.submit(name, OpKind::Barrier, Dtype::F32, Default::default(), None)
     }
 
+    /// Submits a join.
+    pub(super) fn submit_join(&self) -> Result<Arc<Ticket>, Error> {
+        self.submit("join", OpKind::Join, Dtype::U8, Default::default(), None)
+    }
+
+    /// Orders something of all ranks' timelines; on rank 0 of the set of all ranks.
+    pub(super) fn order(&self, order: Order) -> Result<Arc<Ticket>, Error> {
+        self.engine.front.order(order)
+    }
+
+    /// Marks the end of a step and an epoch.
+    pub(super) fn mark(&self) {
+        self.engine.front.mark_step();
+        self.engine.front.mark_epoch();
+    }
+
     fn submit(
         &self,
         name: &str,
@@ -123,7 +156,7 @@ impl Member {
         })
     }
 
-    /// Waits for `ticket` as a caller does, until `deadline` at most. Whether it drives the cycle meanwhile, where it
+    /// Waits for `ticket` as a caller does, until `deadline`, in the world's time, at most. Whether it drives the cycle meanwhile, where it
     /// can, or leaves it to the background agent, is drawn.
     pub(super) fn wait(&self, ticket: &Arc<Ticket>, deadline: Option<Nanos>) -> bool {
         let drives = self.world.draw(2) == 0;
@@ -133,7 +166,8 @@ impl Member {
         });
         // With the cycle free, the engine never sleeps outside the world.
         if !ticket.is_done() && is_free(&self.engine) {
-            self.engine.wait(ticket, deadline);
+            let clock = SimClock::new(&self.world, self.engine.rank);
+            self.engine.wait(ticket, deadline.map(|end| clock.at(end)));
         }
         ticket.is_done()
     }
@@ -158,6 +192,11 @@ impl Member {
     /// What it has seen, shared with the engine.
     pub(super) fn log(&self) -> Arc<Mutex<Log>> {
         Arc::clone(&self.log)
+    }
+
+    /// What it has noted that is its own, shared with the engine.
+    pub(super) fn diary(&self) -> Arc<Mutex<Diary>> {
+        Arc::clone(&self.diary)
     }
 
     /// Cycles run so far.

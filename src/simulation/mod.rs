@@ -11,14 +11,16 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use self::job::{Job, Outcome, SetOutcome};
-use self::member::{Member, Setup};
+use self::member::{Home, Member, Setup};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::queue::lock;
 use crate::transport::sim::{SimSet, World};
 
+mod clocks;
 mod job;
 mod member;
+mod orders;
 mod programs;
 mod record;
 
@@ -90,10 +92,11 @@ proptest! {
         (cache_capacity, cache_capacity_max) in caches(),
         threshold_bytes in prop_oneof![Just(0u64), Just(100), Just(1 << 20)],
         (early, reshape_every, retune_every) in (any::<bool>(), 1usize..5, 0u64..5),
+        is_spread in any::<bool>(),
     ) {
         let setup = Setup { cache_capacity, cache_capacity_max, threshold_bytes, early, retune_every };
         let sets = sets_of(&masks, ranks);
-        check_all(&Job { ranks, seed, sets, tensors, setup, reshape_every, ..Job::default() });
+        check_all(&Job { ranks, seed, is_spread, sets, tensors, setup, reshape_every, ..Job::default() });
     }
 
     #[test]
@@ -101,12 +104,13 @@ proptest! {
         (ranks, seed, masks) in (2usize..9, any::<u64>(), masks()),
         (victim, moment) in (0usize..8, 1usize..60),
         (cache_capacity, cache_capacity_max) in caches(),
+        is_spread in any::<bool>(),
     ) {
         let victim = victim % ranks;
         let setup = Setup { cache_capacity, cache_capacity_max, ..Job::default().setup };
         let sets = sets_of(&masks, ranks);
         // It dies before the last step, so every set of it misses something.
-        let job = Job { ranks, seed, sets, setup, death: Some((victim, moment)), ..Job::default() };
+        let job = Job { ranks, seed, is_spread, sets, setup, death: Some((victim, moment)), ..Job::default() };
         let outcomes = job.run();
         let failed = |results: &[Outcome]| results.iter().any(Result::is_err);
         // Where each rank first sees something fail in a set of the dead one: all ranks' at the latest.
@@ -240,7 +244,7 @@ fn ranks_that_wait_for_different_tensors_are_not_served_by_cycles_for_ever() {
         let set = SimSet::new(&world, &[0, 1]);
         let cycles = Arc::new(Mutex::new(Vec::new()));
         for (rank, name) in ["a", "b"].into_iter().enumerate() {
-            let member = Member::start(&world, &set, rank, Job::default().setup, &Arc::default());
+            let member = Member::start(&world, &set, rank, Job::default().setup, &Home::default());
             let (in_world, cycles) = (Arc::clone(&world), Arc::clone(&cycles));
             world.spawn(rank, "its program".into(), move || {
                 let ticket = member

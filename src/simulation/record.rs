@@ -1,29 +1,64 @@
 //! What one member of a simulated set saw of its cycles.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use crate::clock::Alignment;
+use crate::error::Error;
+use crate::negotiation::OpKind;
 use crate::observer::{CycleEnd, Executed, Observer};
-use crate::queue::lock;
+use crate::queue::{Tensor, lock};
 use crate::settings::Settings;
+use crate::timeline::Order;
+use crate::transport::sim::{SimClock, World};
 
-/// What one rank saw in one set.
+/// What one rank saw in one set: the same on all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Log {
     /// The names of each batch's tensors.
     pub(super) batches: Vec<Vec<String>>,
     /// Settings version in force in each cycle.
     pub(super) versions: Vec<u64>,
+    /// Orders carried out, and in which cycle (from 0).
+    pub(super) orders: Vec<(usize, Order)>,
 }
 
-/// Writes the log; on set rank 0 it also changes the settings.
+/// What one rank noted for itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Diary {
+    /// Steps and epochs that were marked.
+    pub(super) marks: (usize, usize),
+    pub(super) alignments: Vec<Alignment>,
+    /// At the end of each cycle since the first alignment: how far off rank 0's clock was thought to be, and how far at
+    /// most.
+    pub(super) off: Vec<(Duration, Duration)>,
+    /// Tensors that were ready everywhere, and since when on each rank: microseconds on this rank's clock.
+    pub(super) ready_us: Vec<(String, Vec<Option<u64>>)>,
+}
+
+/// Writes log and diary; on set rank 0 it also changes the settings. It cannot write into a file named `no`.
 pub(super) struct Recorder {
     pub(super) log: Arc<Mutex<Log>>,
+    pub(super) diary: Arc<Mutex<Diary>>,
+    pub(super) world: Arc<World>,
+    /// This rank's clock.
+    pub(super) clock: SimClock,
     /// Changes them after every so many cycles; 0 = never.
     pub(super) retune_every: u64,
     pub(super) cycles: u64,
 }
 
 impl Observer for Recorder {
+    fn negotiated(
+        &mut self,
+        tensor: &Tensor,
+        _kind: OpKind,
+        ready_us: &mut dyn Iterator<Item = Option<u64>>,
+    ) {
+        let note = (tensor.name.to_string(), ready_us.collect());
+        lock(&self.diary).ready_us.push(note);
+    }
+
     fn executed(&mut self, batch: &Executed<'_>) {
         let names = batch
             .members
@@ -33,7 +68,37 @@ impl Observer for Recorder {
         lock(&self.log).batches.push(names);
     }
 
+    fn ordered(&mut self, order: &Order) -> Result<(), Error> {
+        let mut log = lock(&self.log);
+        let cycle = log.versions.len();
+        log.orders.push((cycle, order.clone()));
+        match order {
+            Order::Start { path, .. } if path.as_os_str() == "no" => Err(Error::Output {
+                what: "the timeline",
+                path: path.clone(),
+                variable: "start_timeline",
+                source: Arc::new(std::io::ErrorKind::PermissionDenied.into()),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn aligned(&mut self, alignment: &Alignment) {
+        lock(&self.diary).alignments.push(*alignment);
+    }
+
     fn cycle_ended(&mut self, cycle: &CycleEnd) -> Option<Settings> {
+        let mut diary = lock(&self.diary);
+        diary.marks.0 += cycle.step_marks.len();
+        diary.marks.1 += cycle.epoch_marks.len();
+        if let Some(alignment) = diary.alignments.last() {
+            let present = self.world.present();
+            let (own, truth) = (self.clock.at(present), SimClock::new(&self.world, 0).at(present));
+            let thought = alignment.to_reference(own);
+            let off = Duration::from_nanos(truth.0.abs_diff(thought.0));
+            let bound = alignment.error_at(own);
+            diary.off.push((off, bound));
+        }
         lock(&self.log).versions.push(cycle.settings.version);
         self.cycles += 1;
         let retune = self.retune_every > 0 && self.cycles.is_multiple_of(self.retune_every);

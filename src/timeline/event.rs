@@ -39,12 +39,31 @@ pub enum Order {
     /// under way is closed first; one into the same file goes on.
     Start {
         /// Rank 0's file.
+        #[serde(with = "path_bytes")]
         path: PathBuf,
         /// Whether to mark where cycles begin.
         mark_cycles: bool,
     },
     /// Close the file.
     Stop,
+}
+
+/// A path as its bytes: on Linux it need not be UTF-8.
+mod path_bytes {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        path.as_os_str().as_bytes().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        let bytes = Vec::<u8>::deserialize(deserializer)?;
+        Ok(OsString::from_vec(bytes).into())
+    }
 }
 
 /// Something that happened inside an operation, such as `SHM_ALLREDUCE`. The activities of one operation come in

@@ -7,12 +7,15 @@ use crate::settings::Settings;
 pub struct Status(pub u32);
 
 impl Status {
-    /// The rank has requests that are not in the response cache: this cycle takes the slow path.
+    /// The rank has requests that are not in the response cache, or, on rank 0, orders: this cycle takes the slow path.
     pub const UNCACHED: Self = Self(1);
 
     /// The rank has joined: it has no more data, and the others go on without it. What it submitted before is in
     /// its ready words as ever.
     pub const JOINED: Self = Self(2);
+
+    /// Rank 0 has the ranks compare their clocks in this cycle.
+    pub const COMPARE_CLOCKS: Self = Self(4);
 
     /// Whether all bits of `other` are set.
     pub const fn has(self, other: Self) -> bool {
@@ -35,7 +38,7 @@ pub struct Block {
     /// One bit for each slot of the response cache: the tensor is ready here. Every rank has the same number of
     /// words in the same cycle.
     pub ready: Vec<u64>,
-    /// For each bit, the microsecond (job clock) at which the tensor was submitted; meaningless where the bit is 0.
+    /// For each bit, the microsecond (on rank 0's clock) at which the tensor was submitted; meaningless where the bit is 0.
     pub ready_us: Vec<u64>,
 }
 

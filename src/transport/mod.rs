@@ -20,14 +20,17 @@ pub(crate) mod sim;
 pub use agreement::Agreement;
 pub use block::{Block, BlockView, Status};
 
-/// Moves control data among the ranks of one process set. All calls but `doorbell` are collective: every rank
-/// makes them in the same order. Ranks are counted within the set; errors name them as the job does.
+/// Moves control data among the ranks of one process set. Blocks and frames are collective: every rank makes these
+/// calls in the same order. Ranks are counted within the set; errors name them as the job does.
 pub trait Transport: Send {
     /// This rank, `0..size`.
     fn rank(&self) -> usize;
 
     /// Number of ranks.
     fn size(&self) -> usize;
+
+    /// Whether all ranks read the same clock, as those of one boot do. Where they do not, the cycle has them compared.
+    fn shares_clock(&self) -> bool;
 
     /// Publishes this rank's block for `cycle` (1, 2, 3, …), waits until every rank has published its own, and
     /// folds all of them, in rank order, into `agreed`.

@@ -136,7 +136,7 @@ impl LocalCollective {
             }
         }
         counters.copied_out(self.rank).publish(chunk.wrapping_add(1));
-        lap.file(|phases| &mut phases.copy_out_ns);
+        lap.copied_out(index + 1 == job.cut.chunks());
         Ok(())
     }
 

@@ -204,7 +204,7 @@ impl LocalCollective {
     fn has_copied_in(&self, chunk: u32, lap: &mut Lap) {
         let counter = self.layout.counters.copied_in(self.rank);
         counter.publish(chunk.wrapping_add(1));
-        lap.file(|phases| &mut phases.copy_in_ns);
+        lap.copied_in();
     }
 
     /// Waits until the slot of chunk `chunk` is free.
@@ -313,6 +313,8 @@ impl LocalCollective {
 struct Lap {
     phases: Phases,
     last: Instant,
+    /// The batch's first chunk is in.
+    is_led_in: bool,
 }
 
 impl Lap {
@@ -320,14 +322,34 @@ impl Lap {
         Self {
             phases: Phases::default(),
             last: Instant::now(),
+            is_led_in: false,
         }
     }
 
-    /// Files the time since the last reading, less what was spent waiting, under the phase that `phase` picks.
-    fn file(&mut self, phase: impl FnOnce(&mut Phases) -> &mut u64) {
+    /// Files the time since the last reading, less what was spent waiting, under the phase that `phase` picks; answers
+    /// with that time, ns.
+    fn file(&mut self, phase: impl FnOnce(&mut Phases) -> &mut u64) -> u64 {
         let now = Instant::now();
-        *phase(&mut self.phases) += nanos(now - self.last);
+        let took = nanos(now - self.last);
+        *phase(&mut self.phases) += took;
         self.last = now;
+        took
+    }
+
+    /// Files a chunk's copying in; of the first one, also as what leads the batch in.
+    fn copied_in(&mut self) {
+        let took = self.file(|phases| &mut phases.copy_in_ns);
+        if !std::mem::replace(&mut self.is_led_in, true) {
+            self.phases.lead_in_ns = took;
+        }
+    }
+
+    /// Files copying out. `is_last`: nothing but that is left to do in this batch.
+    fn copied_out(&mut self, is_last: bool) {
+        let took = self.file(|phases| &mut phases.copy_out_ns);
+        if is_last {
+            self.phases.tail_out_ns += took;
+        }
     }
 
     /// Files the time of `body` as waiting; the running phase goes on after it.

@@ -64,7 +64,7 @@ impl LocalCollective {
             }
         }
         self.keep(&job, job.rounds * self.layout.chunk_bytes(), usize::MAX);
-        lap.file(|phases| &mut phases.copy_out_ns);
+        lap.copied_out(true);
         Ok(self.next.wrapping_add(job.rounds as u32))
     }
 
@@ -153,7 +153,7 @@ impl LocalCollective {
             self.has_copied_in(chunk, lap);
         }
         self.keep(job, start, end);
-        lap.file(|phases| &mut phases.copy_out_ns);
+        lap.copied_out(false);
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl LocalCollective {
             }
         }
         counters.copied_out(self.rank).publish(chunk.wrapping_add(1));
-        lap.file(|phases| &mut phases.copy_out_ns);
+        lap.copied_out(index + 1 == job.rounds);
         Ok(())
     }
 }

@@ -9,10 +9,9 @@ use super::play::{Played, Stage, play};
 use super::program::Program;
 use crate::clock::Clock;
 use crate::context::{ProcessSet, RawHandle};
-use crate::drive::Fellows;
 use crate::error::Error;
 use crate::queue::lock;
-use crate::simulation::member::{Member, Setup};
+use crate::simulation::member::{Home, Member, Setup};
 use crate::simulation::record::Log;
 use crate::transport::sim::{SimSet, World};
 
@@ -48,9 +47,12 @@ fn setup(program: &Program) -> Setup {
 
 /// Runs `program` under the same seed.
 pub(super) fn run(program: &Program, death: Option<Death>) -> Run {
-    let world = World::new(program.ranks, program.seed);
+    let world = match Draw::new(program.seed ^ 0xc10c).one_in(3) {
+        true => World::spread(program.ranks, program.seed),
+        false => World::new(program.ranks, program.seed),
+    };
     let setup = setup(program);
-    let fellows: Vec<Arc<Fellows>> = (0..program.ranks).map(|_| Arc::default()).collect();
+    let homes: Vec<Home> = (0..program.ranks).map(|_| Home::default()).collect();
     let mut stages: Vec<SimStage> = (0..program.ranks)
         .map(|rank| SimStage {
             world: Arc::clone(&world),
@@ -65,7 +67,7 @@ pub(super) fn run(program: &Program, death: Option<Death>) -> Run {
         let set = SimSet::new(&world, members);
         let mut of_set = Vec::new();
         for (set_rank, &rank) in members.iter().enumerate() {
-            let member = Member::start(&world, &set, set_rank, setup, &fellows[rank]);
+            let member = Member::start(&world, &set, set_rank, setup, &homes[rank]);
             of_set.push(member.log());
             let process_set = member.process_set(place as u32);
             stages[rank].members.insert(place, (member, process_set));

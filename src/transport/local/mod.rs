@@ -144,6 +144,11 @@ impl Transport for LocalTransport {
         self.members.len()
     }
 
+    /// One host, one boot, one `CLOCK_MONOTONIC`.
+    fn shares_clock(&self) -> bool {
+        true
+    }
+
     fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error> {
         self.entered.store(cycle, Ordering::Release);
         self.snapshot.exchange(cycle, block, agreed, &*self.peers)

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::SimClock;
 use super::set::{SetState, SimSet};
 use crate::queue::lock;
 use crate::transport::{Doorbell, Nap, Role};
@@ -126,6 +127,8 @@ impl Doorbell for SimDoorbell {
             Nap::Pace(end) => (Some(end), true),
             Nap::Idle(end) => (end, false),
         };
+        let clock = SimClock::new(&self.set.world, self.set.members()[self.rank]);
+        let deadline = deadline.map(|end| clock.world_time(end));
         {
             let bell = &mut lock(&self.set.state).seats[self.rank].bell;
             if bell.wakes != seen {

@@ -11,6 +11,9 @@
 //! Rules for what runs here: nothing sleeps or blocks except in the world, and no agent is in the world while it holds
 //! a lock that another one blocks on (trying such a lock is fine).
 //!
+//! A world may be [spread](World::spread): then each rank has a clock of its own ([`SimClock`]), and what it sends takes its
+//! time. The engines see their rank's clock; everything in here keeps the world's time.
+//!
 //! Faults: [`World::kill`] makes a rank vanish with all its agents when they next enter the world, as SIGKILL would;
 //! delays come from the programs. Vanishing unwinds the agents' stacks, and no agent of a dead rank touches memory of
 //! another's after that.
@@ -20,10 +23,12 @@ use std::sync::Arc;
 use super::{Agreement, Block, Doorbell, Transport};
 use crate::error::Error;
 
+mod clock;
 mod doorbell;
 mod set;
 mod world;
 
+pub(crate) use clock::SimClock;
 pub(crate) use set::SimSet;
 pub(crate) use world::World;
 
@@ -52,6 +57,10 @@ impl Transport for SimTransport {
 
     fn size(&self) -> usize {
         self.set.members().len()
+    }
+
+    fn shares_clock(&self) -> bool {
+        !self.set.world.is_spread()
     }
 
     fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error> {

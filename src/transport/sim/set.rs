@@ -67,6 +67,7 @@ impl SimSet {
         block: &Block,
         agreed: &mut Agreement,
     ) -> Result<(), Error> {
+        self.world.travel();
         {
             let seat = &mut lock(&self.state).seats[rank];
             assert_eq!(seat.published + 1, cycle, "cycles follow one another");
@@ -94,6 +95,7 @@ impl SimSet {
         label: &str,
         combine: impl FnOnce(&[&[u8]]) -> T,
     ) -> Result<T, Error> {
+        self.world.travel();
         let call = {
             let seat = &mut lock(&self.state).seats[rank];
             seat.calls += 1;
@@ -102,6 +104,7 @@ impl SimSet {
             seat.calls
         };
         self.wait_for_all("for the others' bytes", move |seat| seat.calls >= call)?;
+        self.world.travel();
         let combined = {
             let mut state = lock(&self.state);
             for seat in &state.seats {

@@ -10,12 +10,16 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::clock::Skew;
 use crate::clock::{Clock, Nanos};
 use crate::queue::lock;
 
 /// Longest simulated life of a world. Engines with work pending look after their peers four times a second for
 /// ever, so a tensor that nobody will complete shows as this and not as a deadlock.
 const LIFE_MAX: Duration = Duration::from_secs(20 * 60);
+
+/// Longest time that a message is on its way where ranks are on hosts of their own; any shorter one is as likely.
+const DELAY_NS_MAX: u64 = 100_000;
 
 /// What an agent may wait for; it learns which ranks live, and looks at nothing that blocks.
 type Condition = Box<dyn Fn(&Lives) -> bool + Send>;
@@ -36,6 +40,10 @@ pub(crate) struct World {
 
 struct State {
     random: SmallRng,
+    /// The ranks' clocks.
+    skews: Vec<Skew>,
+    /// Longest time that a message is on its way; zero in a world that is not spread.
+    delay_ns_max: u64,
     now: Nanos,
     /// Whose turn it is; `None` before the start and after the end.
     running: Option<usize>,
@@ -85,11 +93,26 @@ impl Lives {
 }
 
 impl World {
-    /// A world of `ranks` ranks, drawn from `seed`; nothing lives in it yet.
+    /// A world of `ranks` ranks, drawn from `seed`; nothing lives in it yet. All ranks read its clock.
     pub(crate) fn new(ranks: usize, seed: u64) -> Arc<Self> {
+        let skews = vec![Skew::default(); ranks];
+        Self::with(SmallRng::seed_from_u64(seed), skews, 0)
+    }
+
+    /// The same, spread over hosts: each rank has a clock of its own, and messages take their time.
+    pub(crate) fn spread(ranks: usize, seed: u64) -> Arc<Self> {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let skews = (0..ranks).map(|_| Skew::draw(&mut random)).collect();
+        Self::with(random, skews, DELAY_NS_MAX)
+    }
+
+    fn with(random: SmallRng, skews: Vec<Skew>, delay_ns_max: u64) -> Arc<Self> {
+        let ranks = skews.len();
         Arc::new(Self {
             state: Mutex::new(State {
-                random: SmallRng::seed_from_u64(seed),
+                random,
+                skews,
+                delay_ns_max,
                 now: Nanos(1),
                 running: None,
                 agents: Vec::new(),
@@ -187,6 +210,35 @@ impl World {
     /// Waits until `time`.
     pub(crate) fn sleep_until(&self, time: Nanos) {
         self.wait("for a time to come", Some(time), |_| false);
+    }
+
+    /// Number of ranks.
+    pub(crate) fn ranks(&self) -> usize {
+        lock(&self.state).skews.len()
+    }
+
+    /// Whether each rank has a clock of its own.
+    pub(crate) fn is_spread(&self) -> bool {
+        lock(&self.state).delay_ns_max > 0
+    }
+
+    /// How `rank`'s clock differs from the world's.
+    pub(super) fn skew(&self, rank: usize) -> Skew {
+        lock(&self.state).skews[rank]
+    }
+
+    /// The present, without moving it.
+    pub(crate) fn present(&self) -> Nanos {
+        lock(&self.state).now
+    }
+
+    /// The calling agent's message is on its way.
+    pub(super) fn travel(&self) {
+        let bound = lock(&self.state).delay_ns_max;
+        if bound > 0 {
+            let delay = Duration::from_nanos(self.draw(bound));
+            self.sleep_until(self.present() + delay);
+        }
     }
 
     /// Now and then lets others run in the middle of things. The caller holds no lock that others block on.

@@ -1,9 +1,20 @@
 //! The clock seam: the core is handed the time and never asks the machine for it.
+//!
+//! Ranks on one host read the same clock. Where they do not, what one says to another in times is said on rank 0's
+//! clock: `alignment` estimates how a rank's own clock relates to that, `reference` keeps what is known of it for all of
+//! a rank's process sets, and the cycle (`cycle/align`) asks the other ranks. A rank's own pace is kept on its own clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point in time: nanoseconds on the job's monotonic clock, comparable among ranks of one boot.
+mod alignment;
+mod reference;
+
+pub use alignment::Alignment;
+pub(crate) use alignment::{Estimator, ROUNDS, Round, Schedule};
+pub(crate) use reference::Reference;
+
+/// A point in time: nanoseconds on a rank's monotonic clock, comparable among ranks of one boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
@@ -34,19 +45,6 @@ impl Sub<Nanos> for Nanos {
     fn sub(self, earlier: Self) -> Duration {
         self.since(earlier)
     }
-}
-
-/// How a rank's clock relates to that of rank 0: `reference = own + offset + drift · (own − at)`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Alignment {
-    /// This rank's clock when `offset_ns` was measured.
-    pub at: Nanos,
-    /// To be added to this rank's clock, nanoseconds.
-    pub offset_ns: i64,
-    /// Half the round trip of the best measurement, nanoseconds: `offset_ns` is not further off than this.
-    pub error_ns: u64,
-    /// How much the offset grows, nanoseconds a second (parts per thousand million).
-    pub drift_ppb: i64,
 }
 
 /// Tells the time. The machine's clock in a job, a number that the scheduler moves in the simulator.

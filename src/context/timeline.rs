@@ -1,0 +1,123 @@
+//! What a program says for the timeline's sake: when to record, and where its steps and epochs end.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Context, fork};
+use crate::error::Error;
+use crate::timeline::Order;
+
+/// Longest path that Linux takes; a longer one is not sent to the other ranks.
+const PATH_BYTES_MAX: usize = 4096;
+
+impl Context {
+    /// Says that a training step ends here. Not needed, as steps are recognized by what repeats; a program that
+    /// says it makes step metrics and tuning exact from the first step on.
+    pub fn mark_step(&self) {
+        if let Some(running) = &self.world.inner.running {
+            running.engine.front.mark_step();
+        }
+    }
+
+    /// Says that an epoch ends here: the timeline shows where, and what is read from it can tell one epoch from another.
+    /// The epoch's last step is marked as ever.
+    ///
+    /// ```
+    /// # use ronde::{Context, ReduceOp};
+    /// # let context = Context::builder().alone().build()?;
+    /// for _epoch in 0..2 {
+    ///     for _step in 0..10 {
+    ///         context.allreduce("gradient", vec![1.0f32; 8], ReduceOp::Average)?.wait()?;
+    ///         context.mark_step();
+    ///     }
+    ///     context.mark_epoch();
+    /// }
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    pub fn mark_epoch(&self) {
+        if let Some(running) = &self.world.inner.running {
+            running.engine.front.mark_epoch();
+        }
+    }
+
+    /// Begins to record a timeline into the file `path`, on all ranks from the same cycle on; with `mark_cycles`, cycles
+    /// are marked in it. A recording under way is closed first; one into the same file goes on. Needs `HOROVOD_TIMELINE`,
+    /// on every rank: a file that is recorded from the beginning, or `DYNAMIC`.
+    ///
+    /// Rank 0 decides: its call has an effect, and returns when its own file is there. On the other ranks the call does
+    /// nothing and returns at once, so a program may call on all ranks or on rank 0 alone, from any thread, whatever is
+    /// in flight. Ranks other than 0 record only with `RONDE_TIMELINE_ALL_RANKS=1`, beside rank 0's file; one that cannot
+    /// write says so in its log.
+    ///
+    /// ```
+    /// # use ronde::{Context, ReduceOp, knobs::{Knobs, TimelineTarget}};
+    /// # let folder = std::env::temp_dir().join(format!("ronde-doc-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let file = folder.join("t.json");
+    /// # let mut knobs = Knobs::default();
+    /// # knobs.timeline = Some(TimelineTarget::Dynamic); // HOROVOD_TIMELINE=DYNAMIC
+    /// # let context = Context::builder().alone().knobs(knobs).build()?;
+    /// // In a job started with HOROVOD_TIMELINE=DYNAMIC:
+    /// context.start_timeline(&file, false)?;
+    /// context.allreduce("gradient", vec![1.0f32; 8], ReduceOp::Average)?.wait()?;
+    /// context.stop_timeline()?;
+    /// # drop(context);
+    /// # std::fs::remove_dir_all(&folder).unwrap();
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `HOROVOD_TIMELINE` is not set. On rank 0 also: a file that cannot be written, and a rank that is lost or has left:
+    /// all ranks take part.
+    pub fn start_timeline(&self, path: impl AsRef<Path>, mark_cycles: bool) -> Result<(), Error> {
+        let path = path.as_ref();
+        if path.as_os_str().len() > PATH_BYTES_MAX {
+            return Err(Error::Output {
+                what: "the timeline",
+                path: path.to_owned(),
+                variable: "start_timeline",
+                source: Arc::new(rustix::io::Errno::NAMETOOLONG.into()),
+            });
+        }
+        self.order(Order::Start {
+            path: path.to_owned(),
+            mark_cycles,
+        })
+    }
+
+    /// Ends the recording of a timeline, on all ranks with the same cycle; without one it does nothing. As with
+    /// [`start_timeline`](Self::start_timeline), rank 0's call counts, and returns when its file is complete.
+    ///
+    /// ```
+    /// # use ronde::{Context, Error};
+    /// let context = Context::builder().alone().build()?;
+    /// if let Err(error) = context.stop_timeline() {
+    ///     assert!(error.to_string().contains("HOROVOD_TIMELINE=DYNAMIC")); // it was not set
+    /// }
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`start_timeline`](Self::start_timeline). It is none, at the end of a job, if other ranks have left already:
+    /// then the recording has ended with the job.
+    pub fn stop_timeline(&self) -> Result<(), Error> {
+        self.order(Order::Stop)
+    }
+
+    /// Has every rank carry out `order` in the same cycle, if this is rank 0; returns when it has done so itself.
+    fn order(&self, order: Order) -> Result<(), Error> {
+        if fork::forked() {
+            return Err(Error::Forked);
+        }
+        if self.job.knobs.timeline.is_none() {
+            return Err(Error::TimelineNotEnabled);
+        }
+        if self.job.identity.rank != 0 {
+            return Ok(());
+        }
+        let engine = self.world.engine()?;
+        let ticket = engine.front.order(order)?;
+        engine.wait(&ticket, None);
+        ticket.outcome().unwrap_or(Err(Error::ShutDown))
+    }
+}

@@ -1,0 +1,107 @@
+//! Clocks: ready times on rank 0's clock, and the rounds in which the ranks compare theirs with it.
+//!
+//! Where the ranks share a clock, nothing here happens. Where they do not, rank 0 raises a status bit when it is time
+//! ([`Schedule`]), and in that same cycle, before anything else travels, all ranks go through [`ROUNDS`] rounds made of the
+//! transport's own verbs: a gather, after which rank 0 reads its clock, and a broadcast of what it has read. That is also
+//! before the first requests are sent: times on other clocks are never among them. The set of all ranks measures, for all
+//! process sets of a rank. There is no last measurement at the end of a job: ranks leave one by one.
+
+use std::sync::Arc;
+
+use super::Cycle;
+use crate::clock::{Alignment, Estimator, Nanos, ROUNDS, Reference, Round, Schedule};
+use crate::error::Error;
+use crate::negotiation::response::{decode, encode};
+
+/// What a cycle knows of rank 0's clock.
+pub(super) struct Clocks {
+    reference: Arc<Reference>,
+    /// As it holds in this cycle; `None` for the same clock.
+    alignment: Option<Alignment>,
+    estimator: Estimator,
+    /// When to compare; on rank 0 of the set of all ranks alone, if they do not share a clock.
+    schedule: Option<Schedule>,
+}
+
+impl Clocks {
+    /// `decides`: this rank is the one to say when clocks are compared.
+    pub(super) fn new(reference: Arc<Reference>, decides: bool) -> Self {
+        Self {
+            alignment: reference.alignment(),
+            reference,
+            estimator: Estimator::default(),
+            schedule: decides.then(Schedule::new),
+        }
+    }
+
+    /// Takes over what has been measured meanwhile, by another set of this rank.
+    pub(super) fn refresh(&mut self) {
+        self.alignment = self.reference.alignment();
+    }
+
+    /// Whether it is time to compare.
+    pub(super) fn want_comparing(&self, now: Nanos) -> bool {
+        self.schedule
+            .as_ref()
+            .is_some_and(|schedule| schedule.is_due(now))
+    }
+
+    /// A time of this rank, in microseconds on rank 0's clock.
+    pub(super) fn to_reference_us(&self, own: Nanos) -> u64 {
+        match &self.alignment {
+            None => own.as_micros(),
+            Some(alignment) => alignment.to_reference(own).as_micros(),
+        }
+    }
+
+    /// A time in microseconds on rank 0's clock, on this rank's.
+    pub(super) fn to_own_us(&self, reference_us: u64) -> u64 {
+        match &self.alignment {
+            None => reference_us,
+            Some(alignment) => alignment.to_own(micros(reference_us)).as_micros(),
+        }
+    }
+}
+
+/// The moment of a time in microseconds.
+pub(super) fn micros(us: u64) -> Nanos {
+    Nanos(us.saturating_mul(1_000))
+}
+
+impl Cycle {
+    /// Compares this rank's clock with rank 0's. All ranks come here in the same cycle.
+    pub(super) fn compare_clocks(&mut self) -> Result<(), Error> {
+        let mut rounds = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            let sent = self.front.clock.now();
+            self.transport.gather(&[], &mut self.frames)?;
+            self.frames.clear();
+            if self.transport.rank() == 0 {
+                let stamp = self.front.clock.now();
+                encode(&stamp.0, &mut self.frame).map_err(|error| self.malformed("encode a time", &error))?;
+            }
+            self.transport.broadcast(&mut self.frame)?;
+            let received = self.front.clock.now();
+            let stamp = decode(&self.frame).map_err(|error| self.malformed("decode a time", &error))?;
+            rounds.push(Round {
+                sent,
+                stamp: Nanos(stamp),
+                received,
+            });
+        }
+        if let Some(schedule) = &mut self.clocks.schedule {
+            schedule.done(self.front.clock.now());
+        }
+        if self.transport.rank() > 0
+            && let Some(alignment) = self.clocks.estimator.measured(&rounds)
+        {
+            self.clocks.alignment = Some(alignment);
+            self.clocks.reference.measured(alignment);
+            self.observer.aligned(&alignment);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

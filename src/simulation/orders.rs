@@ -1,0 +1,247 @@
+//! Orders of rank 0, such as to start a timeline, are carried out by every rank in the same cycle, whatever else goes on.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::job::Job;
+use super::member::{Home, Member, Setup};
+use super::record::{Diary, Log};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::queue::lock;
+use crate::timeline::Order;
+use crate::transport::sim::{SimSet, World};
+
+/// Threads of rank 0 that order things.
+const COMMANDERS: usize = 2;
+const ORDERS_EACH: usize = 4;
+
+/// A job in which rank r trains for some steps, joins, and then waits for the end, with orders all the while.
+#[derive(Clone, Copy, Debug)]
+struct Ordered {
+    ranks: usize,
+    seed: u64,
+    is_spread: bool,
+    setup: Setup,
+    /// A rank that dies when so much of the time has passed.
+    death: Option<(usize, Duration)>,
+}
+
+/// What came of it.
+struct Outcome {
+    logs: Vec<Log>,
+    diaries: Vec<Diary>,
+    /// Orders and what their callers were told.
+    told: Vec<(Order, Result<(), Error>)>,
+}
+
+fn order(commander: usize, number: usize) -> Order {
+    let path = ["a", "b", "no", "stop"][(commander + number) % 4];
+    match path {
+        "stop" => Order::Stop,
+        path => Order::Start {
+            path: path.into(),
+            mark_cycles: number % 2 == 1,
+        },
+    }
+}
+
+impl Ordered {
+    fn run(self) -> Outcome {
+        let world = match self.is_spread {
+            true => World::spread(self.ranks, self.seed),
+            false => World::new(self.ranks, self.seed),
+        };
+        let everybody: Vec<usize> = (0..self.ranks).collect();
+        let set = SimSet::new(&world, &everybody);
+        let members = everybody.iter().map(|&rank| {
+            let member = Member::start(&world, &set, rank, self.setup, &Home::default());
+            (rank, member)
+        });
+        let members: Vec<(usize, Member)> = members.collect();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let commanding = Arc::new(AtomicUsize::new(COMMANDERS));
+        for commander in 0..COMMANDERS {
+            let (member, in_world) = (members[0].1.clone(), Arc::clone(&world));
+            let (told, commanding) = (Arc::clone(&told), Arc::clone(&commanding));
+            world.spawn(0, format!("commander {commander}"), move || {
+                for number in 0..ORDERS_EACH {
+                    in_world.sleep_until(in_world.now() + Duration::from_micros(in_world.draw(3_000)));
+                    let order = order(commander, number);
+                    let outcome = member.order(order.clone()).and_then(|ticket| {
+                        member.wait(&ticket, None);
+                        ticket.outcome().expect("waited for")
+                    });
+                    lock(&told).push((order, outcome));
+                }
+                commanding.fetch_sub(1, SeqCst);
+            });
+        }
+        if let Some((victim, after)) = self.death {
+            let in_world = Arc::clone(&world);
+            world.spawn(victim, "its end".into(), move || {
+                in_world.sleep_until(in_world.present() + after);
+                in_world.kill(victim);
+                in_world.sleep_until(in_world.present());
+            });
+        }
+        let books: Vec<_> = members
+            .iter()
+            .map(|(_, member)| (member.log(), member.diary()))
+            .collect();
+        for (rank, member) in members {
+            let (in_world, commanding) = (Arc::clone(&world), Arc::clone(&commanding));
+            world.spawn(rank, "its program".into(), move || {
+                live(&in_world, rank, &member, &commanding);
+            });
+        }
+        world.run();
+        let books = books
+            .iter()
+            .map(|(log, diary)| (lock(log).clone(), lock(diary).clone()));
+        let (logs, diaries) = books.unzip();
+        Outcome {
+            logs,
+            diaries,
+            told: lock(&told).clone(),
+        }
+    }
+}
+
+/// A rank's program. Errors are what they are: the checks are on what was ordered.
+fn live(world: &World, rank: usize, member: &Member, commanding: &Arc<AtomicUsize>) {
+    for step in 0..steps(rank, world.ranks()) {
+        let mut buffer = vec![(rank + step) as i64; 5];
+        world.sleep_until(world.now() + Duration::from_micros(world.draw(2_000)));
+        if let Ok(ticket) = member.submit_sum("gradient", &mut buffer) {
+            member.wait(&ticket, None);
+        }
+        member.mark();
+    }
+    if let Ok(ticket) = member.submit_join() {
+        member.wait(&ticket, None);
+    }
+    if rank == 0 {
+        let commanding = Arc::clone(commanding);
+        world.wait("for the commanders", None, move |_| commanding.load(SeqCst) == 0);
+    }
+    if let Ok(ticket) = member.submit_barrier("end") {
+        member.wait(&ticket, None);
+    }
+    member.mark();
+    member.shut_down();
+}
+
+/// Steps of a rank: which ranks join first depends on how many there are.
+fn steps(rank: usize, ranks: usize) -> usize {
+    2 + (rank + ranks) % 3
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #[test]
+    fn all_ranks_carry_out_all_orders_in_the_same_cycles(
+        (ranks, seed, is_spread, early) in (1_usize..7, any::<u64>(), any::<bool>(), any::<bool>()),
+        cache_capacity in prop_oneof![Just(0_usize), Just(64)],
+    ) {
+        let setup = Setup { early, cache_capacity, ..Job::default().setup };
+        let outcome = Ordered { ranks, seed, is_spread, setup, death: None }.run();
+        for (log, diary) in outcome.logs.iter().zip(&outcome.diaries) {
+            prop_assert_eq!(log, &outcome.logs[0]);
+            prop_assert_eq!(log.orders.len(), COMMANDERS * ORDERS_EACH);
+            prop_assert_eq!(diary.marks.0, diary.marks.1);
+        }
+        for (order, outcome) in &outcome.told {
+            match (order, outcome) {
+                (Order::Start { path, .. }, Err(Error::Output { path: named, .. })) => {
+                    prop_assert_eq!((path.to_str(), path), (Some("no"), named));
+                }
+                (Order::Start { path, .. }, Ok(())) => prop_assert_ne!(path.to_str(), Some("no")),
+                (Order::Stop, Ok(())) => {}
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+    }
+
+    #[test]
+    fn when_a_rank_dies_those_who_order_are_told_and_never_hang(
+        (ranks, seed, is_spread) in (2_usize..7, any::<u64>(), any::<bool>()),
+        (victim, after_us) in (1_usize..7, 0_u64..12_000),
+    ) {
+        let victim = 1 + victim % (ranks - 1);
+        let death = Some((victim, Duration::from_micros(after_us)));
+        let outcome = Ordered { ranks, seed, is_spread, setup: Job::default().setup, death }.run();
+        prop_assert_eq!(outcome.told.len(), COMMANDERS * ORDERS_EACH);
+        for (order, told) in &outcome.told {
+            let is_refused = matches!(order, Order::Start { path, .. } if path.as_os_str() == "no");
+            match told {
+                Ok(()) => prop_assert!(!is_refused),
+                Err(Error::Output { .. }) => prop_assert!(is_refused),
+                Err(Error::PeerLost { rank, .. }) => prop_assert_eq!(*rank, victim),
+                Err(error) => prop_assert!(false, "{}", error),
+            }
+        }
+        // Who survives has carried out as much as rank 0, or a cycle more or less.
+        let done = &outcome.logs[0].orders;
+        for log in &outcome.logs {
+            let shorter = done.len().min(log.orders.len());
+            prop_assert_eq!(&log.orders[..shorter], &done[..shorter]);
+        }
+    }
+}
+
+#[test]
+fn marks_after_the_last_cycle_are_not_lost() {
+    let setup = Job::default().setup;
+    let outcome = Ordered {
+        ranks: 3,
+        seed: 4,
+        is_spread: false,
+        setup,
+        death: None,
+    }
+    .run();
+    for (rank, diary) in outcome.diaries.iter().enumerate() {
+        let steps = steps(rank, 3);
+        assert_eq!(diary.marks, (steps + 1, steps + 1), "rank {rank}");
+    }
+}
+
+#[test]
+fn who_stops_when_a_peer_has_left_already_has_stopped() {
+    for seed in 0..10 {
+        let world = World::new(2, seed);
+        let set = SimSet::new(&world, &[0, 1]);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        for rank in 0..2 {
+            let member = Member::start(&world, &set, rank, Job::default().setup, &Home::default());
+            let (in_world, told) = (Arc::clone(&world), Arc::clone(&told));
+            world.spawn(rank, "its program".into(), move || {
+                if rank == 0 {
+                    in_world.sleep_until(in_world.now() + Duration::from_secs(1)); // rank 1 has left
+                    for order in [Order::Stop, Order::Stop, order(0, 0)] {
+                        let outcome = member.order(order).and_then(|ticket| {
+                            member.wait(&ticket, None);
+                            ticket.outcome().expect("waited for")
+                        });
+                        lock(&told).push(outcome);
+                    }
+                }
+                member.shut_down();
+            });
+        }
+        world.run();
+        let told = lock(&told);
+        assert!(told[0].is_ok(), "{told:?}");
+        // From then on the job is known to have failed.
+        assert!(
+            told[1..]
+                .iter()
+                .all(|told| matches!(told, Err(Error::PeerLeft { rank: 1 }))),
+            "{told:?}"
+        );
+    }
+}
