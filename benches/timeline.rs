@@ -1,17 +1,23 @@
 //! What the timeline costs: nanoseconds for each event on the cycle's side, CPU time on the writer's, and
 //! nanoseconds for each tensor that the period finder watches.
 //!
-//! The workload is the steps of a model with 161 tensors in 4 batches on 2 ranks, one activity in each bar: 8 events
-//! for each tensor in the file, at the given pace (20 ms a step). `--small` runs a few steps (it is what tests run);
-//! `--steps N`, `--pace-ms N`, `--tensors N`. The last line says how much there is in the file.
+//! The workload is the steps of a model with 161 tensors in 4 batches on 2 ranks, three activities in each bar: 12 events
+//! for each tensor in the file, at the given pace (20 ms a step). It runs with Horovod's format, with BytePS's beside it,
+//! with Horovod's compressed, and with nothing recorded. `--small` runs a few steps (it is what tests run); `--steps N`,
+//! `--pace-ms N`, `--tensors N`. The last line of each says how much there is in the files.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use ronde::clock::{Clock, MonotonicClock, Nanos};
+use ronde::collective::Phases;
+use ronde::knobs::StepRange;
 use ronde::negotiation::OpKind;
 use ronde::tensor::Dtype;
-use ronde::timeline::{Activity, BatchRecord, Item, Member, PeriodFinder, Recorder, TensorId};
+use ronde::timeline::{
+    Activity, BatchRecord, BytepsOptions, Item, Member, Options as Recording, PeriodFinder, TensorId,
+    Timeline, Track,
+};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -49,32 +55,57 @@ fn options() -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// Records one step; returns the number of events that it makes in the file.
-fn record_step(recorder: &mut Recorder, tensors: &[TensorId], now: Nanos) -> usize {
+/// Events that one tensor makes in the file each step.
+const EVENTS: usize = 12;
+
+/// Records one step.
+fn record_step(track: &mut Track, tensors: &[TensorId], now: Nanos) {
     const SHAPE: [usize; 4] = [256, 64, 3, 3];
     const US: Duration = Duration::from_micros(1);
-    let activities = [Activity {
-        name: "SHM_ALLREDUCE",
-        began: now + 3 * US,
-        ended: now + 8 * US,
-    }];
+    let activity = |name, began, ended| Activity {
+        name,
+        began: now + began * US,
+        ended: now + ended * US,
+        measured: name == "SHM_ALLREDUCE",
+    };
+    let activities = [
+        activity("MEMCPY_IN_FUSION_BUFFER", 3, 4),
+        activity("SHM_ALLREDUCE", 4, 8),
+        activity("MEMCPY_OUT_FUSION_BUFFER", 8, 9),
+    ];
+    let phases = Phases {
+        copy_in_ns: 1_500,
+        reduce_ns: 1_000,
+        copy_out_ns: 1_250,
+        wait_ns: 700,
+        lead_in_ns: 1_000,
+        tail_out_ns: 1_000,
+    };
     for batch in tensors.chunks(tensors.len().div_ceil(4)) {
-        recorder.begin_cycle(now);
+        track.begin_cycle(now);
+        if !track.is_on() {
+            continue;
+        }
         for &tensor in batch {
-            let ticks = [(0, now), (1, now + US)];
-            recorder.negotiated(tensor, OpKind::Allreduce, now, ticks.into_iter(), now + 2 * US);
+            let ticks = [(0, now.as_micros()), (1, now.as_micros() + 1)];
+            track.negotiated(tensor, OpKind::Allreduce, ticks.into_iter(), now + 2 * US);
         }
         let record = BatchRecord {
             op: OpKind::Allreduce,
+            agreed: now + 2 * US,
             began: now + 2 * US,
             ended: now + 9 * US,
             activities: &activities,
+            phases,
         };
-        let output = Some((Dtype::F32, &SHAPE[..]));
-        recorder.executed(&record, batch.iter().map(|&tensor| Member { tensor, output }));
-        recorder.end_cycle();
+        let members = batch.iter().map(|&tensor| Member {
+            tensor,
+            submitted: Some(now),
+            output: Some((Dtype::F32, &SHAPE[..])),
+        });
+        track.executed(&record, members);
+        track.end_cycle();
     }
-    8 * tensors.len()
 }
 
 /// CPU time of this process so far, all threads.
@@ -89,51 +120,85 @@ fn thread_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn bench_recorder(options: Options) -> Result<(), Failure> {
+/// What is recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Formats {
+    Nothing,
+    Horovod,
+    Compressed,
+    Both,
+}
+
+fn bench_timeline(options: Options, formats: Formats) -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let path = folder.path().join("timeline.json");
-    let mut recorder = Recorder::create(&path, false, MonotonicClock.now())?;
+    let path = |name: &str| folder.path().join(name);
+    let recording = Recording {
+        path: match formats {
+            Formats::Nothing => None,
+            Formats::Compressed => Some(path("timeline.json.gz")),
+            Formats::Horovod | Formats::Both => Some(path("timeline.json")),
+        },
+        byteps: (formats == Formats::Both).then(|| BytepsOptions {
+            folder: path("byteps"),
+            steps: StepRange { first: 1, last: None },
+        }),
+        ..Recording::default()
+    };
+    let timeline = Timeline::new(recording, &MonotonicClock)?;
+    let mut track = timeline.track(None, 0);
+    track.begin_cycle(MonotonicClock.now());
     let names = (0..options.tensors).map(|tensor| format!("layer{tensor}.weight"));
-    let tensors: Vec<TensorId> = names.map(|name| recorder.tensor(&name)).collect();
+    let tensors: Vec<TensorId> = names.map(|name| track.tensor(&name)).collect();
     let (cpu_before, own_before) = (process_cpu(), thread_cpu());
     let mut steps_ns = Vec::with_capacity(options.steps);
-    let mut events = 0;
+    let made = EVENTS * tensors.len();
     let mut due = Instant::now();
     for _ in 0..options.steps {
         let now = MonotonicClock.now();
         let began = Instant::now();
-        let made = record_step(&mut recorder, &tensors, now);
+        record_step(&mut track, &tensors, now);
         steps_ns.push(began.elapsed().as_nanos() as f64 / made as f64);
-        events += made;
         due += Duration::from_millis(options.pace_ms);
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }
     let own = thread_cpu() - own_before;
-    let dropped = recorder.dropped_cycles();
-    recorder.finish();
+    let dropped = track.dropped_cycles();
+    drop(track);
+    timeline.finish();
     let writer = (process_cpu() - cpu_before).saturating_sub(own);
     steps_ns.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| steps_ns[((steps_ns.len() - 1) as f64 * share) as usize];
     println!(
-        "cycle's side, ns per event: p10 {:.1}, p50 {:.1}, p90 {:.1}, max {:.1} ({} steps of {} events)",
+        "{formats:?}: cycle's side, ns per event: p10 {:.2}, p50 {:.2}, p90 {:.2}, max {:.2} ({} steps of {made} events)",
         at(0.1),
         at(0.5),
         at(0.9),
         at(1.0),
         options.steps,
-        8 * options.tensors,
     );
     println!(
-        "writer's side: {:.1} ns of CPU per event, {:.3} ms per step",
-        writer.as_nanos() as f64 / events as f64,
+        "{formats:?}: writer's side: {:.1} ns of CPU per event, {:.3} ms per step",
+        writer.as_nanos() as f64 / (made * options.steps) as f64,
         writer.as_secs_f64() * 1e3 / options.steps as f64
     );
-    let text = std::fs::read_to_string(&path)?;
-    let found = serde_json::from_str::<Vec<serde::de::IgnoredAny>>(&text)?.len();
-    println!(
-        "file: {found} events, {} bytes, {dropped} cycles dropped",
-        text.len()
-    );
+    if matches!(formats, Formats::Horovod | Formats::Both) {
+        let text = std::fs::read_to_string(path("timeline.json"))?;
+        let found = serde_json::from_str::<Vec<serde::de::IgnoredAny>>(&text)?.len();
+        println!(
+            "{formats:?}: {found} events, {} bytes, {dropped} cycles dropped",
+            text.len()
+        );
+    }
+    if formats == Formats::Both {
+        let trace = std::fs::read_to_string(path("byteps/0/comm.json"))?;
+        let trace: serde_json::Value = serde_json::from_str(&trace)?;
+        let rows = trace["traceEvents"].as_array().map_or(0, Vec::len);
+        println!("{formats:?}: {rows} rows of BytePS's");
+    }
+    if formats == Formats::Compressed {
+        let bytes = std::fs::metadata(path("timeline.json.gz"))?.len();
+        println!("{formats:?}: {bytes} bytes, {dropped} cycles dropped");
+    }
     Ok(())
 }
 
@@ -178,7 +243,14 @@ fn bench_periods(options: Options) {
 
 fn main() -> Result<(), Failure> {
     let options = options()?;
-    bench_recorder(options)?;
+    for formats in [
+        Formats::Horovod,
+        Formats::Both,
+        Formats::Compressed,
+        Formats::Nothing,
+    ] {
+        bench_timeline(options, formats)?;
+    }
     bench_periods(options);
     Ok(())
 }

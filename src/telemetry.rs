@@ -1,8 +1,9 @@
 //! What a rank records of its cycles: the timeline, step metrics, the tuner and the stall inspector, behind the
-//! cycle's one [`Observer`]. All of it lives on rank 0; the other ranks only keep the settings in view.
+//! cycle's one [`Observer`]. Metrics and tuner live on rank 0; the other ranks keep the settings in view, and may record a
+//! timeline of their own.
 //!
 //! Of a process set other than that of all ranks, the lowest rank looks for stalls; settings come from the set of all
-//! ranks. Timeline and tuner know that one alone.
+//! ranks. The tuner knows that one alone; on the timeline each set has a track.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::autotune::{Autotune, Progress};
-use crate::clock::{Clock, Nanos};
+use crate::clock::{Alignment, Clock, Nanos};
 use crate::cycle::Cycle;
 use crate::error::Error;
 use crate::knobs::Knobs;
@@ -20,9 +21,9 @@ use crate::negotiation::stall::{Outstanding, StallInspector};
 use crate::observer::{CycleEnd, Executed, Observer};
 use crate::queue::{Submission, Tensor};
 use crate::settings::Settings;
-use crate::timeline::event::{Activity, BatchRecord, Member, TensorId};
+use crate::timeline::event::{Activity, BatchRecord, Member, Order, TensorId};
 use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
-use crate::timeline::recorder::Recorder;
+use crate::timeline::{Timeline, Track};
 
 /// See the module.
 pub(crate) struct Telemetry {
@@ -30,7 +31,9 @@ pub(crate) struct Telemetry {
     progress: Arc<Progress>,
     /// Those last shown to callers; none before the first cycle.
     settings: Option<Settings>,
-    recorder: Option<Recorder>,
+    track: Track,
+    /// When the ranks had agreed on the cycle under way.
+    agreed: Nanos,
     tuning: Option<Tuning>,
     stalls: Option<StallInspector>,
     /// Whether settings are those of the set of all ranks, to be taken over.
@@ -49,24 +52,17 @@ impl Telemetry {
     /// The telemetry of rank `rank`, as the knobs want it.
     ///
     /// # Errors
-    /// A timeline or log that cannot be written.
+    /// A log that cannot be written.
     pub(crate) fn new(
         knobs: &Knobs,
         rank: usize,
         size: usize,
         clock: Arc<dyn Clock>,
         progress: Arc<Progress>,
+        timeline: &Arc<Timeline>,
         quiet: bool,
     ) -> Result<Self, Error> {
         let first = rank == 0;
-        let recorder = knobs.timeline_path().filter(|_| first).map(|path| {
-            Recorder::create(path, knobs.timeline_mark_cycles, clock.now()).map_err(|error| Error::Output {
-                what: "the timeline",
-                path: path.to_owned(),
-                variable: "HOROVOD_TIMELINE",
-                source: Arc::new(error),
-            })
-        });
         let tuning = (knobs.autotune && first)
             .then(|| Tuning::new(knobs, &progress, quiet))
             .transpose()?;
@@ -74,26 +70,30 @@ impl Telemetry {
             clock,
             progress,
             settings: None,
-            recorder: recorder.transpose()?,
+            track: timeline.track(None, rank),
+            agreed: Nanos(0),
             tuning,
             stalls: (first && size > 1).then(|| stall_inspector(knobs)).flatten(),
             follows: false,
         })
     }
 
-    /// The telemetry of a process set of `size` ranks, in which this rank is number `rank`.
+    /// The telemetry of the process set `set` of `size` ranks, in which this rank is number `rank`.
     pub(crate) fn of_process_set(
         knobs: &Knobs,
+        set: u32,
         rank: usize,
         size: usize,
         clock: Arc<dyn Clock>,
         progress: Arc<Progress>,
+        timeline: &Arc<Timeline>,
     ) -> Self {
         Self {
             clock,
             progress,
             settings: None,
-            recorder: None,
+            track: timeline.track(Some(set), rank),
+            agreed: Nanos(0),
             tuning: None,
             stalls: (rank == 0 && size > 1).then(|| stall_inspector(knobs)).flatten(),
             follows: true,
@@ -156,10 +156,10 @@ impl Tuning {
 }
 
 /// The tensor's number on the timeline; asked for once.
-fn timeline_id(recorder: &mut Recorder, tensor: &Tensor) -> TensorId {
+fn timeline_id(track: &mut Track, tensor: &Tensor) -> TensorId {
     match tensor.timeline_id.load(Ordering::Relaxed) {
         u32::MAX => {
-            let id = recorder.tensor(&tensor.name);
+            let id = track.tensor(&tensor.name);
             tensor.timeline_id.store(id.number(), Ordering::Relaxed);
             id
         }
@@ -167,25 +167,89 @@ fn timeline_id(recorder: &mut Recorder, tensor: &Tensor) -> TensorId {
     }
 }
 
+/// Records an executed batch; `agreed` is when the ranks had agreed on its cycle.
+fn record(track: &mut Track, batch: &Executed<'_>, agreed: Nanos) {
+    let op = batch.members[0].submission.params.kind;
+    if op == OpKind::Agree {
+        return;
+    }
+    for member in batch.members {
+        timeline_id(track, &member.submission.tensor); // registers what is new, before the record borrows the names
+    }
+    let activities = activities(batch);
+    let record = BatchRecord {
+        op,
+        agreed,
+        began: batch.began,
+        ended: batch.ended,
+        activities: &activities,
+        phases: batch.phases,
+    };
+    let rank = track.timeline().rank();
+    let members = batch.members.iter().map(|member| {
+        let Submission {
+            tensor, params, at, ..
+        } = &member.submission;
+        Member {
+            tensor: TensorId::from_number(tensor.timeline_id.load(Ordering::Relaxed)),
+            submitted: (!member.submission.is_absent()).then_some(*at),
+            output: member.output_dimensions(rank).map(|shape| (params.dtype, shape)),
+        }
+    });
+    track.executed(&record, members);
+}
+
+/// What happened while a batch was executed, one after another: of a streaming collective the parts that do not overlap
+/// with others ([`horovod`](crate::timeline::horovod)).
+fn activities(batch: &Executed<'_>) -> SmallVec<[Activity; 4]> {
+    let mut activities = SmallVec::new();
+    let mut put = |name, began, ended, measured| {
+        activities.push(Activity {
+            name,
+            began,
+            ended,
+            measured,
+        });
+    };
+    if let Some(allocated) = batch.allocated {
+        put("ALLOCATE_OUTPUT", batch.began, allocated, false);
+    }
+    let Some(collective) = batch.activity else {
+        return activities;
+    };
+    let moved_from = batch.allocated.unwrap_or(batch.began);
+    let phases = &batch.phases;
+    let copied_in = (moved_from + Duration::from_nanos(phases.lead_in_ns)).min(batch.ended);
+    let tail_ns = phases
+        .tail_out_ns
+        .min((batch.ended - copied_in).as_nanos() as u64);
+    let reduced = Nanos(batch.ended.0 - tail_ns);
+    if phases.lead_in_ns > 0 {
+        put("MEMCPY_IN_FUSION_BUFFER", moved_from, copied_in, false);
+    }
+    put(collective, copied_in, reduced, true);
+    if tail_ns > 0 {
+        put("MEMCPY_OUT_FUSION_BUFFER", reduced, batch.ended, false);
+    }
+    activities
+}
+
 impl Observer for Telemetry {
     fn cycle_began(&mut self, now: Nanos) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.begin_cycle(now);
-        }
+        self.track.begin_cycle(now);
     }
 
     fn negotiated(&mut self, tensor: &Tensor, kind: OpKind, ready_us: &mut dyn Iterator<Item = Option<u64>>) {
-        if let Some(recorder) = self.recorder.as_mut().filter(|_| kind != OpKind::Agree) {
+        if self.track.is_on() && kind != OpKind::Agree {
             let ended = self.clock.now();
-            let id = timeline_id(recorder, tensor);
-            let tick = |(rank, us): (usize, Option<u64>)| Some((rank, Nanos(us? * 1_000)));
-            let ticks: SmallVec<[(usize, Nanos); 8]> = ready_us.enumerate().filter_map(tick).collect();
-            let began = ticks.iter().map(|&(_, at)| at).min().unwrap_or(ended);
-            recorder.negotiated(id, kind, began, ticks.into_iter(), ended);
+            let id = timeline_id(&mut self.track, tensor);
+            let ticks = ready_us.enumerate().filter_map(|(rank, us)| Some((rank, us?)));
+            self.track.negotiated(id, kind, ticks, ended);
         }
     }
 
     fn agreed(&mut self, began: Nanos, now: Nanos, joined: bool) {
+        self.agreed = now;
         if let Some(tuning) = &mut self.tuning {
             tuning.meter.cycle((now - began).as_nanos() as u64);
             if joined {
@@ -198,64 +262,43 @@ impl Observer for Telemetry {
         if let Some(tuning) = &mut self.tuning {
             tuning.executed(batch);
         }
-        let Some(recorder) = &mut self.recorder else {
-            return;
-        };
-        let op = batch.members[0].submission.params.kind;
-        if op == OpKind::Agree {
-            return;
+        if self.track.is_on() {
+            record(&mut self.track, batch, self.agreed);
         }
-        let moved_from = batch.allocated.unwrap_or(batch.began);
-        let allocation = batch.allocated.map(|ended| Activity {
-            name: "ALLOCATE_OUTPUT",
-            began: batch.began,
-            ended,
-        });
-        let movement = batch.activity.map(|name| Activity {
-            name,
-            began: moved_from,
-            ended: batch.ended,
-        });
-        let activities: SmallVec<[Activity; 2]> = allocation.into_iter().chain(movement).collect();
-        let record = BatchRecord {
-            op,
-            began: batch.began,
-            ended: batch.ended,
-            activities: &activities,
-        };
-        for member in batch.members {
-            timeline_id(recorder, &member.submission.tensor); // registers what is new, before the record borrows the names
-        }
-        let members = batch.members.iter().map(|member| {
-            let Submission { tensor, params, .. } = &member.submission;
-            Member {
-                tensor: TensorId::from_number(tensor.timeline_id.load(Ordering::Relaxed)),
-                output: member.output_dimensions(0).map(|shape| (params.dtype, shape)),
-            }
-        });
-        recorder.executed(&record, members);
     }
 
     fn refused(&mut self, tensor: &Tensor, _error: &Error) {
-        if let Some(recorder) = &mut self.recorder {
-            let id = timeline_id(recorder, tensor);
+        if self.track.is_on() {
+            let id = timeline_id(&mut self.track, tensor);
             let now = self.clock.now();
-            recorder.error(id, now, now);
+            self.track.error(id, now, now);
         }
     }
 
+    fn ordered(&mut self, order: &Order) -> Result<(), Error> {
+        // What this cycle has brought so far belongs to the recording that it began under.
+        self.track.interrupt();
+        self.track.timeline().obey(order)
+    }
+
+    fn aligned(&mut self, alignment: &Alignment) {
+        self.track.timeline().align(alignment);
+    }
+
     fn cycle_ended(&mut self, cycle: &CycleEnd) -> Option<Settings> {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.end_cycle();
-        }
+        self.track.mark_steps(&cycle.step_marks);
+        self.track.mark_epochs(&cycle.epoch_marks);
         if self.follows {
+            self.track.end_cycle();
             let newest = self.progress.agreed_settings();
             return newest.filter(|newest| newest.version > cycle.settings.version);
         }
         if self.settings != Some(cycle.settings) {
             self.settings = Some(cycle.settings);
+            self.track.settings(cycle.settings, self.agreed);
             self.progress.set_settings(cycle.settings);
         }
+        self.track.end_cycle();
         self.tuning.as_mut()?.cycle_ended(cycle)
     }
 
@@ -283,17 +326,31 @@ impl Observer for Telemetry {
     }
 }
 
+impl Drop for Telemetry {
+    /// The set of all ranks ends last: with it the timeline is complete and closed, whatever becomes of the process.
+    fn drop(&mut self) {
+        if !self.follows {
+            self.track.interrupt();
+            self.track.timeline().finish();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::MonotonicClock;
+    use crate::collective::Phases;
+    use crate::timeline::Options;
 
     #[test]
     fn a_process_set_takes_over_what_the_set_of_all_ranks_has_changed_to() {
         let progress = Arc::<Progress>::default();
         let knobs = Knobs::default();
         let clock = Arc::new(MonotonicClock);
-        let mut telemetry = Telemetry::of_process_set(&knobs, 1, 2, clock, Arc::clone(&progress));
+        let timeline = Timeline::new(Options::default(), &MonotonicClock).unwrap();
+        let mut telemetry =
+            Telemetry::of_process_set(&knobs, 1, 1, 2, clock, Arc::clone(&progress), &timeline);
         let of = |version, cycle_time_ns| Settings {
             version,
             cycle_time_ns,
@@ -313,5 +370,49 @@ mod tests {
         assert_eq!(ended(of(1, 500)), Some(of(4, 600)));
         assert_eq!(ended(of(4, 600)), None);
         assert_eq!(ended(of(5, 900)), None); // another member knew first
+    }
+
+    #[test]
+    fn the_parts_of_a_streaming_collective_that_do_not_overlap_follow_one_another() {
+        let parts = |lead_in_ns, tail_out_ns, allocated: Option<u64>| {
+            let batch = Executed {
+                members: &[],
+                activity: Some("SHM_ALLGATHER"),
+                began: Nanos(100),
+                allocated: allocated.map(Nanos),
+                ended: Nanos(200),
+                phases: Phases {
+                    lead_in_ns,
+                    tail_out_ns,
+                    ..Phases::default()
+                },
+            };
+            let activities = activities(&batch);
+            let spans = activities
+                .iter()
+                .map(|activity| (activity.name, activity.began.0, activity.ended.0));
+            assert_eq!(activities.iter().filter(|activity| activity.measured).count(), 1);
+            spans.collect::<Vec<_>>()
+        };
+        let (copy_in, copy_out) = ("MEMCPY_IN_FUSION_BUFFER", "MEMCPY_OUT_FUSION_BUFFER");
+        assert_eq!(parts(0, 0, None), [("SHM_ALLGATHER", 100, 200)]);
+        assert_eq!(
+            parts(30, 20, Some(110)),
+            [
+                ("ALLOCATE_OUTPUT", 100, 110),
+                (copy_in, 110, 140),
+                ("SHM_ALLGATHER", 140, 180),
+                (copy_out, 180, 200)
+            ]
+        );
+        // More than there was: the clocks of the two sides are read at different times.
+        assert_eq!(
+            parts(80, 30, None),
+            [
+                (copy_in, 100, 180),
+                ("SHM_ALLGATHER", 180, 180),
+                (copy_out, 180, 200)
+            ]
+        );
     }
 }

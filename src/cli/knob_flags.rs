@@ -113,6 +113,7 @@ fn arguments(knob: &'static Knob) -> Vec<Arg> {
             let name = match (flag.form, knob.kind) {
                 (FlagForm::Megabytes, _) => "MIB",
                 (_, Kind::Path | Kind::Timeline) => "FILE",
+                (_, Kind::Folder) => "FOLDER",
                 _ => "VALUE",
             };
             let help = format!("{} {note}", knob.doc);
@@ -123,6 +124,7 @@ fn arguments(knob: &'static Knob) -> Vec<Arg> {
                 .value_parser(value_parser(knob.kind))
                 .value_hint(match knob.kind {
                     Kind::Path | Kind::Timeline => ValueHint::FilePath,
+                    Kind::Folder => ValueHint::DirPath,
                     _ => ValueHint::Other,
                 })
                 .ignore_case(true);

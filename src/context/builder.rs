@@ -112,9 +112,17 @@ impl Builder {
 
         // Files first: a path that cannot be written is an error of this rank alone, before anybody waits for it.
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
-        let job = Job::new(key, identity, knobs, Arc::clone(&clock));
+        let job = Job::new(key, identity, knobs, Arc::clone(&clock))?;
         let progress = Arc::clone(&job.progress);
-        let observer = Telemetry::new(&job.knobs, rank, size, clock, progress, self.quiet_autotune)?;
+        let observer = Telemetry::new(
+            &job.knobs,
+            rank,
+            size,
+            clock,
+            progress,
+            &job.timeline,
+            self.quiet_autotune,
+        )?;
 
         let sets: Vec<String> = self
             .process_sets

@@ -21,6 +21,7 @@ use crate::queue::{Front, lock};
 use crate::settings::Settings;
 use crate::shm::Watch;
 use crate::telemetry::Telemetry;
+use crate::timeline::{Options, Timeline};
 use crate::transport::Transport;
 use crate::transport::local::{Alarm, LocalTransport, Meeting, Patience};
 
@@ -34,6 +35,7 @@ pub(super) struct Job {
     pub(super) knobs: Knobs,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) progress: Arc<Progress>,
+    pub(super) timeline: Arc<Timeline>,
     /// Rank 0's clock, for all process sets.
     reference: Arc<Reference>,
     fellows: Arc<Fellows>,
@@ -46,19 +48,30 @@ pub(super) struct Job {
 
 impl Job {
     /// Rank `identity` of the job that all its ranks know by `key`.
-    pub(super) fn new(key: String, identity: Identity, knobs: Knobs, clock: Arc<dyn Clock>) -> Self {
-        let progress = Arc::new(Progress::new(first_settings(&knobs)));
-        Self {
+    ///
+    /// # Errors
+    /// A timeline that cannot be written.
+    pub(super) fn new(
+        key: String,
+        identity: Identity,
+        knobs: Knobs,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, Error> {
+        let settings = first_settings(&knobs);
+        let progress = Arc::new(Progress::new(settings));
+        let timeline = Timeline::new(Options::new(&knobs, &identity, settings), &*clock)?;
+        Ok(Self {
             init: next_init(&key, identity.rank),
             identity,
             knobs,
             clock,
             progress,
+            timeline,
             reference: Arc::default(),
             fellows: Arc::default(),
             key,
             watch: OnceLock::new(),
-        }
+        })
     }
 
     /// Opens the set of all ranks. `process_sets` says which others there will be, and must be the same text on all
@@ -98,10 +111,12 @@ impl Job {
         let meeting = self.meeting(key, 1, &members, String::new());
         let observer = Telemetry::of_process_set(
             &self.knobs,
+            id,
             rank,
             members.len(),
             Arc::clone(&self.clock),
             Arc::clone(&self.progress),
+            &self.timeline,
         );
         let running = self.start(meeting, Box::new(observer)).map_err(|failure| {
             failure.into_error(|source| Error::ProcessSetStart {

@@ -69,6 +69,10 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A file.
     Path,
+    /// A folder.
+    Folder,
+    /// `FIRST..LAST`, both included; `FIRST..` has no end.
+    Steps,
     /// A file, or the word `DYNAMIC`.
     Timeline,
     /// Printable ASCII without spaces, of at most this many characters.
@@ -104,6 +108,8 @@ impl Kind {
             }
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
             Kind::Path => "a file".into(),
+            Kind::Folder => "a folder".into(),
+            Kind::Steps => "FIRST..LAST (steps from 1, both included) or FIRST..".into(),
             Kind::Timeline => "a file, or DYNAMIC".into(),
             Kind::Label { max } => format!("1 to {max} printable ASCII characters without spaces"),
             Kind::Cores => format!("core numbers from 0 to {CORE_MAX}, separated by commas"),
@@ -142,6 +148,8 @@ impl Kind {
             Kind::Bytes { max } => format!("0..{max}"),
             Kind::Choice(words) => words.join("|"),
             Kind::Path => "file".into(),
+            Kind::Folder => "folder".into(),
+            Kind::Steps => "FIRST..LAST".into(),
             Kind::Timeline => "file|DYNAMIC".into(),
             Kind::Label { max } => format!("text, at most {max}"),
             Kind::Cores => "0,1,…".into(),

@@ -31,7 +31,7 @@ pub use elsewhere::{IGNORED, IgnoredNames};
 pub use error::{KnobError, KnobWarning};
 pub use knob::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX, Flag, FlagForm, Kind, Knob, Scope};
 pub use table::{KNOBS, Knobs};
-pub use values::{AutotuneStart, Backend, Link, LogLevel, TimelineTarget};
+pub use values::{AutotuneStart, Backend, Link, LogLevel, StepRange, TimelineTarget};
 
 use setting::Setting;
 use std::ffi::OsString;
@@ -96,6 +96,16 @@ impl Knobs {
                 warning_seconds,
             });
             knobs.stall_shutdown_seconds = 0;
+        }
+        let (first, last) = (knobs.byteps_trace_first_step, knobs.byteps_trace_last_step);
+        if knobs.byteps_trace && last < first {
+            return Err(KnobError {
+                env: "BYTEPS_TRACE_END_STEP",
+                name: "byteps_trace_last_step",
+                found: last.to_string(),
+                expected: format!("a step from BYTEPS_TRACE_START_STEP={first} on"),
+                default: "20",
+            });
         }
         Ok(knobs)
     }

@@ -2,7 +2,7 @@
 
 use super::knob::{ALPHA_US_MAX, CORE_MAX, CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX};
 use super::knob::{GB_PER_S_MAX, GB_PER_S_MIN, Kind};
-use super::values::{AutotuneStart, Backend, Link, LogLevel, TimelineTarget};
+use super::values::{AutotuneStart, Backend, Link, LogLevel, StepRange, TimelineTarget};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
@@ -165,6 +165,23 @@ impl Setting for Link {
 
     fn print(&self) -> OsString {
         format!("{},{}", self.alpha_us, self.gb_per_s).into()
+    }
+}
+
+impl Setting for StepRange {
+    fn read(text: &OsStr, _: &Kind) -> Option<StepRange> {
+        let (first, last) = trimmed(text)?.split_once("..")?;
+        let first = first.trim().parse().ok().filter(|&first| first > 0)?;
+        let last = match last.trim() {
+            "" => None,
+            last => Some(last.parse().ok().filter(|&last| last >= first)?),
+        };
+        Some(StepRange { first, last })
+    }
+
+    fn print(&self) -> OsString {
+        let last = self.last.map_or_else(String::new, |last| last.to_string());
+        format!("{}..{last}", self.first).into()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::elsewhere::ELSEWHERE;
 use super::knob::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX, Flag, FlagForm, Kind, Knob, Scope};
 use super::setting::Setting;
-use super::values::{AutotuneStart, Backend, Link, LogLevel, TimelineTarget};
+use super::values::{AutotuneStart, Backend, Link, LogLevel, StepRange, TimelineTarget};
 use super::{FixedKnobs, KnobError, KnobWarning};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -206,7 +206,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// File that rank 0 writes the timeline to; DYNAMIC leaves the start to the program.
+    /// File that rank 0 writes the timeline to, compressed if its name ends in .gz; DYNAMIC leaves the start to the
+    /// program.
     timeline: Option<TimelineTarget> {
         env: "HOROVOD_TIMELINE",
         flag: Flag::value("timeline-filename"),
@@ -221,6 +222,71 @@ knob_table! {
         flag: Flag::switch("timeline-mark-cycles", "no-timeline-mark-cycles"),
         kind: Kind::Switch,
         default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Have every rank write a timeline: rank 1 beside t.json into t.rank1.json, and so on.
+    timeline_all_ranks: bool {
+        env: "RONDE_TIMELINE_ALL_RANKS",
+        flag: Flag::switch("timeline-all-ranks", "no-timeline-all-ranks"),
+        kind: Kind::Switch,
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Steps that the timeline is restricted to, such as 100..110. Steps are those that the program marks; where it marks
+    /// none, the n-th time that a tensor travels is its step n. Unset: all.
+    timeline_steps: Option<StepRange> {
+        env: "RONDE_TIMELINE_STEPS",
+        flag: Flag::value("timeline-steps"),
+        kind: Kind::Steps,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Size that a timeline comes to at most, about: at half of it, t.json becomes t.old.json and a new one begins. 0: no
+    /// bound.
+    timeline_max_mb: u64 {
+        env: "RONDE_TIMELINE_MAX_MB",
+        flag: Flag::value("timeline-max-mb"),
+        kind: Kind::Count { unit: "MB", min: 0, max: 1 << 24 },
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Have every rank write a trace in BytePS's format.
+    byteps_trace: bool {
+        env: "BYTEPS_TRACE_ON",
+        flag: Flag::switch("byteps-trace", "no-byteps-trace"),
+        kind: Kind::Switch,
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// First step of the BytePS trace.
+    byteps_trace_first_step: u64 {
+        env: "BYTEPS_TRACE_START_STEP",
+        flag: Flag::value("byteps-trace-start-step"),
+        kind: Kind::Count { unit: "steps", min: 1, max: 1_000_000_000 },
+        default: "10",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Last step of the BytePS trace, itself included.
+    byteps_trace_last_step: u64 {
+        env: "BYTEPS_TRACE_END_STEP",
+        flag: Flag::value("byteps-trace-end-step"),
+        kind: Kind::Count { unit: "steps", min: 1, max: 1_000_000_000 },
+        default: "20",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Folder of the BytePS trace: FOLDER/LOCAL_RANK/comm.json, on further hosts FOLDER/nodeN/LOCAL_RANK/comm.json.
+    byteps_trace_folder: PathBuf {
+        env: "BYTEPS_TRACE_DIR",
+        flag: Flag::value("byteps-trace-dir"),
+        kind: Kind::Folder,
+        default: "./trace",
         tunable: false,
         scope: Scope::Runtime,
     }

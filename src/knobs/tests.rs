@@ -3,6 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 
 fn read(pairs: &[(&str, &str)]) -> Result<Knobs, KnobError> {
     let pairs: HashMap<&str, &str> = pairs.iter().copied().collect();
@@ -44,7 +45,9 @@ fn every_name_variable_and_flag_stands_once() {
             assert!(flag_names.insert(flag), "--{flag} stands twice");
         }
         assert!(
-            knob.env.starts_with("HOROVOD_") || knob.env.starts_with("RONDE_"),
+            ["HOROVOD_", "RONDE_", "BYTEPS_TRACE_"]
+                .iter()
+                .any(|prefix| knob.env.starts_with(prefix)),
             "{}",
             knob.env
         );
@@ -81,6 +84,10 @@ fn a_bad_value_names_variable_value_and_range() {
         ("RONDE_AUTOTUNE_START", "fusion=3"),
         ("RONDE_JOB_ID", "two words"),
         ("RONDE_BACKEND", "carrier-pigeon"),
+        ("RONDE_TIMELINE_STEPS", "100"),
+        ("RONDE_TIMELINE_STEPS", "9..8"),
+        ("RONDE_TIMELINE_STEPS", "0..8"),
+        ("BYTEPS_TRACE_START_STEP", "0"),
     ];
     for (env, value) in bad {
         let error = read(&[(env, value)]).unwrap_err();
@@ -144,6 +151,35 @@ fn the_timeline_is_a_file_or_dynamic() {
     assert_eq!(
         (knobs.timeline_path(), &knobs.timeline),
         (None, &Some(TimelineTarget::Dynamic))
+    );
+}
+
+#[test]
+fn steps_are_a_range_with_or_without_an_end() {
+    let range = |text| {
+        read(&[("RONDE_TIMELINE_STEPS", text)])
+            .unwrap()
+            .timeline_steps
+            .unwrap()
+    };
+    let (bounded, open) = (range("100..110"), range(" 7.. "));
+    assert_eq!((bounded.first, bounded.last), (100, Some(110)));
+    assert_eq!(
+        [99, 100, 110, 111].map(|step| bounded.holds(step)),
+        [false, true, true, false]
+    );
+    assert_eq!((open.first, open.last, open.holds(u64::MAX)), (7, None, true));
+}
+
+#[test]
+fn the_byteps_trace_ends_after_it_begins() {
+    let steps = [("BYTEPS_TRACE_START_STEP", "30"), ("BYTEPS_TRACE_END_STEP", "29")];
+    assert!(read(&steps).is_ok()); // it is off
+    let error = read(&[steps[0], steps[1], ("BYTEPS_TRACE_ON", "1")]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "BYTEPS_TRACE_END_STEP=29 does not fit knob byteps_trace_last_step: expected a step from \
+         BYTEPS_TRACE_START_STEP=30 on; correct it or unset BYTEPS_TRACE_END_STEP (default 20)"
     );
 }
 
@@ -245,6 +281,8 @@ prop_compose! {
             autotune_noise: noise,
             autotune_start: start.map(|(fusion_mb, cycle_ms)| AutotuneStart { fusion_mb, cycle_ms: Some(cycle_ms) }),
             autotune_seed: seed,
+            timeline_steps: counts.map(|counts| StepRange { first: u64::from(counts.1), last: None }),
+            byteps_trace_folder: timeline.clone().map_or("./trace".into(), PathBuf::from),
             timeline: timeline.map(|path| TimelineTarget::File(path.into())),
             log_level: LogLevel::ALL[level],
             thread_affinity: cores,

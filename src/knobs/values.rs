@@ -37,6 +37,22 @@ pub enum TimelineTarget {
     Dynamic,
 }
 
+/// Steps of a job, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepRange {
+    /// The first one.
+    pub first: u64,
+    /// The last one, itself included; none if there is no end.
+    pub last: Option<u64>,
+}
+
+impl StepRange {
+    /// Whether `step` is one of them.
+    pub fn holds(&self, step: u64) -> bool {
+        step >= self.first && self.last.is_none_or(|last| step <= last)
+    }
+}
+
 /// A link that the local collective is shaped to (`RONDE_LINK`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Nanos;
+use crate::collective::Phases;
 use crate::negotiation::OpKind;
 use crate::tensor::Dtype;
 
-/// A tensor registered with a [`Recorder`](super::Recorder); its number is the `pid` of its bar in the file.
+/// A tensor registered with a [`Track`](super::Track), which numbers its own from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorId(pub(super) u32);
 
@@ -27,7 +28,8 @@ impl TensorId {
     }
 }
 
-/// Tensors that one file can hold. Names with counters in them never end; a viewer gives up long before this.
+/// Tensors that one track, and one file, can hold. Names with counters in them never end; a viewer gives up long
+/// before this.
 pub const TENSORS_MAX: u32 = 1 << 20;
 
 /// What rank 0 has every rank do with its timeline, all in the same cycle.
@@ -74,6 +76,8 @@ pub struct Activity {
     pub began: Nanos,
     /// When it ended.
     pub ended: Nanos,
+    /// Whether it is the one that the batch's [`Phases`] were measured in.
+    pub measured: bool,
 }
 
 /// What the members of one executed batch have in common.
@@ -81,12 +85,16 @@ pub struct Activity {
 pub struct BatchRecord<'a> {
     /// The operation.
     pub op: OpKind,
+    /// When the ranks had agreed on what the cycle moves.
+    pub agreed: Nanos,
     /// When its execution began.
     pub began: Nanos,
     /// When its results were in place.
     pub ended: Nanos,
     /// What happened in between.
     pub activities: &'a [Activity],
+    /// Where the collective's time went.
+    pub phases: Phases,
 }
 
 /// One tensor of an executed batch.
@@ -94,6 +102,8 @@ pub struct BatchRecord<'a> {
 pub struct Member<'a> {
     /// The tensor.
     pub tensor: TensorId,
+    /// When this rank submitted it; `None` if it has not: it has joined.
+    pub submitted: Option<Nanos>,
     /// Element type and shape of the output; `None` where there is none (a barrier, the root of a broadcast).
     pub output: Option<(Dtype, &'a [usize])>,
 }

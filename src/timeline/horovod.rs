@@ -5,37 +5,61 @@
 //! [
 //! {"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros":1795167892487131}},
 //! {"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}},
+//! {"name": "process_labels", "ph": "M", "pid": 0, "args": {"labels": "rank 0 of 2", "ronde": {"version": 1, …}}},
 //! {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "grad"}},          a tensor: its name …
 //! {"name": "process_sort_index", "ph": "M", "pid": 1, "args": {"sort_index": 1}},   … and place in the view
 //! {"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": 25702, "pid": 1},                 the first rank has it ready
 //! {"ph": "X", "name": "0", "ts": 25703, "pid": 1, "dur": 0},                         rank 0 has it ready
 //! {"ph": "E", "ts": 25900, "pid": 1},                                                every rank has
 //! {"ph": "B", "name": "ALLREDUCE", "ts": 25901, "pid": 1},                           it travels …
-//! {"ph": "B", "name": "SHM_ALLREDUCE", "ts": 25901, "pid": 1},{"ph": "E", "ts": 27376, "pid": 1},
+//! {"ph": "B", "name": "SHM_ALLREDUCE", "ts": 25901, "pid": 1},
+//! {"ph": "E", "ts": 27376, "pid": 1, "args": {"copy_in_us": 201.5, "reduce_us": 80, "copy_out_us": 190, "wait_us": 12}},
 //! {"ph": "E", "ts": 27380, "pid": 1, "args": {"dtype": "float32", "shape": "[1000]"}}]    … and has arrived
 //! ```
 //! (Line breaks after events are ours, here only: the file has them after metadata alone.) Keys stand in this
-//! order and with these blanks, since scripts match on them. `ts` is in whole microseconds since the start.
+//! order and with these blanks, since scripts match on them. `ts` is in whole microseconds since the process joined the
+//! job, on rank 0's clock. A tensor's metadata stand before its first event.
+//!
+//! **Phases of a streaming collective.** The local backend copies in, reduces and copies out chunk by chunk, and the
+//! three overlap. The bars show what does not: `MEMCPY_IN_FUSION_BUFFER` lasts until this rank's first chunk is in,
+//! `MEMCPY_OUT_FUSION_BUFFER` from when nothing is left to do but to copy out, and between them `SHM_ALLREDUCE` is all three
+//! at once. How long each took, summed over the chunks of the batch, stands at the end of that bar, in microseconds:
+//! `copy_in_us`, `reduce_us`, `copy_out_us`, `wait_us` (for peers).
+//!
+//! **What is ours.** The member `ronde` of pid 0's `process_labels` says who wrote the file: rank, size, local rank, host, how
+//! ranks reach each other, the settings at the beginning, the number of the segment if a file has grown
+//! too large, and how the file's clock relates to rank 0's: `zero_ns` is the file's `ts` 0 on rank 0's clock, `offset_ns` what
+//! was added to this rank's, `error_ns` how wrong that may be, `drift_ppb` how fast it changes. What is measured later follows as metadata
+//! `ronde_clock` with the same four members; the last counts. Instants: `STEP` and `EPOCH` (`{"step": n}`, `{"epoch": n}`) where the program
+//! has marked the ends of steps and epochs, `SETTINGS` when they change.
 //!
 //! Where we differ: names are escaped; a tensor's events are in order of time and nest (an event that would
 //! reach back into the tensor's previous bar begins at its end); cached tensors have their rank ticks too; a
 //! barrier has a bar instead of a stray end; dropped cycles are counted in `process_labels` of pid 0. Events of
-//! different tensors come in any order: a negotiation is written when it is over, however long ago it began.
+//! different tensors come in any order: a negotiation is written when it is over, however long ago it began. Files of ranks
+//! other than 0 tell this rank's own time of readiness alone: its negotiation begins there.
 
-use super::event::TensorId;
-use super::record::{self, NameId, Record};
+use super::event::TENSORS_MAX;
+use super::inbox::{Names, TensorName};
+use super::line::Line;
+use super::options::Options;
+use super::record::{self, Executed};
+use super::text::Text;
 use crate::clock::Nanos;
+use crate::settings::Settings;
 use crate::tensor::Dtype;
 
 /// Turns records into the text of the format. It holds what has not been written yet; who writes it appends a
 /// `]`, to be overwritten by the next text.
-#[derive(Debug)]
 pub(super) struct Format {
     text: Vec<u8>,
-    start: Nanos,
+    line: Line,
     last: Last,
-    names: Vec<&'static str>,
-    /// For each tensor, end of its last bar in microseconds since the start; position 0 is unused.
+    segment: u64,
+    settings: Settings,
+    /// The pid of each tensor, by serial number; 0 for none yet.
+    pids: Vec<u32>,
+    /// For each pid, end of its last bar in microseconds since the zero; position 0 is unused.
     ends_us: Vec<u64>,
     ticks: Vec<(u64, u64)>,
 }
@@ -49,236 +73,357 @@ enum Last {
 }
 
 impl Format {
-    /// The head of a file whose `ts` 0 is `start`, which was `start_epoch_us` on the wall clock.
-    pub(super) fn new(start: Nanos, start_epoch_us: u64) -> Self {
+    /// The head of a file, the `segment`-th of its recording; `settings` are in force.
+    pub(super) fn new(options: &Options, line: Line, settings: Settings, segment: u64) -> Self {
         let mut format = Self {
             text: Vec::new(),
-            start,
+            line,
             last: Last::Nothing,
-            names: Vec::new(),
+            segment,
+            settings,
+            pids: Vec::new(),
             ends_us: vec![0],
             ticks: Vec::new(),
         };
         format.metadata("process_name", 0);
-        format
-            .text
-            .extend_from_slice(b"\"start_time_since_epoch_in_micros\":");
-        format.number(start_epoch_us);
-        format.text.extend_from_slice(b"}}");
+        format.text.raw("\"start_time_since_epoch_in_micros\":");
+        format.text.number(line.start_epoch_ns / 1_000);
+        format.text.raw("}}");
         format.sort_index(0);
+        format.about(options);
         format
     }
 
     /// Text so far, to be written in place of the file's last `]`.
-    pub(super) fn text(&mut self) -> &mut Vec<u8> {
+    pub(super) fn text(&self) -> &Vec<u8> {
+        &self.text
+    }
+
+    /// The same, to be emptied.
+    pub(super) fn text_mut(&mut self) -> &mut Vec<u8> {
         &mut self.text
     }
 
-    /// Learns the name with the next [`NameId`]. Names need no escapes: they are Ronde's own.
-    pub(super) fn name(&mut self, name: &'static str) {
-        self.names.push(name);
+    /// The file's number among those of its recording.
+    pub(super) fn segment(&self) -> u64 {
+        self.segment
     }
 
-    /// Announces the tensor with the next [`TensorId`].
-    pub(super) fn tensor(&mut self, name: &str) {
-        let pid = self.ends_us.len() as u64;
-        self.ends_us.push(0);
-        self.metadata("process_name", pid);
-        self.text.extend_from_slice(b"\"name\": ");
-        // JSON's own escapes; a `Vec` takes every write.
-        let _ = serde_json::to_writer(&mut self.text, name);
-        self.text.extend_from_slice(b"}}");
-        self.sort_index(pid);
+    /// Goes on with `line`.
+    pub(super) fn align(&mut self, line: Line) {
+        self.line = line;
+        self.metadata("ronde_clock", 0);
+        self.clock();
+        self.text.raw("}}");
     }
 
     /// Says how many cycles have been dropped so far; the last such statement counts.
     pub(super) fn dropped(&mut self, cycles: u64) {
         self.metadata("process_labels", 0);
-        self.text.extend_from_slice(b"\"labels\": \"");
-        self.number(cycles);
-        self.text
-            .extend_from_slice(b" cycles dropped\", \"dropped_cycles\": ");
-        self.number(cycles);
-        self.text.extend_from_slice(b"}}");
+        self.text.raw("\"labels\": \"");
+        self.text.number(cycles);
+        self.text.raw(" cycles dropped\", \"dropped_cycles\": ");
+        self.text.number(cycles);
+        self.text.raw("}}");
     }
 
-    /// Appends the events of a record.
-    pub(super) fn record(&mut self, record: Record<'_>) {
-        match record {
-            Record::Cycle { at } => {
-                self.separate(Last::Event);
-                self.text
-                    .extend_from_slice(b"{\"ph\": \"i\", \"name\": \"CYCLE_START\", \"ts\": ");
-                self.number(self.micros(at));
-                self.text.extend_from_slice(b", \"s\": \"g\"}");
-            }
-            Record::Negotiated {
-                tensor,
-                name,
-                began,
-                ended,
-                ticks,
-            } => self.negotiated(tensor, name, (began, ended), ticks),
-            Record::Error { tensor, began, ended } => {
-                if let Some((began, ended)) = self.span(tensor, began, ended) {
-                    self.begin("ERROR", began, tensor);
-                    self.end(ended, tensor, None);
-                }
-            }
-            Record::Executed {
-                name,
-                began,
-                ended,
-                activities,
-                members,
-            } => {
-                for (tensor, output) in members {
-                    self.executed(tensor, name, (began, ended), activities, output);
-                }
-            }
-        }
+    /// A cycle begins.
+    pub(super) fn cycle(&mut self, at: Nanos) {
+        self.instant("CYCLE_START", at);
+        self.text.push(b'}');
     }
 
-    fn negotiated(&mut self, tensor: TensorId, name: NameId, (began, ended): (Nanos, Nanos), ticks: &[u64]) {
-        let Some((began, ended)) = self.span(tensor, began, ended) else {
+    /// The program has marked something: `name` with `"args": {member: number}`.
+    pub(super) fn mark(&mut self, name: &str, member: &str, number: u64, at: Nanos) {
+        self.instant(name, at);
+        self.text.raw(", \"args\": {\"");
+        self.text.raw(member);
+        self.text.raw("\": ");
+        self.text.number(number);
+        self.text.raw("}}");
+    }
+
+    /// These settings are in force from `at` on.
+    pub(super) fn settings(&mut self, settings: Settings, at: Nanos) {
+        if settings.equals(&self.settings) {
             return;
-        };
-        self.begin(self.name_of(name), began, tensor);
-        let mut sorted = std::mem::take(&mut self.ticks);
-        sorted.extend(ticks.iter().map(|&word| {
-            let (rank, at) = record::tick(word);
-            (at.clamp(began, ended), rank)
-        }));
-        sorted.sort_unstable();
-        for (at, rank) in sorted.drain(..) {
-            self.separate(Last::Event);
-            self.text.extend_from_slice(b"{\"ph\": \"X\", \"name\": \"");
-            self.number(rank);
-            self.text.push(b'"');
-            self.time_and_pid(at, tensor);
-            self.text.extend_from_slice(b", \"dur\": 0}");
         }
-        self.ticks = sorted;
-        self.end(ended, tensor, None);
+        self.settings = settings;
+        self.instant("SETTINGS", at);
+        self.text.raw(", \"args\": {\"fusion_threshold_bytes\": ");
+        self.text.number(settings.fusion_threshold_bytes);
+        self.text.raw(", \"cycle_time_ns\": ");
+        self.text.number(settings.cycle_time_ns);
+        self.text.raw("}}");
     }
 
-    fn executed(
+    /// A tensor has become ready on all ranks: on the first of them when the first tick says.
+    pub(super) fn negotiated(&mut self, tensor: &TensorName, op: &str, ticks: &[u64], ended: Nanos) {
+        let line = self.line;
+        let tick = |&word: &u64| {
+            let (rank, at_us) = record::tick(word);
+            (line.micros(record::nanos(at_us)), rank)
+        };
+        self.negotiation(tensor, op, ticks.iter().map(tick), self.line.micros(ended));
+    }
+
+    /// All that this rank, number `rank` of the process set, knows of a negotiation: when it had the tensor ready itself,
+    /// and when the cycle was agreed on.
+    pub(super) fn own_negotiation(
         &mut self,
-        tensor: TensorId,
-        name: NameId,
-        (began, ended): (Nanos, Nanos),
-        activities: &[u64],
+        tensor: &TensorName,
+        batch: &Executed<'_>,
+        rank: u64,
+        submitted: Nanos,
+    ) {
+        let tick = (self.line.micros(submitted), rank);
+        let ended = self.line.micros(batch.agreed);
+        self.negotiation(tensor, batch.op.name(), std::iter::once(tick), ended);
+    }
+
+    fn negotiation(
+        &mut self,
+        tensor: &TensorName,
+        op: &str,
+        ticks: impl Iterator<Item = (u64, u64)>,
+        ended: u64,
+    ) {
+        let mut sorted = std::mem::take(&mut self.ticks);
+        sorted.extend(ticks);
+        sorted.sort_unstable();
+        let began = sorted.first().map_or(ended, |&(at, _)| at);
+        if let Some((pid, began, ended)) = self.span(tensor, began, ended) {
+            self.begin("NEGOTIATE_", op, began, pid);
+            for &(at, rank) in &sorted {
+                self.separate(Last::Event);
+                self.text.raw("{\"ph\": \"X\", \"name\": \"");
+                self.text.number(rank);
+                self.text.push(b'"');
+                self.time_and_pid(at.clamp(began, ended), pid);
+                self.text.raw(", \"dur\": 0}");
+            }
+            self.end(ended, pid);
+            self.text.push(b'}');
+        }
+        sorted.clear();
+        self.ticks = sorted;
+    }
+
+    /// The ranks disagreed about a tensor.
+    pub(super) fn error(&mut self, tensor: &TensorName, began: Nanos, ended: Nanos) {
+        let (began, ended) = (self.line.micros(began), self.line.micros(ended));
+        if let Some((pid, began, ended)) = self.span(tensor, began, ended) {
+            self.begin("", "ERROR", began, pid);
+            self.end(ended, pid);
+            self.text.push(b'}');
+        }
+    }
+
+    /// A tensor has travelled in `batch`.
+    pub(super) fn executed(
+        &mut self,
+        tensor: &TensorName,
+        names: &Names,
+        batch: &Executed<'_>,
         output: Option<(Dtype, &[u64])>,
     ) {
-        let Some((began, ended)) = self.span(tensor, began, ended) else {
+        let (began, ended) = (self.line.micros(batch.began), self.line.micros(batch.ended));
+        let Some((pid, began, ended)) = self.span(tensor, began, ended) else {
             return;
         };
-        self.begin(self.name_of(name), began, tensor);
+        self.begin("", batch.op.name(), began, pid);
         let mut now = began;
-        for (name, from, to) in record::activities(activities) {
-            now = self.micros(from).clamp(now, ended);
-            self.begin(self.name_of(name), now, tensor);
-            now = self.micros(to).clamp(now, ended);
-            self.end(now, tensor, None);
+        for (name, from, to, measured) in batch.activities() {
+            now = self.line.micros(from).clamp(now, ended);
+            self.begin("", names.constant(name), now, pid);
+            now = self.line.micros(to).clamp(now, ended);
+            self.end(now, pid);
+            if measured {
+                self.phases(batch);
+            }
+            self.text.push(b'}');
         }
-        self.end(ended, tensor, output);
-    }
-
-    /// The bar's two ends in microseconds since the start, moved so that it does not reach back into the tensor's
-    /// previous bar; `None` for a tensor without a place in the file.
-    fn span(&mut self, tensor: TensorId, began: Nanos, ended: Nanos) -> Option<(u64, u64)> {
-        let (began, ended) = (self.micros(began), self.micros(ended));
-        if tensor == TensorId::UNRECORDED {
-            return None;
-        }
-        let previous = self.ends_us.get_mut(tensor.0 as usize)?;
-        let began = began.max(*previous);
-        *previous = ended.max(began);
-        Some((began, *previous))
-    }
-
-    fn micros(&self, at: Nanos) -> u64 {
-        at.0.saturating_sub(self.start.0) / 1_000
-    }
-
-    fn name_of(&self, name: NameId) -> &'static str {
-        self.names[usize::from(name.0)]
-    }
-
-    fn begin(&mut self, name: &str, at_us: u64, tensor: TensorId) {
-        self.separate(Last::Event);
-        self.text.extend_from_slice(b"{\"ph\": \"B\", \"name\": \"");
-        self.text.extend_from_slice(name.as_bytes());
-        self.text.push(b'"');
-        self.time_and_pid(at_us, tensor);
-        self.text.push(b'}');
-    }
-
-    fn end(&mut self, at_us: u64, tensor: TensorId, output: Option<(Dtype, &[u64])>) {
-        self.separate(Last::Event);
-        self.text.extend_from_slice(b"{\"ph\": \"E\"");
-        self.time_and_pid(at_us, tensor);
+        self.end(ended, pid);
         if let Some((dtype, shape)) = output {
-            self.text.extend_from_slice(b", \"args\": {\"dtype\": \"");
-            self.text.extend_from_slice(dtype.name().as_bytes());
-            self.text.extend_from_slice(b"\", \"shape\": \"[");
+            self.text.raw(", \"args\": {\"dtype\": \"");
+            self.text.raw(dtype.name());
+            self.text.raw("\", \"shape\": \"[");
             for (position, &dimension) in shape.iter().enumerate() {
                 if position > 0 {
-                    self.text.extend_from_slice(b", ");
+                    self.text.raw(", ");
                 }
-                self.number(dimension);
+                self.text.number(dimension);
             }
-            self.text.extend_from_slice(b"]\"}");
+            self.text.raw("]\"}");
         }
         self.text.push(b'}');
     }
 
-    fn time_and_pid(&mut self, at_us: u64, tensor: TensorId) {
-        self.text.extend_from_slice(b", \"ts\": ");
-        self.number(at_us);
-        self.text.extend_from_slice(b", \"pid\": ");
-        self.number(tensor.0.into());
+    /// Where the time of a collective went, if it says.
+    fn phases(&mut self, batch: &Executed<'_>) {
+        let phases = &batch.phases;
+        let sums = [
+            (", \"args\": {\"copy_in_us\": ", phases.copy_in_ns),
+            (", \"reduce_us\": ", phases.reduce_ns),
+            (", \"copy_out_us\": ", phases.copy_out_ns),
+            (", \"wait_us\": ", phases.wait_ns),
+        ];
+        if sums.iter().any(|&(_, ns)| ns > 0) {
+            for (before, ns) in sums {
+                self.text.raw(before);
+                self.text.micros(ns);
+            }
+            self.text.push(b'}');
+        }
+    }
+
+    /// The tensor's pid, and its bar's two ends in microseconds since the zero, moved so that it does not reach back
+    /// into the tensor's previous bar; `None` if the file is full.
+    fn span(&mut self, tensor: &TensorName, began: u64, ended: u64) -> Option<(u64, u64, u64)> {
+        let pid = match self.pids.get(tensor.serial as usize) {
+            None | Some(0) => self.introduce(tensor)?,
+            Some(&pid) => pid,
+        };
+        let previous = &mut self.ends_us[pid as usize];
+        let began = began.max(*previous);
+        *previous = ended.max(began);
+        Some((pid.into(), began, *previous))
+    }
+
+    /// Writes the metadata of a tensor that the file has not mentioned yet.
+    fn introduce(&mut self, tensor: &TensorName) -> Option<u32> {
+        let pid = self.ends_us.len() as u32;
+        if pid > TENSORS_MAX {
+            return None;
+        }
+        self.ends_us.push(0);
+        let index = tensor.serial as usize;
+        self.pids.resize(self.pids.len().max(index + 1), 0);
+        self.pids[index] = pid;
+        self.metadata("process_name", pid.into());
+        self.text.raw("\"name\": ");
+        self.text.quoted(&tensor.name);
+        self.text.raw("}}");
+        self.sort_index(pid.into());
+        Some(pid)
+    }
+
+    /// A bar up to its closing brace.
+    fn begin(&mut self, prefix: &str, name: &str, at_us: u64, pid: u64) {
+        self.separate(Last::Event);
+        self.text.raw("{\"ph\": \"B\", \"name\": \"");
+        self.text.raw(prefix);
+        self.text.raw(name);
+        self.text.push(b'"');
+        self.time_and_pid(at_us, pid);
+        self.text.push(b'}');
+    }
+
+    /// The end of a bar without its closing brace.
+    fn end(&mut self, at_us: u64, pid: u64) {
+        self.separate(Last::Event);
+        self.text.raw("{\"ph\": \"E\"");
+        self.time_and_pid(at_us, pid);
+    }
+
+    fn time_and_pid(&mut self, at_us: u64, pid: u64) {
+        self.text.raw(", \"ts\": ");
+        self.text.number(at_us);
+        self.text.raw(", \"pid\": ");
+        self.text.number(pid);
+    }
+
+    /// An instant without its closing brace.
+    fn instant(&mut self, name: &str, at: Nanos) {
+        self.separate(Last::Event);
+        self.text.raw("{\"ph\": \"i\", \"name\": \"");
+        self.text.raw(name);
+        self.text.raw("\", \"ts\": ");
+        self.text.number(self.line.micros(at));
+        self.text.raw(", \"s\": \"g\"");
+    }
+
+    /// Who writes the file, and what was in force at its beginning.
+    fn about(&mut self, options: &Options) {
+        self.metadata("process_labels", 0);
+        self.text.raw("\"labels\": \"rank ");
+        self.text.number(options.rank as u64);
+        self.text.raw(" of ");
+        self.text.number(options.size as u64);
+        self.text.raw("\", \"ronde\": {\"version\": 1");
+        let numbers = [
+            ("rank", options.rank as u64),
+            ("size", options.size as u64),
+            ("local_rank", options.local_rank as u64),
+            ("segment", self.segment),
+            ("fusion_threshold_bytes", self.settings.fusion_threshold_bytes),
+        ];
+        for (member, value) in numbers {
+            self.text.raw(", \"");
+            self.text.raw(member);
+            self.text.raw("\": ");
+            self.text.number(value);
+        }
+        self.text.raw(", \"cycle_time_ms\": ");
+        // Nanoseconds are to milliseconds' thousandths what they are to microseconds.
+        self.text.micros(self.settings.cycle_time_ns / 1_000);
+        self.text.raw(", \"host\": ");
+        self.text.quoted(&options.host);
+        self.text.raw(", \"backend\": ");
+        self.text.quoted(options.backend);
+        self.text.raw(", \"link\": ");
+        match options.link {
+            Some(link) => {
+                let link = format!(
+                    "{{\"alpha_us\": {}, \"gb_per_s\": {}}}",
+                    link.alpha_us, link.gb_per_s
+                );
+                self.text.raw(&link);
+            }
+            None => self.text.raw("null"),
+        }
+        self.text.raw(", ");
+        self.clock();
+        self.text.raw("}}}");
+    }
+
+    /// How the file's clock relates to rank 0's.
+    fn clock(&mut self) {
+        let alignment = self.line.alignment.unwrap_or_default();
+        self.text.raw("\"zero_ns\": ");
+        self.text.signed(self.line.zero_ns);
+        self.text.raw(", \"offset_ns\": ");
+        self.text.signed(alignment.offset_ns);
+        self.text.raw(", \"error_ns\": ");
+        self.text.number(alignment.error_ns);
+        self.text.raw(", \"drift_ppb\": ");
+        self.text.signed(alignment.drift_ppb);
     }
 
     /// A metadata event up to the brace that opens its arguments.
     fn metadata(&mut self, name: &str, pid: u64) {
         self.separate(Last::Metadata);
-        self.text.extend_from_slice(b"{\"name\": \"");
-        self.text.extend_from_slice(name.as_bytes());
-        self.text.extend_from_slice(b"\", \"ph\": \"M\", \"pid\": ");
-        self.number(pid);
-        self.text.extend_from_slice(b", \"args\": {");
+        self.text.raw("{\"name\": \"");
+        self.text.raw(name);
+        self.text.raw("\", \"ph\": \"M\", \"pid\": ");
+        self.text.number(pid);
+        self.text.raw(", \"args\": {");
     }
 
     fn sort_index(&mut self, pid: u64) {
         self.metadata("process_sort_index", pid);
-        self.text.extend_from_slice(b"\"sort_index\": ");
-        self.number(pid);
-        self.text.extend_from_slice(b"}}");
+        self.text.raw("\"sort_index\": ");
+        self.text.number(pid);
+        self.text.raw("}}");
     }
 
     fn separate(&mut self, next: Last) {
-        let separator: &[u8] = match self.last {
-            Last::Nothing => b"[\n",
-            Last::Metadata => b",\n",
-            Last::Event => b",",
+        let separator = match self.last {
+            Last::Nothing => "[\n",
+            Last::Metadata => ",\n",
+            Last::Event => ",",
         };
-        self.text.extend_from_slice(separator);
+        self.text.raw(separator);
         self.last = next;
-    }
-
-    /// Appends a decimal number: most of the text is these, and `write!` takes several times as long.
-    fn number(&mut self, mut value: u64) {
-        let mut digits = [0; 20];
-        let mut first = digits.len();
-        loop {
-            first -= 1;
-            digits[first] = b'0' + (value % 10) as u8;
-            value /= 10;
-            if value == 0 {
-                break;
-            }
-        }
-        self.text.extend_from_slice(&digits[first..]);
     }
 }

@@ -1,22 +1,40 @@
 //! The timeline: what a rank did and when, recorded nearly free, and the step metrics that the tuner lives on.
 //!
-//! Two paths leave the cycle. The [`Recorder`] puts whole cycles into a ring that a writer thread empties into a
-//! file in [Horovod's format](horovod); it may drop cycles when the disk is slow. The [`StepMeter`] adds
-//! up each batch as it is executed and drops nothing; what a step is, [`period`] finds out by watching which tensors
-//! come back.
+//! Two paths leave the cycle. A [`Track`] puts whole cycles into a ring that a writer thread empties into
+//! files in [Horovod's format](horovod) and in [BytePS's](byteps); it may drop cycles when the disk is slow. The
+//! [`StepMeter`] adds up each batch as it is executed and drops nothing; what a step is, [`period`] finds out by watching
+//! which tensors come back.
+//!
+//! A process has one [`Timeline`], and one track for each of its process sets. `control` starts and stops, `track`,
+//! `record` and `inbox` are the way of a record from a cycle to the `writer`, `documents` decides what goes where,
+//! `document` and `sink` are a file in Horovod's format on disk, `line` puts times on rank 0's clock and `steps` counts.
 
+pub mod byteps;
+mod control;
+mod document;
+mod documents;
 pub mod event;
+mod files;
 pub mod horovod;
+mod inbox;
+mod line;
 pub mod metrics;
+mod options;
 pub mod period;
 mod record;
-pub mod recorder;
+mod sink;
+mod steps;
+mod text;
+mod track;
 mod writer;
 
+pub use control::Timeline;
 pub use event::{Activity, BatchRecord, Member, Order, TensorId};
+pub use files::{of_rank, older};
 pub use metrics::{ExecutedBatch, Interruption, Step, StepMeter, StepSample};
+pub use options::{BytepsOptions, Options};
 pub use period::{Item, Observation, Period, PeriodFinder};
-pub use recorder::Recorder;
+pub use track::Track;
 
 #[cfg(test)]
 mod tests;

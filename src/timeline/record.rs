@@ -1,15 +1,18 @@
 //! Records as 64-bit words, the form in which they cross the ring from the cycle to the writer thread.
 //!
-//! A record is a header word, two times, and a tail whose length the header gives. Times are nanoseconds on the
-//! job's clock. Header, from the lowest bit: kind (8 bits), name (8), number of ticks or activities (16),
-//! tensor or number of members (32). Names of operations and activities travel once, beside the ring; a record
-//! has their [`NameId`].
+//! A record is a header word and a tail whose length the header gives. Times are nanoseconds on this rank's clock; those of
+//! ticks, microseconds. Header, from the lowest bit: kind (8
+//! bits), operation (8), number of ticks or activities (16), tensor, number of members or number of the step (32).
+//! Names of activities travel once, beside the ring; a record has their [`NameId`].
 
 use super::event::{BatchRecord, Member, TensorId};
 use crate::clock::Nanos;
+use crate::collective::Phases;
+use crate::negotiation::OpKind;
+use crate::settings::Settings;
 use crate::tensor::Dtype;
 
-/// Number of a name of an operation or activity, counted from 0 in the order in which the writer learnt them.
+/// Number of the name of an activity, counted from 0 in the order in which the writer learnt them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NameId(pub(super) u8);
 
@@ -20,13 +23,31 @@ const CYCLE: u64 = 1;
 const NEGOTIATED: u64 = 2;
 const ERROR: u64 = 3;
 const EXECUTED: u64 = 4;
+const STEP: u64 = 5;
+const EPOCH: u64 = 6;
+const SETTINGS: u64 = 7;
 
-/// A tick is one word: rank above, microseconds since the recorder's start below (2^44 µs = 203 days).
-const TICK_TIME_BITS: u32 = 44;
+/// A tick is one word: rank above, microseconds below (2^52 µs = 142 years).
+const TICK_TIME_BITS: u32 = 52;
 const RANK_MAX: u64 = (1 << (64 - TICK_TIME_BITS)) - 1;
 const TICK_TIME_MAX: u64 = (1 << TICK_TIME_BITS) - 1;
+/// In the word of an activity's name: the batch's phases were measured in this one.
+const MEASURED: u64 = 1 << 8;
 /// Element type of a member without an output; no wire number comes near.
 const NO_OUTPUT: u64 = 0xff;
+/// Time of submission of a member that this rank has not submitted.
+const NOT_SUBMITTED: u64 = u64::MAX;
+
+const OPS: [OpKind; 8] = [
+    OpKind::Allreduce,
+    OpKind::Allgather,
+    OpKind::Broadcast,
+    OpKind::Join,
+    OpKind::Alltoall,
+    OpKind::Barrier,
+    OpKind::Reducescatter,
+    OpKind::Agree,
+];
 
 /// A record as the writer reads it back.
 #[derive(Debug)]
@@ -34,10 +55,22 @@ pub(super) enum Record<'a> {
     Cycle {
         at: Nanos,
     },
+    /// The program marked the end of a step or epoch, its `number`-th.
+    Step {
+        number: u64,
+        at: Nanos,
+    },
+    Epoch {
+        number: u64,
+        at: Nanos,
+    },
+    Settings {
+        settings: Settings,
+        at: Nanos,
+    },
     Negotiated {
         tensor: TensorId,
-        name: NameId,
-        began: Nanos,
+        op: OpKind,
         ended: Nanos,
         ticks: &'a [u64],
     },
@@ -46,43 +79,69 @@ pub(super) enum Record<'a> {
         began: Nanos,
         ended: Nanos,
     },
-    Executed {
-        name: NameId,
-        began: Nanos,
-        ended: Nanos,
-        activities: &'a [u64],
-        members: Members<'a>,
-    },
+    Executed(Executed<'a>),
 }
 
-fn header(kind: u64, NameId(name): NameId, count: usize, tensor: u64) -> u64 {
-    kind | u64::from(name) << 8 | (count as u64) << 16 | tensor << 32
+/// A batch, still in words.
+#[derive(Clone, Debug)]
+pub(super) struct Executed<'a> {
+    pub(super) op: OpKind,
+    pub(super) agreed: Nanos,
+    pub(super) began: Nanos,
+    pub(super) ended: Nanos,
+    pub(super) phases: Phases,
+    activities: &'a [u64],
+    pub(super) members: Members<'a>,
+}
+
+fn header(kind: u64, low: u64, count: usize, high: u64) -> u64 {
+    kind | low << 8 | (count as u64) << 16 | high << 32
 }
 
 pub(super) fn put_cycle(words: &mut Words, at: Nanos) {
     words.extend_from_slice(&[CYCLE, at.0]);
 }
 
-pub(super) fn put_error(words: &mut Words, tensor: TensorId, began: Nanos, ended: Nanos) {
-    words.extend_from_slice(&[header(ERROR, NameId(0), 0, tensor.0.into()), began.0, ended.0]);
+/// Puts a mark of a step in front of what is there: what comes after it in the cycle may belong to the next one.
+pub(super) fn put_step_first(words: &mut Words, number: u64, at: Nanos) {
+    let record = [header(STEP, 0, 0, number), at.0];
+    words.splice(0..0, record);
 }
 
+pub(super) fn put_epoch(words: &mut Words, number: u64, at: Nanos) {
+    words.extend_from_slice(&[header(EPOCH, 0, 0, number), at.0]);
+}
+
+pub(super) fn put_settings(words: &mut Words, settings: &Settings, at: Nanos) {
+    let Settings {
+        version,
+        fusion_threshold_bytes,
+        cycle_time_ns,
+    } = *settings;
+    words.extend_from_slice(&[SETTINGS, at.0, version, fusion_threshold_bytes, cycle_time_ns]);
+}
+
+pub(super) fn put_error(words: &mut Words, tensor: TensorId, began: Nanos, ended: Nanos) {
+    words.extend_from_slice(&[header(ERROR, 0, 0, tensor.0.into()), began.0, ended.0]);
+}
+
+/// Appends that a tensor is ready on all ranks; `ticks` in microseconds.
 pub(super) fn put_negotiated(
     words: &mut Words,
     tensor: TensorId,
-    name: NameId,
-    (began, ended): (Nanos, Nanos),
-    start: Nanos,
-    ticks: impl Iterator<Item = (usize, Nanos)>,
+    op: OpKind,
+    ended: Nanos,
+    ticks: impl Iterator<Item = (usize, u64)>,
 ) {
     let at = words.len();
-    words.extend_from_slice(&[0, began.0, ended.0]);
-    words.extend(ticks.take(usize::from(u16::MAX)).map(|(rank, at)| {
-        let at_us = (at.0.saturating_sub(start.0) / 1_000).min(TICK_TIME_MAX);
-        (rank as u64).min(RANK_MAX) << TICK_TIME_BITS | at_us
-    }));
-    let ticks = words.len() - at - 3;
-    words[at] = header(NEGOTIATED, name, ticks, tensor.0.into());
+    words.extend_from_slice(&[0, ended.0]);
+    words.extend(
+        ticks
+            .take(usize::from(u16::MAX))
+            .map(|(rank, at_us)| (rank as u64).min(RANK_MAX) << TICK_TIME_BITS | at_us.min(TICK_TIME_MAX)),
+    );
+    let ticks = words.len() - at - 2;
+    words[at] = header(NEGOTIATED, op as u64, ticks, tensor.0.into());
 }
 
 /// Appends a batch; `name_of` gives the number under which the writer knows a name.
@@ -93,11 +152,24 @@ pub(super) fn put_executed<'m>(
     mut name_of: impl FnMut(&'static str) -> NameId,
 ) {
     let at = words.len();
-    words.extend_from_slice(&[0, batch.began.0, batch.ended.0]);
+    let phases = &batch.phases;
+    words.extend_from_slice(&[
+        0,
+        batch.agreed.0,
+        batch.began.0,
+        batch.ended.0,
+        phases.copy_in_ns,
+        phases.reduce_ns,
+        phases.copy_out_ns,
+        phases.wait_ns,
+        phases.lead_in_ns,
+        phases.tail_out_ns,
+    ]);
     let activities = &batch.activities[..batch.activities.len().min(usize::from(u16::MAX))];
     for activity in activities {
+        let measured = if activity.measured { MEASURED } else { 0 };
         words.extend_from_slice(&[
-            u64::from(name_of(activity.name).0),
+            u64::from(name_of(activity.name).0) | measured,
             activity.began.0,
             activity.ended.0,
         ]);
@@ -109,10 +181,11 @@ pub(super) fn put_executed<'m>(
             .map_or((NO_OUTPUT, &[][..]), |(dtype, shape)| (dtype as u64, shape));
         let shape = &shape[..shape.len().min(usize::from(u16::MAX))];
         words.push(dtype | (shape.len() as u64) << 16 | u64::from(member.tensor.0) << 32);
+        words.push(member.submitted.map_or(NOT_SUBMITTED, |at| at.0));
         words.extend(shape.iter().map(|&dimension| dimension as u64));
         count += 1;
     }
-    words[at] = header(EXECUTED, name_of(batch.op.name()), activities.len(), count);
+    words[at] = header(EXECUTED, batch.op as u64, activities.len(), count);
 }
 
 /// The members of an executed batch, still in words.
@@ -122,65 +195,114 @@ pub(super) struct Members<'a> {
     left: usize,
 }
 
+/// One member.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MemberWords<'a> {
+    pub(super) tensor: TensorId,
+    pub(super) submitted: Option<Nanos>,
+    pub(super) output: Option<(Dtype, &'a [u64])>,
+}
+
 impl<'a> Iterator for Members<'a> {
-    type Item = (TensorId, Option<(Dtype, &'a [u64])>);
+    type Item = MemberWords<'a>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        let (&head, rest) = self.words.split_first()?;
+        let (&[head, submitted], rest) = self.words.split_first_chunk::<2>()?;
         let (shape, rest) = rest.split_at_checked((head >> 16 & 0xffff) as usize)?;
         self.words = rest;
-        let output = Dtype::from_wire(head as u8).map(|dtype| (dtype, shape));
-        Some((TensorId((head >> 32) as u32), output))
+        Some(MemberWords {
+            tensor: TensorId((head >> 32) as u32),
+            submitted: (submitted != NOT_SUBMITTED).then_some(Nanos(submitted)),
+            output: Dtype::from_wire(head as u8).map(|dtype| (dtype, shape)),
+        })
     }
 }
 
 /// Takes the first record off `words`; `None` at the end.
 pub(super) fn take<'a>(words: &mut &'a [u64]) -> Option<Record<'a>> {
     let (&head, rest) = words.split_first()?;
-    let (name, count) = (NameId((head >> 8) as u8), (head >> 16 & 0xffff) as usize);
-    let tensor = TensorId((head >> 32) as u32);
-    if head & 0xff == CYCLE {
-        let (&at, rest) = rest.split_first()?;
-        *words = rest;
-        return Some(Record::Cycle { at: Nanos(at) });
-    }
-    let (times, rest) = rest.split_first_chunk::<2>()?;
-    let [began, ended] = times.map(Nanos);
+    let op = OPS.into_iter().find(|op| *op as u64 == head >> 8 & 0xff);
+    let count = (head >> 16 & 0xffff) as usize;
+    let high = head >> 32;
+    let tensor = TensorId(high as u32);
+    let (&at, rest) = rest.split_first()?;
+    let at = Nanos(at);
     let (record, rest) = match head & 0xff {
-        ERROR => (Record::Error { tensor, began, ended }, rest),
+        CYCLE => (Record::Cycle { at }, rest),
+        STEP => (Record::Step { number: high, at }, rest),
+        EPOCH => (Record::Epoch { number: high, at }, rest),
+        SETTINGS => {
+            let (&[version, fusion_threshold_bytes, cycle_time_ns], rest) = rest.split_first_chunk()?;
+            let settings = Settings {
+                version,
+                fusion_threshold_bytes,
+                cycle_time_ns,
+            };
+            (Record::Settings { settings, at }, rest)
+        }
+        ERROR => {
+            let (&ended, rest) = rest.split_first()?;
+            let ended = Nanos(ended);
+            (
+                Record::Error {
+                    tensor,
+                    began: at,
+                    ended,
+                },
+                rest,
+            )
+        }
         NEGOTIATED => {
             let (ticks, rest) = rest.split_at_checked(count)?;
+            let op = op?;
             (
                 Record::Negotiated {
                     tensor,
-                    name,
-                    began,
-                    ended,
+                    op,
+                    ended: at,
                     ticks,
                 },
                 rest,
             )
         }
         EXECUTED => {
+            let (fixed, rest) = rest.split_first_chunk::<8>()?;
+            let &[
+                began,
+                ended,
+                copy_in_ns,
+                reduce_ns,
+                copy_out_ns,
+                wait_ns,
+                lead_in_ns,
+                tail_out_ns,
+            ] = fixed;
             let (activities, rest) = rest.split_at_checked(3 * count)?;
             let members = Members {
                 words: rest,
-                left: tensor.0 as usize,
+                left: high as usize,
             };
             let mut after = members.clone();
             after.by_ref().for_each(drop);
             let rest = after.words;
-            (
-                Record::Executed {
-                    name,
-                    began,
-                    ended,
-                    activities,
-                    members,
+            let executed = Executed {
+                op: op?,
+                agreed: at,
+                began: Nanos(began),
+                ended: Nanos(ended),
+                phases: Phases {
+                    copy_in_ns,
+                    reduce_ns,
+                    copy_out_ns,
+                    wait_ns,
+                    lead_in_ns,
+                    tail_out_ns,
                 },
-                rest,
-            )
+                activities,
+                members,
+            };
+            (Record::Executed(executed), rest)
         }
         _ => return None,
     };
@@ -188,15 +310,27 @@ pub(super) fn take<'a>(words: &mut &'a [u64]) -> Option<Record<'a>> {
     Some(record)
 }
 
-/// Rank and microseconds since the start of a tick word.
+/// Rank, and microseconds, of a tick word.
 pub(super) fn tick(word: u64) -> (u64, u64) {
     (word >> TICK_TIME_BITS, word & TICK_TIME_MAX)
 }
 
-/// Name, beginning and end of each activity in an executed batch's words.
-pub(super) fn activities(words: &[u64]) -> impl Iterator<Item = (NameId, Nanos, Nanos)> {
-    let (activities, _) = words.as_chunks::<3>();
-    activities
-        .iter()
-        .map(|&[name, began, ended]| (NameId(name as u8), Nanos(began), Nanos(ended)))
+/// Microseconds of a tick as a time.
+pub(super) fn nanos(at_us: u64) -> Nanos {
+    Nanos(at_us.saturating_mul(1_000))
+}
+
+impl Executed<'_> {
+    /// Name, beginning and end of each activity, and whether the phases were measured in it.
+    pub(super) fn activities(&self) -> impl Iterator<Item = (NameId, Nanos, Nanos, bool)> {
+        let (activities, _) = self.activities.as_chunks::<3>();
+        activities.iter().map(|&[name, began, ended]| {
+            (
+                NameId(name as u8),
+                Nanos(began),
+                Nanos(ended),
+                name & MEASURED != 0,
+            )
+        })
+    }
 }

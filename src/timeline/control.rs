@@ -1,0 +1,265 @@
+//! The timeline of a process: which tracks there are, and what is recorded of them.
+//!
+//! The engines of all process sets share it. Each has a [`Track`] of its own; one writer thread, started when there is
+//! something to record, empties the tracks into the files.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{JoinHandle, Thread};
+
+use super::documents::Documents;
+use super::event::Order;
+use super::files::{Disk, Files, of_rank};
+use super::line::Line;
+use super::options::Options;
+use super::track::Track;
+use super::writer::{Command, Writer};
+use crate::clock::{Alignment, Clock};
+use crate::error::Error;
+use crate::queue::lock;
+
+/// Words in a ring: 8 MiB, about a tenth of a second of the busiest job (1,000 small tensors a millisecond), so
+/// that a hiccup of the disk loses nothing.
+const RING_WORDS: usize = 1 << 20;
+
+/// Records what one process does. See the module.
+#[derive(Debug)]
+pub struct Timeline {
+    options: Options,
+    shared: Arc<Shared>,
+    pub(super) ring_words: usize,
+    commands: Sender<Command>,
+    /// Who rings it, once it runs.
+    bell: OnceLock<Thread>,
+    writer: Mutex<WriterThread>,
+    process: u32,
+}
+
+/// What the tracks and the writer thread share besides the rings.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// What is recorded: 0 or bits of [`writer`](super::writer). Set by the writer, looked at by each cycle.
+    pub(super) recording: AtomicU32,
+    /// Somebody has rung the writer, which has not come round yet: one wake-up is enough.
+    pub(super) rung: AtomicBool,
+    /// Cycles dropped so far by all tracks, as the writer has seen them.
+    pub(super) dropped_cycles: AtomicU64,
+}
+
+enum WriterThread {
+    /// Nothing has been recorded so far.
+    Unstarted(Box<Writer>),
+    Running(JoinHandle<()>),
+    Over,
+}
+
+impl std::fmt::Debug for WriterThread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Unstarted(_) => "Unstarted",
+            Self::Running(_) => "Running",
+            Self::Over => "Over",
+        })
+    }
+}
+
+impl Timeline {
+    /// The timeline of a process. Begins to record, if the options say so; the present is the files' time 0.
+    ///
+    /// # Errors
+    /// [`Error::Output`] for a file or folder that cannot be written, or a thread that cannot be started.
+    pub fn new(options: Options, clock: &dyn Clock) -> Result<Arc<Self>, Error> {
+        Self::with_files(options, clock, Box::new(Disk), RING_WORDS)
+    }
+
+    pub(super) fn with_files(
+        options: Options,
+        clock: &dyn Clock,
+        files: Box<dyn Files>,
+        ring_words: usize,
+    ) -> Result<Arc<Self>, Error> {
+        let (commands, orders) = channel();
+        let shared = Arc::<Shared>::default();
+        let documents = Documents::new(options.clone(), Line::new(clock), files);
+        let writer = Writer::new(Arc::clone(&shared), orders, documents);
+        let timeline = Arc::new(Self {
+            options,
+            shared,
+            ring_words,
+            commands,
+            bell: OnceLock::new(),
+            writer: Mutex::new(WriterThread::Unstarted(Box::new(writer))),
+            process: std::process::id(),
+        });
+        let options = &timeline.options;
+        if options.byteps.is_some() || (options.dynamic && options.steps.is_some() && options.has_file()) {
+            // Steps are counted from the first on.
+            timeline.call(|reply| Command::Watch { reply })?;
+        }
+        if let Some(path) = options.path.clone() {
+            timeline.start(&path, options.mark_cycles)?;
+        }
+        Ok(timeline)
+    }
+
+    /// A track of its own for one engine: of the process set `set` (`None`: that of all ranks), in which this rank
+    /// is number `rank`. The tensors of sets other than that of all ranks have the set's number behind their names:
+    /// `gradient [set 2]`.
+    pub fn track(self: &Arc<Self>, set: Option<u32>, rank: usize) -> Track {
+        Track::new(Arc::clone(self), set, rank)
+    }
+
+    /// This process's rank in the job.
+    pub fn rank(&self) -> usize {
+        self.options.rank
+    }
+
+    /// Does what rank 0 says, and returns when it is done. See [`Order`].
+    ///
+    /// # Errors
+    /// [`Error::Output`] for a file that cannot be written; nothing is recorded then.
+    pub fn obey(&self, order: &Order) -> Result<(), Error> {
+        match order {
+            Order::Start { path, mark_cycles } => self.start(path, *mark_cycles),
+            Order::Stop => self.stop(),
+        }
+    }
+
+    /// Records into `path`, or beside it if this is not rank 0 and it records at all.
+    fn start(&self, path: &Path, mark_cycles: bool) -> Result<(), Error> {
+        if !self.options.has_file() {
+            return Ok(());
+        }
+        let path = of_rank(path, self.options.rank);
+        self.call(|reply| Command::Start {
+            path,
+            mark_cycles,
+            reply,
+        })
+    }
+
+    fn stop(&self) -> Result<(), Error> {
+        if !matches!(*lock(&self.writer), WriterThread::Running(_)) {
+            return Ok(());
+        }
+        self.call(|reply| Command::Stop { reply })
+    }
+
+    /// Takes in how this rank's clock relates to rank 0's.
+    pub fn align(&self, alignment: &Alignment) {
+        if let WriterThread::Unstarted(writer) = &mut *lock(&self.writer) {
+            writer.align(alignment);
+            return;
+        }
+        self.send(Command::Aligned(*alignment));
+    }
+
+    /// Cycles dropped so far because a ring was full, as far as the writer has seen.
+    pub fn dropped_cycles(&self) -> u64 {
+        self.shared.dropped_cycles.load(Ordering::Relaxed)
+    }
+
+    /// Writes everything that the tracks have handed over, and closes the files for good.
+    pub fn finish(&self) {
+        if self.is_foreign() {
+            return;
+        }
+        let before = std::mem::replace(&mut *lock(&self.writer), WriterThread::Over);
+        let WriterThread::Running(thread) = before else {
+            return;
+        };
+        self.send(Command::Finish);
+        self.wake();
+        if thread.join().is_err() {
+            tracing::error!("the timeline's writer thread panicked: the end of the timeline is missing");
+        }
+    }
+
+    /// What is recorded.
+    pub(super) fn recording(&self) -> u32 {
+        self.shared.recording.load(Ordering::Relaxed)
+    }
+
+    /// Whether this is a forked child of the process whose timeline it is: the thread does not exist here, and the
+    /// files are the parent's.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// Leaves word for the writer, for when it comes round.
+    pub(super) fn send(&self, command: Command) {
+        // Fails when the timeline is over: then nobody need know.
+        let _ = self.commands.send(command);
+    }
+
+    /// Has the writer come round, unless it has been told already.
+    pub(super) fn ring_bell(&self) {
+        if !self.shared.rung.load(Ordering::Relaxed) {
+            self.shared.rung.store(true, Ordering::Relaxed);
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.bell.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Has the writer, which is started if need be, do something, and waits for its answer.
+    fn call(&self, command: impl FnOnce(Sender<Answer>) -> Command) -> Result<(), Error> {
+        let (reply, answer) = channel();
+        let command = command(reply);
+        let path = command.path().map_or_else(PathBuf::new, Path::to_owned);
+        self.ensure_running()
+            .map_err(|error| output(path.clone(), error))?;
+        self.send(command);
+        self.wake();
+        answer.recv().unwrap_or_else(|_| {
+            let gone = std::io::Error::other("the timeline's writer has ended");
+            Err(output(path, gone))
+        })
+    }
+
+    fn ensure_running(&self) -> std::io::Result<()> {
+        let mut state = lock(&self.writer);
+        match std::mem::replace(&mut *state, WriterThread::Over) {
+            WriterThread::Unstarted(writer) => {
+                let thread = std::thread::Builder::new()
+                    .name("ronde-timeline".into())
+                    .spawn(move || writer.run())?;
+                self.bell.get_or_init(|| thread.thread().clone());
+                *state = WriterThread::Running(thread);
+            }
+            other => *state = other,
+        }
+        Ok(())
+    }
+}
+
+/// What the writer says to a command.
+pub(super) type Answer = Result<(), Error>;
+
+/// A timeline that cannot be written.
+pub(super) fn output(path: PathBuf, error: std::io::Error) -> Error {
+    Error::Output {
+        what: "the timeline",
+        path,
+        variable: "HOROVOD_TIMELINE",
+        source: Arc::new(error),
+    }
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        if self.is_foreign() {
+            // The lock may have been the parent's at the fork: it is not taken.
+            let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(std::mem::replace(writer, WriterThread::Over));
+            return;
+        }
+        self.finish();
+    }
+}

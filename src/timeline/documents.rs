@@ -1,0 +1,326 @@
+//! What is being written: a document in Horovod's format, a trace in BytePS's, both or none; and which of the records
+//! belong in them.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::byteps::Trace;
+use super::control::{Answer, output};
+use super::document::Document;
+use super::files::Files;
+use super::inbox::Names;
+use super::line::Line;
+use super::options::Options;
+use super::record::{self, Executed, MemberWords, Record};
+use super::steps::{Steps, Window};
+use super::writer::{MARK_CYCLES, RECORDING};
+use crate::clock::{Alignment, Nanos};
+use crate::error::Error;
+
+/// See the module.
+pub(super) struct Documents {
+    options: Options,
+    line: Line,
+    files: Box<dyn Files>,
+    horovod: Option<Document>,
+    mark_cycles: bool,
+    /// Steps that Horovod's format is restricted to.
+    window: Option<Window>,
+    byteps: Option<Trace>,
+    /// Steps are counted: something depends on them.
+    counts: bool,
+    steps: Steps,
+    /// A cycle that has begun, to be marked if something in it is recorded.
+    cycle: Option<Nanos>,
+    /// Dropped cycles so far.
+    dropped: u64,
+    dropped_said: bool,
+}
+
+impl Documents {
+    pub(super) fn new(options: Options, line: Line, files: Box<dyn Files>) -> Self {
+        let byteps = options.byteps.as_ref();
+        let byteps = byteps.map(|byteps| {
+            Trace::new(
+                byteps.file(options.local_rank, options.cross_rank),
+                byteps.steps,
+                line,
+                options.rank == 0,
+            )
+        });
+        let window = options.steps.filter(|_| options.has_file()).map(Window::new);
+        Self {
+            counts: byteps.is_some() || window.is_some(),
+            mark_cycles: options.mark_cycles,
+            options,
+            line,
+            files,
+            horovod: None,
+            window,
+            byteps,
+            steps: Steps::default(),
+            cycle: None,
+            dropped: 0,
+            dropped_said: false,
+        }
+    }
+
+    /// What the tracks are to record.
+    pub(super) fn recording(&self) -> u32 {
+        let marks = if self.mark_cycles { MARK_CYCLES } else { 0 };
+        let comes = |window: &Window| self.options.dynamic && !window.is_over(&self.steps);
+        let counts = self.byteps.is_some() || self.window.as_ref().is_some_and(comes);
+        match (&self.horovod, counts) {
+            (Some(_), _) => RECORDING | marks,
+            (None, true) => RECORDING,
+            (None, false) => 0,
+        }
+    }
+
+    /// Makes sure that what is to be recorded can be.
+    pub(super) fn watch(&mut self) -> Answer {
+        if let (Some(trace), Some(byteps)) = (&self.byteps, &self.options.byteps)
+            && let Err(error) = trace.prepare(&mut *self.files)
+        {
+            return Err(Error::Output {
+                what: "the BytePS trace",
+                path: byteps.folder.clone(),
+                variable: "BYTEPS_TRACE_DIR",
+                source: Arc::new(error),
+            });
+        }
+        Ok(())
+    }
+
+    /// Begins a document in Horovod's format.
+    pub(super) fn start(&mut self, path: &Path, mark_cycles: bool) -> Answer {
+        self.mark_cycles = mark_cycles;
+        if self
+            .horovod
+            .as_ref()
+            .is_some_and(|document| document.path() == path)
+        {
+            return Ok(());
+        }
+        self.stop();
+        self.dropped_said = false;
+        let document = Document::create(
+            &mut *self.files,
+            path,
+            &self.options,
+            self.line,
+            self.options.settings,
+            self.dropped,
+        );
+        self.horovod = Some(document.map_err(|error| output(path.to_owned(), error))?);
+        Ok(())
+    }
+
+    /// Ends the document in Horovod's format.
+    pub(super) fn stop(&mut self) {
+        if let Some(document) = self.horovod.take() {
+            document.close();
+        }
+        self.cycle = None;
+    }
+
+    /// Ends all.
+    pub(super) fn finish(&mut self) {
+        self.stop();
+        if let Some(trace) = self.byteps.take() {
+            trace.finish(&mut *self.files, &self.steps, self.dropped);
+        }
+    }
+
+    pub(super) fn align(&mut self, alignment: &Alignment) {
+        self.line.align(alignment);
+        if let Some(document) = &mut self.horovod {
+            document.format.align(self.line);
+        }
+    }
+
+    /// Takes in a record of the track that `names` belong to.
+    pub(super) fn record(&mut self, names: &Names, record: Record<'_>) {
+        match record {
+            Record::Cycle { at } => {
+                self.mark_pending_cycle(self.steps.latest);
+                self.cycle = Some(at);
+                if self.window.is_none() {
+                    self.mark_pending_cycle(0);
+                }
+            }
+            Record::Step { number, at } => {
+                self.steps.mark(number, self.line.reference_ns(at));
+                // The end of the step before is the beginning of the first.
+                let held = |window: &Window| window.holds(number);
+                let step = number + u64::from(!self.window.as_ref().is_none_or(held));
+                if let Some(document) = self.document(step) {
+                    document.format.mark("STEP", "step", number, at);
+                }
+            }
+            Record::Epoch { number, at } => {
+                if let Some(document) = self.document(self.steps.latest) {
+                    document.format.mark("EPOCH", "epoch", number, at);
+                }
+            }
+            Record::Settings { settings, at } => {
+                self.options.settings = settings;
+                if let Some(document) = &mut self.horovod {
+                    document.format.settings(settings, at);
+                }
+            }
+            Record::Negotiated {
+                tensor,
+                op,
+                ended,
+                ticks,
+            } => {
+                let Some(tensor) = names.tensor(tensor) else {
+                    return;
+                };
+                let first_us = ticks.iter().map(|&tick| record::tick(tick).1).min();
+                let at = first_us.map_or(ended, record::nanos);
+                let step = self.step(tensor.serial, self.line.reference_ns(at));
+                if let Some(document) = self.document(step) {
+                    document.format.negotiated(tensor, op.name(), ticks, ended);
+                    self.written();
+                }
+            }
+            Record::Error { tensor, began, ended } => {
+                let Some(tensor) = names.tensor(tensor) else {
+                    return;
+                };
+                let step = self.step(tensor.serial, self.line.reference_ns(began));
+                if let Some(document) = self.document(step) {
+                    document.format.error(tensor, began, ended);
+                    self.written();
+                }
+            }
+            Record::Executed(batch) => self.executed(names, &batch),
+        }
+    }
+
+    fn executed(&mut self, names: &Names, batch: &Executed<'_>) {
+        for member in batch.members.clone() {
+            let Some(tensor) = names.tensor(member.tensor) else {
+                continue;
+            };
+            let submitted = member.submitted.unwrap_or(batch.began);
+            let step = self.step(tensor.serial, self.line.reference_ns(submitted));
+            if self.counts {
+                let count = self.steps.travels(tensor.serial);
+                self.steps.latest = step;
+                self.window.iter_mut().for_each(|window| window.counted(count));
+                self.byteps.iter_mut().for_each(|trace| trace.counted(count));
+            }
+            if let Some(document) = self.document(step) {
+                let MemberWords {
+                    submitted, output, ..
+                } = member;
+                // Of the others' tracks, nobody has said when the tensor was negotiated.
+                if let Some(submitted) = submitted.filter(|_| names.rank > 0) {
+                    document
+                        .format
+                        .own_negotiation(tensor, batch, names.rank as u64, submitted);
+                }
+                document.format.executed(tensor, names, batch, output);
+                self.written();
+            }
+            if let Some(trace) = &mut self.byteps
+                && let Some(submitted) = member.submitted
+            {
+                trace.executed(tensor, batch, submitted, step);
+            }
+        }
+    }
+
+    /// Writes what there is to be written now; `dropped` cycles have been lost so far.
+    pub(super) fn flush(&mut self, dropped: u64) {
+        self.dropped = dropped;
+        let over = |window: &Window| window.is_over(&self.steps);
+        if self.window.as_ref().is_some_and(over) {
+            self.stop();
+        }
+        if let Some(document) = &mut self.horovod {
+            let news = document.dropped(dropped);
+            if news && !std::mem::replace(&mut self.dropped_said, true) {
+                tracing::warn!(
+                    "the timeline {} cannot keep up: {dropped} cycles dropped so far; the file counts them \
+                     (\"dropped_cycles\"). Try a faster disk",
+                    document.path().display()
+                );
+            }
+            self.flush_horovod();
+        }
+        if self
+            .byteps
+            .as_ref()
+            .is_some_and(|trace| trace.is_over(&self.steps))
+            && let Some(trace) = self.byteps.take()
+        {
+            trace.finish(&mut *self.files, &self.steps, dropped);
+        }
+    }
+
+    /// Something was put into Horovod's document.
+    fn written(&mut self) {
+        if self.horovod.as_ref().is_some_and(Document::is_long) {
+            self.flush_horovod();
+        }
+    }
+
+    fn flush_horovod(&mut self) {
+        if let Some(document) = &mut self.horovod {
+            let written = document.flush();
+            self.or_give_up(written);
+        }
+    }
+
+    /// Goes on in a new file.
+    fn rotate(&mut self) {
+        if let Some(document) = &mut self.horovod {
+            let (line, settings) = (self.line, self.options.settings);
+            let begun = document.rotate(&mut *self.files, &self.options, line, settings);
+            self.or_give_up(begun);
+        }
+    }
+
+    /// Says, once, that a write has failed, and ends the recording.
+    fn or_give_up(&mut self, written: io::Result<()>) {
+        let Err(error) = written else { return };
+        if let Some(document) = self.horovod.take() {
+            let path = document.path().display();
+            tracing::error!(
+                "cannot write the timeline {path}: {error}; recording ends here, the job goes on. \
+                 What was written before is valid"
+            );
+        }
+    }
+
+    /// The step of a tensor submitted at `at`; 0 where steps do not matter.
+    fn step(&self, serial: u32, at: i64) -> u64 {
+        if self.counts { self.steps.of(serial, at) } else { 0 }
+    }
+
+    /// Horovod's document, if `step` is to be in it; a cycle whose beginning is to be marked then is.
+    fn document(&mut self, step: u64) -> Option<&mut Document> {
+        if self.window.as_ref().is_some_and(|window| !window.holds(step)) {
+            return None;
+        }
+        if self.horovod.as_ref().is_some_and(Document::is_full) {
+            self.rotate();
+        }
+        let document = self.horovod.as_mut()?;
+        if let Some(at) = self.cycle.take() {
+            document.format.cycle(at);
+        }
+        Some(document)
+    }
+
+    fn mark_pending_cycle(&mut self, step: u64) {
+        if self.cycle.is_some() {
+            let _ = self.document(step);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Files by name, and how they are made: on disk, and in tests in memory.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Makes files.
+pub(super) trait Files: Send {
+    /// Makes and empties a file.
+    fn create(&mut self, path: &Path) -> io::Result<Box<dyn Output>>;
+    /// Gives a file another name, in place of one that has it.
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Makes a folder and those that it lies in.
+    fn create_folder(&mut self, path: &Path) -> io::Result<()>;
+}
+
+/// Where text goes; a file, and in tests one that fails.
+pub(super) trait Output: Send {
+    /// Writes all of `text` at `offset`.
+    fn write_at(&mut self, text: &[u8], offset: u64) -> io::Result<()>;
+    /// Cuts what is behind `length`.
+    fn cut(&mut self, length: u64) -> io::Result<()>;
+}
+
+/// The machine's.
+pub(super) struct Disk;
+
+impl Files for Disk {
+    fn create(&mut self, path: &Path) -> io::Result<Box<dyn Output>> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)?;
+        Ok(Box::new(file))
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn create_folder(&mut self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(path)
+    }
+}
+
+impl Output for File {
+    fn write_at(&mut self, text: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(text, offset)
+    }
+
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+}
+
+/// Writes a file whole: whoever reads it finds all of it or what was there before.
+pub(super) fn write_whole(files: &mut dyn Files, path: &Path, text: &[u8]) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        files.create_folder(folder)?;
+    }
+    let mut unfinished = path.to_owned().into_os_string();
+    unfinished.push(".tmp");
+    let unfinished = PathBuf::from(unfinished);
+    files.create(&unfinished)?.write_at(text, 0)?;
+    files.rename(&unfinished, path)
+}
+
+/// The file of rank `rank` where rank 0's is `path`: `t.json` → `t.rank1.json`, `t.json.gz` → `t.rank1.json.gz`,
+/// `t` → `t.rank1`.
+pub fn of_rank(path: &Path, rank: usize) -> PathBuf {
+    if rank == 0 {
+        return path.to_owned();
+    }
+    with_infix(path, &format!(".rank{rank}"))
+}
+
+/// What becomes of `path` when it has grown too large and a new one begins: `t.json` → `t.old.json`.
+pub fn older(path: &Path) -> PathBuf {
+    with_infix(path, ".old")
+}
+
+/// Whether the file is to be compressed.
+pub(super) fn is_gz(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gz")
+}
+
+/// `path` with `infix` before its extension, or at its end.
+fn with_infix(path: &Path, infix: &str) -> PathBuf {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let name = path.file_name().map_or(&[][..], |name| name.as_bytes());
+    let stem = [".json.gz", ".json", ".gz"]
+        .iter()
+        .find_map(|extension| name.strip_suffix(extension.as_bytes()))
+        .unwrap_or(name);
+    let name = [stem, infix.as_bytes(), &name[stem.len()..]].concat();
+    path.with_file_name(OsString::from_vec(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_keep_the_extension() {
+        let table = [
+            ("t.json", "t.rank3.json", "t.old.json"),
+            ("/a.b/t.json.gz", "/a.b/t.rank3.json.gz", "/a.b/t.old.json.gz"),
+            ("t", "t.rank3", "t.old"),
+            ("t.trace", "t.trace.rank3", "t.trace.old"),
+            ("t.gz", "t.rank3.gz", "t.old.gz"),
+        ];
+        for (path, third, old) in table {
+            assert_eq!(of_rank(Path::new(path), 3), Path::new(third));
+            assert_eq!(older(Path::new(path)), Path::new(old));
+            assert_eq!(of_rank(Path::new(path), 0), Path::new(path));
+        }
+        assert_eq!(
+            older(&of_rank(Path::new("t.json"), 1)),
+            Path::new("t.rank1.old.json")
+        );
+    }
+}

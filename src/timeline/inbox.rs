@@ -1,0 +1,100 @@
+//! The writer's end of a track: its ring, and the names behind the numbers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+
+use rtrb::Consumer;
+
+use super::event::TensorId;
+use super::record::NameId;
+use super::track::{Name, TrackShared};
+
+/// See the module.
+pub(super) struct Inbox {
+    ring: Consumer<u64>,
+    names_there: Receiver<Name>,
+    shared: Arc<TrackShared>,
+    pub(super) names: Names,
+}
+
+/// What a track's numbers stand for.
+#[derive(Debug)]
+pub(super) struct Names {
+    /// This rank's place in the track's process set: the lowest tells when tensors had been negotiated.
+    pub(super) rank: usize,
+    constants: Vec<&'static str>,
+    tensors: Vec<TensorName>,
+}
+
+/// A tensor, to the writer.
+#[derive(Clone, Debug)]
+pub(super) struct TensorName {
+    /// Its number among all tensors of the process: 0, 1, ….
+    pub(super) serial: u32,
+    pub(super) name: Arc<str>,
+}
+
+impl Inbox {
+    pub(super) fn new(
+        ring: Consumer<u64>,
+        names_there: Receiver<Name>,
+        shared: Arc<TrackShared>,
+        rank: usize,
+    ) -> Self {
+        Self {
+            ring,
+            names_there,
+            shared,
+            names: Names {
+                rank,
+                constants: Vec::new(),
+                tensors: Vec::new(),
+            },
+        }
+    }
+
+    /// Moves all words that are there to `words`, and learns the names in them; `serial` counts the tensors.
+    pub(super) fn take(&mut self, words: &mut Vec<u64>, serial: &mut u32) {
+        words.resize(self.ring.slots(), 0);
+        // As many words as there are: cannot fail.
+        let taken = self.ring.pop_entire_slice(words).is_ok();
+        debug_assert!(taken);
+        // After the ring: a name is sent before the first record that uses it.
+        for name in self.names_there.try_iter() {
+            match name {
+                Name::Tensor(name) => {
+                    self.names.tensors.push(TensorName {
+                        serial: *serial,
+                        name,
+                    });
+                    *serial += 1;
+                }
+                Name::Constant(name) => self.names.constants.push(name),
+            }
+        }
+    }
+
+    pub(super) fn dropped_cycles(&self) -> u64 {
+        self.shared.dropped_cycles.load(Ordering::Relaxed)
+    }
+
+    /// Whether its track has ended. Read before [`take`](Self::take), everything has then been taken.
+    pub(super) fn has_ended(&self) -> bool {
+        self.shared.ended.load(Ordering::Acquire)
+    }
+}
+
+impl Names {
+    /// `None` for a tensor beyond the last that is recorded.
+    pub(super) fn tensor(&self, id: TensorId) -> Option<&TensorName> {
+        self.tensors.get((id.0 as usize).checked_sub(1)?)
+    }
+
+    pub(super) fn constant(&self, name: NameId) -> &'static str {
+        self.constants
+            .get(usize::from(name.0))
+            .copied()
+            .unwrap_or("OTHER")
+    }
+}

@@ -1,0 +1,111 @@
+//! The time line of a process's files: from the rank's clock to microseconds since the files' zero, on rank 0's clock.
+
+use std::time::SystemTime;
+
+use crate::clock::{Alignment, Clock, Nanos};
+
+/// See the module. The zero is the same point in time for all files of a process, and stays what the first alignment
+/// said: a later one bends the line behind it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    /// The zero on this rank's clock.
+    start: Nanos,
+    /// The zero on the wall clock, nanoseconds since 1970.
+    pub(super) start_epoch_ns: u64,
+    /// The zero on rank 0's clock, nanoseconds.
+    pub(super) zero_ns: i64,
+    /// None as long as nothing has been measured: this rank's clock counts as rank 0's.
+    pub(super) alignment: Option<Alignment>,
+}
+
+impl Line {
+    /// A line that begins now.
+    pub(super) fn new(clock: &dyn Clock) -> Self {
+        let start = clock.now();
+        let wall = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        Self {
+            start,
+            start_epoch_ns: u64::try_from(wall.as_nanos()).unwrap_or(0),
+            zero_ns: signed(start),
+            alignment: None,
+        }
+    }
+
+    /// Takes in how this rank's clock relates to rank 0's.
+    pub(super) fn align(&mut self, alignment: &Alignment) {
+        let first = self.alignment.replace(*alignment).is_none();
+        if first {
+            self.zero_ns = self.reference_ns(self.start);
+        }
+    }
+
+    /// A time of this rank's clock on rank 0's, nanoseconds.
+    pub(super) fn reference_ns(&self, at: Nanos) -> i64 {
+        let own = signed(at);
+        let Some(alignment) = &self.alignment else {
+            return own;
+        };
+        let since = i128::from(own) - i128::from(signed(alignment.at));
+        let drifted = since * i128::from(alignment.drift_ppb) / 1_000_000_000;
+        let drifted = i64::try_from(drifted).unwrap_or(0);
+        own.saturating_add(alignment.offset_ns).saturating_add(drifted)
+    }
+
+    /// A time of this rank's clock in microseconds since the zero.
+    pub(super) fn micros(&self, at: Nanos) -> u64 {
+        self.reference_ns(at).saturating_sub(self.zero_ns).max(0) as u64 / 1_000
+    }
+
+    /// A time of this rank's clock in microseconds since 1970.
+    pub(super) fn epoch_us(&self, at: Nanos) -> u64 {
+        let since = i128::from(at.0) - i128::from(self.start.0);
+        let epoch_ns = (i128::from(self.start_epoch_ns) + since).max(0);
+        u64::try_from(epoch_ns / 1_000).unwrap_or(u64::MAX)
+    }
+}
+
+fn signed(at: Nanos) -> i64 {
+    i64::try_from(at.0).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed(u64);
+
+    impl Clock for Fixed {
+        fn now(&self) -> Nanos {
+            Nanos(self.0)
+        }
+    }
+
+    #[test]
+    fn times_are_on_rank_0s_clock_since_the_zero() {
+        let mut line = Line::new(&Fixed(5_000_000_000));
+        assert_eq!(line.micros(Nanos(5_000_250_999)), 250);
+        assert_eq!(line.micros(Nanos(1)), 0); // before the zero
+        // Rank 0's clock shows 2 s less and runs 1 ms a second faster.
+        let alignment = Alignment {
+            at: Nanos(5_000_000_000),
+            offset_ns: -2_000_000_000,
+            error_ns: 10,
+            drift_ppb: 1_000_000,
+        };
+        line.align(&alignment);
+        assert_eq!(line.zero_ns, 3_000_000_000);
+        assert_eq!(line.micros(Nanos(6_000_000_000)), 1_001_000);
+        // Measured again a second later: the offset has come to what the drift foretold, so nothing moves.
+        line.align(&Alignment {
+            at: Nanos(6_000_000_000),
+            offset_ns: -1_999_000_000,
+            ..alignment
+        });
+        assert_eq!(line.zero_ns, 3_000_000_000);
+        assert_eq!(line.micros(Nanos(6_000_000_000)), 1_001_000);
+        let wall_us = line.start_epoch_ns / 1_000;
+        assert!((499_999..=500_000).contains(&(line.epoch_us(Nanos(5_500_000_000)) - wall_us)));
+    }
+}

@@ -1,0 +1,176 @@
+//! The ring, the disk and the ends of the file.
+
+use super::*;
+use crate::clock::MonotonicClock;
+use crate::error::Error;
+
+fn on_disk(path: &Path) -> Result<Recording, Error> {
+    let options = Options {
+        path: Some(path.to_owned()),
+        ..Options::default()
+    };
+    Timeline::new(options, &MonotonicClock).map(Recording::new)
+}
+
+#[test]
+fn the_file_is_complete_at_once_and_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.json");
+    let mut recording = on_disk(&path).unwrap();
+    let head: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(head.len(), 3);
+    let tensor = recording.track.tensor("a");
+    for step in 0..5_000 {
+        recording.track.begin_cycle(us(step * 10));
+        recording
+            .track
+            .executed(&allreduce(step * 10, step * 10 + 5, &[]), [member(tensor)]);
+        recording.track.end_cycle();
+    }
+    drop(recording.track);
+    drop(recording.timeline);
+    assert_eq!(balanced(&std::fs::read_to_string(&path).unwrap()).len(), 10_000);
+}
+
+#[test]
+fn a_path_that_cannot_be_written_is_an_error_now() {
+    let error = on_disk(Path::new("/nonexistent/t.json"))
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("/nonexistent/t.json") && error.contains("HOROVOD_TIMELINE"),
+        "{error}"
+    );
+    let Some(Error::Output { source, .. }) = on_disk(Path::new("/dev/full")).err() else {
+        panic!("no error");
+    };
+    assert_eq!(source.kind(), io::ErrorKind::StorageFull);
+}
+
+#[test]
+fn a_full_ring_drops_whole_cycles_and_says_how_many() {
+    let memory = Memory::new();
+    let mut recording = memory.recording(false, 128);
+    let track = &mut recording.track;
+    let tensor = track.tensor("a");
+    let held = memory.hold();
+    for cycle in 0..100 {
+        track.begin_cycle(us(cycle * 10));
+        for event in 0..3 {
+            let began = cycle * 10 + event;
+            track.executed(&allreduce(began, began + 1, &[]), [member(tensor)]);
+        }
+        track.end_cycle();
+    }
+    // Three records of 14 words: three cycles fit in the ring, and three more if the writer took the first.
+    let dropped = track.dropped_cycles();
+    assert!((94..=97).contains(&dropped), "{dropped}");
+    drop(held);
+    recording.finish();
+    let text = memory.text();
+    assert_eq!(balanced(&text).len() as u64, (100 - dropped) * 6);
+    let said = format!(
+        r#"{{"name": "process_labels", "ph": "M", "pid": 0, "args": {{"labels": "{dropped} cycles dropped", "dropped_cycles": {dropped}}}}}"#
+    );
+    assert!(text.contains(&said), "{text}");
+}
+
+#[test]
+fn a_cycle_larger_than_the_ring_is_dropped() {
+    let memory = Memory::new();
+    let mut recording = memory.recording(false, 64);
+    let track = &mut recording.track;
+    let tensor = track.tensor("a");
+    track.begin_cycle(us(0));
+    for at in 0..1_000 {
+        track.error(tensor, us(at), us(at));
+    }
+    track.begin_cycle(us(1_000));
+    track.error(tensor, us(1_000), us(1_000));
+    track.end_cycle();
+    assert_eq!(track.dropped_cycles(), 1);
+    recording.finish();
+    assert_eq!(balanced(&memory.text()).len(), 2);
+}
+
+#[test]
+fn a_disk_that_fills_up_leaves_a_valid_file_and_the_job_alone() {
+    let memory = Memory::with_room(3_000);
+    let mut recording = memory.recording(false, 64);
+    let tensor = recording.track.tensor("a");
+    for cycle in 0..2_000 {
+        recording.track.begin_cycle(us(cycle));
+        recording.track.error(tensor, us(cycle), us(cycle));
+        recording.track.end_cycle();
+        if cycle % 10 == 0 {
+            std::thread::yield_now(); // so that the writer comes to fill the disk
+        }
+    }
+    recording.finish();
+    let text = memory.text();
+    assert!(text.len() <= 3_000);
+    balanced(&text);
+}
+
+#[test]
+fn a_compressed_file_cut_short_decodes_as_far_as_it_goes() {
+    let memory = Memory::new();
+    let options = Options {
+        path: Some("t.json.gz".into()),
+        ..Options::default()
+    };
+    let mut recording = Recording::new(memory.timeline(options));
+    recording.step(10, &["a"]);
+    // An order that changes nothing has come round when all before it is written.
+    let order = super::super::Order::Start {
+        path: "t.json.gz".into(),
+        mark_cycles: false,
+    };
+    recording.track.interrupt();
+    recording.timeline.obey(&order).unwrap();
+    recording.step(20, &["a"]);
+    let decoded = |bytes: &[u8]| {
+        let mut text = Vec::new();
+        let ended = io::Read::read_to_end(&mut flate2::read::GzDecoder::new(bytes), &mut text);
+        (String::from_utf8(text).unwrap(), ended.is_ok())
+    };
+    // Killed now: at the latest after the next flush, the first step can be read.
+    recording.timeline.obey(&order).unwrap();
+    let (text, ended) = decoded(&memory.bytes("t.json.gz"));
+    assert!(!ended);
+    assert_eq!(balanced(&format!("{text}]")).len(), 4);
+    recording.finish();
+    let (text, ended) = decoded(&memory.bytes("t.json.gz"));
+    assert!(ended);
+    assert_eq!(balanced(&text).len(), 4);
+}
+
+#[test]
+fn a_file_that_grows_too_large_makes_room_for_a_new_one() {
+    let memory = Memory::new();
+    let options = Options {
+        path: Some("t.json".into()),
+        max_bytes: 20_000,
+        ..Options::default()
+    };
+    let mut recording = Recording::new(memory.timeline(options));
+    let steps = 400;
+    for step in 0..steps {
+        recording.step(10 + step * 10, &["a", "b"]);
+    }
+    recording.finish();
+    assert_eq!(memory.names(), ["t.json", "t.old.json"]);
+    let (new, old) = (memory.text(), memory.text_of("t.old.json"));
+    assert!(new.len() + old.len() <= 20_500, "{} + {}", new.len(), old.len());
+    let segment = |text: &str| {
+        let ronde = metadata(text, "process_labels", "ronde");
+        ronde["segment"].as_u64().unwrap()
+    };
+    assert!(segment(&old) > 1 && segment(&new) == segment(&old) + 1);
+    // Each is whole in itself, the newer one goes on where the older ends, and the last step is there.
+    let (old, new) = (balanced(&old), balanced(&new));
+    let ts = |event: Option<&Value>| event.unwrap()["ts"].as_u64().unwrap();
+    assert!(ts(old.last()) <= ts(new.first()) + 10);
+    assert_eq!(ts(new.last()), 10 + (steps - 1) * 10 + 6);
+}

@@ -1,0 +1,83 @@
+//! JSON text put together by hand: most of it is numbers and constants, which `write!` and a serializer take several
+//! times as long for.
+
+/// Appends to the text.
+pub(super) trait Text {
+    /// Raw text.
+    fn raw(&mut self, text: &str);
+    /// A number in decimal.
+    fn number(&mut self, value: u64);
+    /// A signed number in decimal.
+    fn signed(&mut self, value: i64);
+    /// A string in quotes, with JSON's escapes.
+    fn quoted(&mut self, text: &str);
+    /// Nanoseconds as microseconds, with as many decimals as it takes.
+    fn micros(&mut self, ns: u64);
+}
+
+impl Text for Vec<u8> {
+    fn raw(&mut self, text: &str) {
+        self.extend_from_slice(text.as_bytes());
+    }
+
+    fn number(&mut self, mut value: u64) {
+        let mut digits = [0; 20];
+        let mut first = digits.len();
+        loop {
+            first -= 1;
+            digits[first] = b'0' + (value % 10) as u8;
+            value /= 10;
+            if value == 0 {
+                break;
+            }
+        }
+        self.extend_from_slice(&digits[first..]);
+    }
+
+    fn signed(&mut self, value: i64) {
+        if value < 0 {
+            self.push(b'-');
+        }
+        self.number(value.unsigned_abs());
+    }
+
+    fn quoted(&mut self, text: &str) {
+        // A `Vec` takes every write.
+        let _ = serde_json::to_writer(self, text);
+    }
+
+    fn micros(&mut self, ns: u64) {
+        self.number(ns / 1_000);
+        let mut rest = ns % 1_000;
+        if rest > 0 {
+            self.push(b'.');
+            let mut unit = 100;
+            while rest > 0 {
+                self.push(b'0' + (rest / unit) as u8);
+                rest %= unit;
+                unit /= 10;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_back_as_they_were() {
+        let mut text = Vec::new();
+        for ns in [0, 7, 70, 700, 1_000, 1_200, 12_345_678] {
+            text.micros(ns);
+            text.raw(" ");
+        }
+        text.number(u64::MAX);
+        text.raw(" ");
+        text.signed(i64::MIN);
+        text.quoted("\"\n");
+        let expected =
+            "0 0.007 0.07 0.7 1 1.2 12345.678 18446744073709551615 -9223372036854775808\"\\\"\\n\"";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+}
