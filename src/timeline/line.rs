@@ -93,6 +93,7 @@ mod tests {
             offset_ns: -2_000_000_000,
             error_ns: 10,
             drift_ppb: 1_000_000,
+            ..Alignment::default()
         };
         line.align(&alignment);
         assert_eq!(line.zero_ns, 3_000_000_000);
