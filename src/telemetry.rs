@@ -340,6 +340,7 @@ impl Drop for Telemetry {
 mod tests {
     use super::*;
     use crate::clock::MonotonicClock;
+    use crate::collective::Phases;
     use crate::timeline::Options;
 
     #[test]
@@ -369,5 +370,49 @@ mod tests {
         assert_eq!(ended(of(1, 500)), Some(of(4, 600)));
         assert_eq!(ended(of(4, 600)), None);
         assert_eq!(ended(of(5, 900)), None); // another member knew first
+    }
+
+    #[test]
+    fn the_parts_of_a_streaming_collective_that_do_not_overlap_follow_one_another() {
+        let parts = |lead_in_ns, tail_out_ns, allocated: Option<u64>| {
+            let batch = Executed {
+                members: &[],
+                activity: Some("SHM_ALLGATHER"),
+                began: Nanos(100),
+                allocated: allocated.map(Nanos),
+                ended: Nanos(200),
+                phases: Phases {
+                    lead_in_ns,
+                    tail_out_ns,
+                    ..Phases::default()
+                },
+            };
+            let activities = activities(&batch);
+            let spans = activities
+                .iter()
+                .map(|activity| (activity.name, activity.began.0, activity.ended.0));
+            assert_eq!(activities.iter().filter(|activity| activity.measured).count(), 1);
+            spans.collect::<Vec<_>>()
+        };
+        let (copy_in, copy_out) = ("MEMCPY_IN_FUSION_BUFFER", "MEMCPY_OUT_FUSION_BUFFER");
+        assert_eq!(parts(0, 0, None), [("SHM_ALLGATHER", 100, 200)]);
+        assert_eq!(
+            parts(30, 20, Some(110)),
+            [
+                ("ALLOCATE_OUTPUT", 100, 110),
+                (copy_in, 110, 140),
+                ("SHM_ALLGATHER", 140, 180),
+                (copy_out, 180, 200)
+            ]
+        );
+        // More than there was: the clocks of the two sides are read at different times.
+        assert_eq!(
+            parts(80, 30, None),
+            [
+                (copy_in, 100, 180),
+                ("SHM_ALLGATHER", 180, 180),
+                (copy_out, 180, 200)
+            ]
+        );
     }
 }

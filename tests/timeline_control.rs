@@ -24,7 +24,11 @@ fn step(context: &Context, name: &str) {
 fn train_with_timelines(test: &str, ranks: usize) {
     let folder = Folder::new();
     let path = folder.file("t");
-    let env = [DYNAMIC, ("TEST_TIMELINE", path.to_str().expect("text"))];
+    let env = [
+        DYNAMIC,
+        ("RONDE_TIMELINE_ALL_RANKS", "1"),
+        ("TEST_TIMELINE", path.to_str().expect("text")),
+    ];
     job_with(test, ranks, &env, || {
         let path = std::path::PathBuf::from(std::env::var_os("TEST_TIMELINE").expect("set by the parent"));
         let context = Context::from_env().expect("a job");
@@ -45,6 +49,55 @@ fn train_with_timelines(test: &str, ranks: usize) {
         }
         context.barrier().expect("all are still there");
     });
+    for epoch in 0..3 {
+        let contents: Vec<Recorded> = (0..ranks)
+            .map(|rank| match rank {
+                0 => Recorded::read(&folder.file(&format!("t.{epoch}.json"))),
+                _ => Recorded::read(&folder.file(&format!("t.{epoch}.rank{rank}.json"))),
+            })
+            .collect();
+        let first = &contents[0];
+        // The 20 steps between the two calls, with their marks, and not the one marked before.
+        assert_eq!(
+            (first.allreduces, first.steps, first.epochs),
+            (20, 20, 1),
+            "{first:?}"
+        );
+        assert_eq!(first.cycles > 0, epoch == 1);
+        for other in &contents {
+            assert_eq!(
+                other.allreduces, first.allreduces,
+                "the same steps on every rank: {contents:?}"
+            );
+        }
+    }
+}
+
+/// What a timeline holds.
+#[derive(Debug)]
+struct Recorded {
+    allreduces: usize,
+    steps: usize,
+    epochs: usize,
+    cycles: usize,
+}
+
+impl Recorded {
+    fn read(path: &std::path::Path) -> Self {
+        let text =
+            std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let events: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
+        let count = |phase: &str, name: &str| {
+            let is = |event: &&serde_json::Value| event["ph"] == phase && event["name"] == name;
+            events.iter().filter(is).count()
+        };
+        Self {
+            allreduces: count("B", "ALLREDUCE"),
+            steps: count("i", "STEP"),
+            epochs: count("i", "EPOCH"),
+            cycles: count("i", "CYCLE_START"),
+        }
+    }
 }
 
 #[test]

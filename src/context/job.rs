@@ -35,9 +35,9 @@ pub(super) struct Job {
     pub(super) knobs: Knobs,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) progress: Arc<Progress>,
+    pub(super) timeline: Arc<Timeline>,
     /// Rank 0's clock, for all process sets.
     reference: Arc<Reference>,
-    pub(super) timeline: Arc<Timeline>,
     fellows: Arc<Fellows>,
     key: String,
     /// How many contexts this process has had in the job, this one included.
@@ -66,8 +66,8 @@ impl Job {
             knobs,
             clock,
             progress,
-            reference: Arc::default(),
             timeline,
+            reference: Arc::default(),
             fellows: Arc::default(),
             key,
             watch: OnceLock::new(),

@@ -102,3 +102,6 @@ impl Cycle {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -206,7 +206,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// File that rank 0 writes the timeline to; DYNAMIC leaves the start to the program.
+    /// File that rank 0 writes the timeline to, compressed if its name ends in .gz; DYNAMIC leaves the start to the
+    /// program.
     timeline: Option<TimelineTarget> {
         env: "HOROVOD_TIMELINE",
         flag: Flag::value("timeline-filename"),

@@ -70,6 +70,8 @@ pub(super) struct Trace {
     rows: usize,
     /// The highest step seen.
     latest: u64,
+    /// Whether this is the rank that says what concerns all.
+    speaks: bool,
 }
 
 #[derive(Clone, Default)]
@@ -90,7 +92,7 @@ struct Round {
 }
 
 impl Trace {
-    pub(super) fn new(path: PathBuf, steps: StepRange, line: Line) -> Self {
+    pub(super) fn new(path: PathBuf, steps: StepRange, line: Line, speaks: bool) -> Self {
         Self {
             path,
             window: Window::new(steps),
@@ -99,6 +101,7 @@ impl Trace {
             used: 0,
             rows: 0,
             latest: 0,
+            speaks,
         }
     }
 
@@ -170,7 +173,12 @@ impl Trace {
     pub(super) fn finish(self, files: &mut dyn Files, steps: &Steps, dropped: u64) {
         let path = self.path.display();
         let seen = self.latest.max(steps.marked());
-        if let Some(last) = self.window.range.last.filter(|&last| seen < last) {
+        if seen == 0 {
+            return; // the job has not begun
+        }
+        // The other ranks have seen as many, and need not say so too.
+        let last = self.window.range.last.filter(|&last| seen < last);
+        if let Some(last) = last.filter(|_| self.speaks) {
             tracing::warn!(
                 "the BytePS trace {path} is to have steps {} to {last}, but there were {seen}; set \
                  BYTEPS_TRACE_START_STEP and BYTEPS_TRACE_END_STEP to steps that the job reaches",

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 
@@ -141,7 +141,7 @@ impl Timeline {
     }
 
     fn stop(&self) -> Result<(), Error> {
-        if matches!(*lock(&self.writer), WriterThread::Unstarted(_)) {
+        if !matches!(*lock(&self.writer), WriterThread::Running(_)) {
             return Ok(());
         }
         self.call(|reply| Command::Stop { reply })
@@ -213,10 +213,14 @@ impl Timeline {
         let (reply, answer) = channel();
         let command = command(reply);
         let path = command.path().map_or_else(PathBuf::new, Path::to_owned);
-        self.ensure_running().map_err(|error| output(path, error))?;
+        self.ensure_running()
+            .map_err(|error| output(path.clone(), error))?;
         self.send(command);
         self.wake();
-        wait(&answer)
+        answer.recv().unwrap_or_else(|_| {
+            let gone = std::io::Error::other("the timeline's writer has ended");
+            Err(output(path, gone))
+        })
     }
 
     fn ensure_running(&self) -> std::io::Result<()> {
@@ -237,12 +241,6 @@ impl Timeline {
 
 /// What the writer says to a command.
 pub(super) type Answer = Result<(), Error>;
-
-/// Waits for the writer's answer.
-fn wait(answer: &Receiver<Answer>) -> Answer {
-    // The timeline is over, or its thread has panicked and said so: there is nothing to start or stop any more.
-    answer.recv().unwrap_or(Ok(()))
-}
 
 /// A timeline that cannot be written.
 pub(super) fn output(path: PathBuf, error: std::io::Error) -> Error {

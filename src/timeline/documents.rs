@@ -46,6 +46,7 @@ impl Documents {
                 byteps.file(options.local_rank, options.cross_rank),
                 byteps.steps,
                 line,
+                options.rank == 0,
             )
         });
         let window = options.steps.filter(|_| options.has_file()).map(Window::new);
@@ -179,11 +180,8 @@ impl Documents {
                     return;
                 };
                 let first_us = ticks.iter().map(|&tick| record::tick(tick).1).min();
-                let at = first_us.map_or_else(
-                    || self.line.reference_ns(ended),
-                    |us| us.saturating_mul(1_000) as i64,
-                );
-                let step = self.step(tensor.serial, at);
+                let at = first_us.map_or(ended, record::nanos);
+                let step = self.step(tensor.serial, self.line.reference_ns(at));
                 if let Some(document) = self.document(step) {
                     document.format.negotiated(tensor, op.name(), ticks, ended);
                     self.written();

@@ -55,12 +55,7 @@ impl Line {
 
     /// A time of this rank's clock in microseconds since the zero.
     pub(super) fn micros(&self, at: Nanos) -> u64 {
-        self.since_zero_us(self.reference_ns(at))
-    }
-
-    /// A time of rank 0's clock, in microseconds, in microseconds since the zero.
-    pub(super) fn reference_micros(&self, at_us: u64) -> u64 {
-        self.since_zero_us(i64::try_from(at_us.saturating_mul(1_000)).unwrap_or(i64::MAX))
+        self.reference_ns(at).saturating_sub(self.zero_ns).max(0) as u64 / 1_000
     }
 
     /// A time of this rank's clock in microseconds since 1970.
@@ -68,10 +63,6 @@ impl Line {
         let since = i128::from(at.0) - i128::from(self.start.0);
         let epoch_ns = (i128::from(self.start_epoch_ns) + since).max(0);
         u64::try_from(epoch_ns / 1_000).unwrap_or(u64::MAX)
-    }
-
-    fn since_zero_us(&self, reference_ns: i64) -> u64 {
-        reference_ns.saturating_sub(self.zero_ns).max(0) as u64 / 1_000
     }
 }
 
@@ -102,11 +93,11 @@ mod tests {
             offset_ns: -2_000_000_000,
             error_ns: 10,
             drift_ppb: 1_000_000,
+            ..Alignment::default()
         };
         line.align(&alignment);
         assert_eq!(line.zero_ns, 3_000_000_000);
         assert_eq!(line.micros(Nanos(6_000_000_000)), 1_001_000);
-        assert_eq!(line.reference_micros(3_000_700), 700); // said by rank 0
         // Measured again a second later: the offset has come to what the drift foretold, so nothing moves.
         line.align(&Alignment {
             at: Nanos(6_000_000_000),

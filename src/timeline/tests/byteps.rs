@@ -185,3 +185,22 @@ fn a_job_that_ends_early_leaves_what_there_is() {
     recording.finish();
     assert_eq!(rows(&memory.text_of("tr/0/comm.json")).len(), 3 * 4);
 }
+
+#[test]
+fn a_folder_that_cannot_be_made_is_an_error_now() {
+    let mut options = options(1, 2);
+    options.byteps.as_mut().unwrap().folder = "/nowhere/tr".into();
+    let made = Timeline::with_files(options, &Zero, Box::new(Memory::new()), 64);
+    let error = made.unwrap_err().to_string();
+    assert!(
+        error.contains("/nowhere/tr") && error.contains("BYTEPS_TRACE_DIR"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_job_that_has_not_begun_leaves_no_trace() {
+    let memory = Memory::new();
+    Recording::new(memory.timeline(options(1, 2))).finish();
+    assert!(memory.names().is_empty());
+}

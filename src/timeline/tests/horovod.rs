@@ -261,7 +261,7 @@ proptest! {
                 4 => track.mark_epochs(&[began]),
                 5 => {
                     let offset_ns = began.0 as i64 - 50_000;
-                    let alignment = Alignment { at: ended, offset_ns, error_ns: 1, drift_ppb: offset_ns };
+                    let alignment = Alignment { at: ended, offset_ns, error_ns: 1, drift_ppb: offset_ns, ..Alignment::default() };
                     recording.timeline.align(&alignment);
                 }
                 _ => {

@@ -107,7 +107,10 @@ impl Files for Memory {
         Ok(())
     }
 
-    fn create_folder(&mut self, _path: &Path) -> io::Result<()> {
+    fn create_folder(&mut self, path: &Path) -> io::Result<()> {
+        if path.starts_with("/nowhere") {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         Ok(())
     }
 }
@@ -255,8 +258,8 @@ fn metadata(text: &str, name: &str, member: &str) -> Value {
         .iter()
         .filter(|event| event["name"] == name && event["pid"] == 0);
     let args = found.map(|event| &event["args"][member]);
-    args.filter(|value| !value.is_null())
-        .last()
+    args.rev()
+        .find(|value| !value.is_null())
         .cloned()
         .unwrap_or(Value::Null)
 }

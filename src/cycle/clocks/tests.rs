@@ -1,0 +1,131 @@
+//! The rounds over a real transport, between clocks whose offsets are known. (Drift and delays: `simulation::clocks`.)
+
+use std::time::Duration;
+
+use super::*;
+use crate::clock::{Clock, MonotonicClock};
+use crate::collective::local::LocalCollective;
+use crate::cycle::Parts;
+use crate::negotiation::ResponseCache;
+use crate::observer::NoObserver;
+use crate::queue::Front;
+use crate::settings::Settings;
+use crate::transport::local::{LocalTransport, Meeting, Patience};
+use crate::transport::{Agreement, Block, Doorbell, Transport};
+
+/// The local transport, as if its ranks were on hosts of their own.
+struct Remote(LocalTransport);
+
+impl Transport for Remote {
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+    fn shares_clock(&self) -> bool {
+        false
+    }
+    fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error> {
+        self.0.exchange(cycle, block, agreed)
+    }
+    fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {
+        self.0.gather(frame, frames)
+    }
+    fn broadcast(&mut self, frame: &mut Vec<u8>) -> Result<(), Error> {
+        self.0.broadcast(frame)
+    }
+    fn doorbell(&self) -> Arc<dyn Doorbell> {
+        self.0.doorbell()
+    }
+    fn check_peers(&mut self) -> Result<(), Error> {
+        self.0.check_peers()
+    }
+    fn leave(&mut self, because: Option<&Error>) {
+        self.0.leave(because);
+    }
+}
+
+/// The machine's clock, set forward.
+struct Ahead(Duration);
+
+impl Clock for Ahead {
+    fn now(&self) -> Nanos {
+        MonotonicClock.now() + self.0
+    }
+}
+
+/// By how much rank `rank`'s clock is ahead of the machine's.
+fn ahead(rank: usize) -> Duration {
+    Duration::from_secs(1_000) * rank as u32
+}
+
+/// A cycle of rank `rank` of `size`, in a set that has just met.
+fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
+    let patience = Patience {
+        spin: Duration::ZERO,
+        warn_after: Duration::ZERO,
+        give_up_after: Some(Duration::from_secs(60)),
+    };
+    let meeting = Meeting {
+        job_key: format!("test-clocks-{}-{size}", std::process::id()),
+        init: 0,
+        rank,
+        members: (0..size).collect(),
+        start_timeout: Duration::from_secs(30),
+        host_key: "host".to_owned(),
+        agreement: String::new(),
+        alarm: None,
+    };
+    let data_bytes = LocalCollective::required_bytes(size);
+    let opened = LocalTransport::open(&meeting, 1, data_bytes, patience).expect("all come");
+    let doorbell = opened.transport.doorbell();
+    Cycle::new(Parts {
+        members: (0..size).collect(),
+        transport: Box::new(Remote(opened.transport)),
+        collective: Box::new(LocalCollective::new(
+            opened.data,
+            rank,
+            size,
+            Duration::ZERO,
+            opened.watch,
+        )),
+        observer: Box::new(NoObserver),
+        front: Arc::new(Front::new(rank, true, doorbell, Arc::new(Ahead(ahead(rank))))),
+        cache: ResponseCache::new(64, 64),
+        reference: Arc::clone(reference),
+        is_world: true,
+        settings: Settings::default(),
+        early: true,
+    })
+}
+
+#[test]
+fn the_first_cycle_finds_out_how_clocks_are_set() {
+    for size in [2, 4] {
+        let references: Vec<Arc<Reference>> = (0..size).map(|_| Arc::default()).collect();
+        std::thread::scope(|scope| {
+            for (rank, reference) in references.iter().enumerate() {
+                scope.spawn(move || {
+                    let mut cycle = cycle(rank, size, reference);
+                    let now = || MonotonicClock.now() + ahead(rank);
+                    cycle.step(now()).expect("nobody leaves");
+                    cycle.step(now()).expect("nobody leaves");
+                });
+            }
+        });
+        assert_eq!(references[0].alignment(), None, "it is rank 0's clock");
+        for (rank, reference) in references.iter().enumerate().skip(1) {
+            let alignment = reference.alignment().expect("measured");
+            let truth = -(ahead(rank).as_nanos() as i64);
+            assert!(
+                alignment.offset_ns.abs_diff(truth) <= alignment.error_ns,
+                "rank {rank} of {size}: {truth} is not {alignment:?}"
+            );
+            assert!(
+                alignment.error_ns < ahead(1).as_nanos() as u64 / 2,
+                "or the bound says nothing"
+            );
+        }
+    }
+}
