@@ -409,3 +409,62 @@ fn a_killed_job_leaves_what_can_be_read() {
         assert!(Timeline::parse(&text).bars("layer0", "ALLREDUCE").count() > 0);
     }
 }
+
+#[test]
+fn what_is_ordered_is_recorded_on_all_ranks_from_the_same_cycle_to_the_same_cycle() {
+    let test = "what_is_ordered_is_recorded_on_all_ranks_from_the_same_cycle_to_the_same_cycle";
+    let folder = Folder::new();
+    let path = folder.file("t.json");
+    let env = [
+        ("HOROVOD_TIMELINE", "DYNAMIC"),
+        ("RONDE_TIMELINE_ALL_RANKS", "1"),
+        ("TEST_TIMELINE", path.to_str().expect("text")),
+    ];
+    let outcomes = job_with(test, 3, &env, || {
+        let path = std::env::var_os("TEST_TIMELINE").expect("set by the parent");
+        let (path, context) = (Path::new(&path), context(3));
+        let train = |steps| {
+            for _ in 0..steps {
+                train(&context, 1);
+                context.mark_step();
+            }
+        };
+        train(4);
+        // Rank 0's call has the effect; the others go on meanwhile.
+        let missing = context.start_timeline("/no/such/folder/t.json", false);
+        assert_eq!(missing.is_err(), context.rank() == 0, "{missing:?}");
+        context.start_timeline(path, false).expect("started");
+        train(5);
+        context.mark_epoch();
+        context.start_timeline(path, false).expect("goes on");
+        train(5);
+        context.stop_timeline().expect("stopped");
+        if context.rank() == 0 {
+            assert!(
+                Timeline::read(path).bars("layer0", "ALLREDUCE").count() >= 9,
+                "complete"
+            );
+        }
+        train(4);
+        println!("done");
+    });
+    if outcomes.is_empty() {
+        return;
+    }
+    let files = ["t.json", "t.rank1.json", "t.rank2.json"].map(|name| Timeline::read(&folder.file(name)));
+    let shapes = files.each_ref().map(|file| {
+        let world = file.tensors.iter().filter(|(name, _)| !name.ends_with(']'));
+        world.map(|(name, bars)| (name, bars.len())).collect::<Vec<_>>()
+    });
+    assert!(
+        shapes[0].contains(&(&"layer3".to_owned(), 20)) || shapes[0].len() > 4,
+        "{shapes:?}"
+    );
+    assert_eq!(shapes[0], shapes[1]);
+    assert_eq!(shapes[0], shapes[2]);
+    for file in &files {
+        let executed = file.bars("layer3", "ALLREDUCE").count();
+        assert!((9..=14).contains(&executed), "{executed} of about 10 steps");
+        assert_eq!(file.instants.iter().filter(|name| *name == "EPOCH").count(), 1);
+    }
+}
