@@ -16,7 +16,7 @@ pub(crate) trait Observer: Send {
     /// A cycle begins.
     fn cycle_began(&mut self, _now: Nanos) {}
     /// A tensor has become ready on all ranks; `ready_us` gives each rank's time, where it is known, in microseconds on
-    /// this rank's clock.
+    /// rank 0's clock. Told on the lowest rank of a set.
     fn negotiated(
         &mut self,
         _tensor: &Tensor,
@@ -31,7 +31,8 @@ pub(crate) trait Observer: Send {
     fn executed(&mut self, _batch: &Executed<'_>) {}
     /// The ranks disagreed about a tensor.
     fn refused(&mut self, _tensor: &Tensor, _error: &Error) {}
-    /// Rank 0 has every rank start or stop its timeline, in this same cycle: between its last batch and its end.
+    /// Rank 0 has every rank start or stop its timeline, in this same cycle: when it has ended, before the
+    /// next one begins.
     ///
     /// # Errors
     /// A file that cannot be written; the job goes on.

@@ -15,7 +15,6 @@ impl Cycle {
         self.block.ready.resize(words, 0);
         self.block.ready_us.resize(words * 64, 0);
         self.hits.resize_with(words * 64, || None);
-        let outcomes = self.obey();
         let end = self.cycle_end();
         if let Some(wanted) = self.observer.cycle_ended(&end) {
             self.newest = Settings {
@@ -23,6 +22,7 @@ impl Cycle {
                 ..wanted
             };
         }
+        let outcomes = self.obey(); // what was marked before belongs to what was recorded before
         if !self.unsent.is_empty() {
             self.front.doorbell.ring(self.number + 1); // evicted in this cycle: to be asked for in the next
         }

@@ -66,9 +66,7 @@ impl Cycle {
                     continue;
                 };
                 if self.agreed.details {
-                    let ready_on = |rank| self.agreed.ready_on(rank, slot);
-                    let own_us = |us| self.clocks.to_own_us(us);
-                    let mut ready_us = (0..size).map(|rank| ready_on(rank).map(own_us));
+                    let mut ready_us = (0..size).map(|rank| self.agreed.ready_on(rank, slot));
                     let submission = &ready.submission;
                     self.observer
                         .negotiated(&submission.tensor, submission.params.kind, &mut ready_us);
@@ -163,10 +161,11 @@ impl Cycle {
             (submission, _) => submission,
         };
         if let (Some(ticks), Some(submission)) = (ticks, &submission) {
-            let own_us = |us: u64| self.clocks.to_own_us(us);
-            let mut ready_us = ticks.ready_us.iter().map(|us| us.map(own_us));
-            self.observer
-                .negotiated(&submission.tensor, ticks.kind, &mut ready_us);
+            self.observer.negotiated(
+                &submission.tensor,
+                ticks.kind,
+                &mut ticks.ready_us.iter().copied(),
+            );
         }
         match (outcome, submission) {
             (Ok(agreed), Some(submission)) => {

@@ -19,7 +19,7 @@ pub(super) struct Log {
     pub(super) batches: Vec<Vec<String>>,
     /// Settings version in force in each cycle.
     pub(super) versions: Vec<u64>,
-    /// Orders carried out, and in which cycle (from 0).
+    /// Orders carried out, and after how many cycles.
     pub(super) orders: Vec<(usize, Order)>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Diary {
     /// At the end of each cycle since the first alignment: how far off rank 0's clock was thought to be, and how far at
     /// most.
     pub(super) off: Vec<(Duration, Duration)>,
-    /// Tensors that were ready everywhere, and since when on each rank: microseconds on this rank's clock.
+    /// Tensors that were ready everywhere, and since when on each rank: microseconds on rank 0's clock.
     pub(super) ready_us: Vec<(String, Vec<Option<u64>>)>,
 }
 
