@@ -162,7 +162,7 @@ impl Format {
         let line = self.line;
         let tick = |&word: &u64| {
             let (rank, at_us) = record::tick(word);
-            (line.micros(record::nanos(at_us)), rank)
+            (line.reference_micros(at_us), rank)
         };
         self.negotiation(tensor, op, ticks.iter().map(tick), self.line.micros(ended));
     }
