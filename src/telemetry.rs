@@ -276,7 +276,7 @@ impl Observer for Telemetry {
     }
 
     fn ordered(&mut self, order: &Order) -> Result<(), Error> {
-        // What this cycle has brought so far belongs to the recording that it began under.
+        // The cycle has ended. Nothing of it may come to a recording that begins now.
         self.track.interrupt();
         self.track.timeline().obey(order)
     }

@@ -456,15 +456,16 @@ fn what_is_ordered_is_recorded_on_all_ranks_from_the_same_cycle_to_the_same_cycl
         let world = file.tensors.iter().filter(|(name, _)| !name.ends_with(']'));
         world.map(|(name, bars)| (name, bars.len())).collect::<Vec<_>>()
     });
-    assert!(
-        shapes[0].contains(&(&"layer3".to_owned(), 20)) || shapes[0].len() > 4,
-        "{shapes:?}"
-    );
     assert_eq!(shapes[0], shapes[1]);
     assert_eq!(shapes[0], shapes[2]);
-    for file in &files {
-        let executed = file.bars("layer3", "ALLREDUCE").count();
-        assert!((9..=14).contains(&executed), "{executed} of about 10 steps");
-        assert_eq!(file.instants.iter().filter(|name| *name == "EPOCH").count(), 1);
+    for (rank, file) in files.iter().enumerate() {
+        let marks = |mark: &str| file.instants.iter().filter(|name| *name == mark).count();
+        assert_eq!(
+            (file.bars("layer3", "ALLREDUCE").count(), marks("EPOCH")),
+            (10, 1)
+        );
+        // The last step was marked before rank 0 ordered the end; the others may be a mark behind with both orders.
+        let range = if rank == 0 { 10..=10 } else { 9..=11 };
+        assert!(range.contains(&marks("STEP")), "{} on rank {rank}", marks("STEP"));
     }
 }
