@@ -1,4 +1,5 @@
-//! The time line of a process's files: from the rank's clock to microseconds since the files' zero, on rank 0's clock.
+//! The time line of a process's files: from the rank's clock to microseconds since the files' zero, on rank 0's
+//! clock.
 
 use std::time::SystemTime;
 
@@ -43,14 +44,7 @@ impl Line {
 
     /// A time of this rank's clock on rank 0's, nanoseconds.
     pub(super) fn reference_ns(&self, at: Nanos) -> i64 {
-        let own = signed(at);
-        let Some(alignment) = &self.alignment else {
-            return own;
-        };
-        let since = i128::from(own) - i128::from(signed(alignment.at));
-        let drifted = since * i128::from(alignment.drift_ppb) / 1_000_000_000;
-        let drifted = i64::try_from(drifted).unwrap_or(0);
-        own.saturating_add(alignment.offset_ns).saturating_add(drifted)
+        signed(self.alignment.map_or(at, |alignment| alignment.to_reference(at)))
     }
 
     /// A time of this rank's clock in microseconds since the zero.
@@ -102,6 +96,7 @@ mod tests {
             offset_ns: -2_000_000_000,
             error_ns: 10,
             drift_ppb: 1_000_000,
+            drift_error_ppb: 5,
         };
         line.align(&alignment);
         assert_eq!(line.zero_ns, 3_000_000_000);
