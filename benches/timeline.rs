@@ -1,10 +1,11 @@
 //! What the timeline costs: nanoseconds for each event on the cycle's side, CPU time on the writer's, and
 //! nanoseconds for each tensor that the period finder watches.
 //!
-//! The workload is the steps of a model with 161 tensors in 4 batches on 2 ranks, three activities in each bar: 12 events
-//! for each tensor in the file, at the given pace (20 ms a step). It runs with Horovod's format, with BytePS's beside it,
-//! with Horovod's compressed, and with nothing recorded. `--small` runs a few steps (it is what tests run); `--steps N`,
-//! `--pace-ms N`, `--tensors N`. The last line of each says how much there is in the files.
+//! The workload is the steps of a model with 161 tensors in 4 batches on 2 ranks, three activities in each bar: 12
+//! events for each tensor in the file, at the given pace (20 ms a step). It runs with Horovod's format, with
+//! BytePS's beside it, with Horovod's compressed, and with nothing recorded. `--small` runs a few steps (it is what
+//! tests run); `--steps N`, `--pace-ms N`, `--tensors N`. The last line of each says how much there is in the
+//! files.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

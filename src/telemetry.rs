@@ -1,15 +1,12 @@
 //! What a rank records of its cycles: the timeline, step metrics, the tuner and the stall inspector, behind the
-//! cycle's one [`Observer`]. Metrics and tuner live on rank 0; the other ranks keep the settings in view, and may record a
-//! timeline of their own.
+//! cycle's one [`Observer`]. Metrics and tuner live on rank 0; the other ranks keep the settings in view, and may
+//! record a timeline of their own.
 //!
 //! Of a process set other than that of all ranks, the lowest rank looks for stalls; settings come from the set of all
 //! ranks. The tuner knows that one alone; on the timeline each set has a track.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use smallvec::SmallVec;
 
 use crate::autotune::{Autotune, Progress};
 use crate::clock::{Alignment, Clock, Nanos};
@@ -19,11 +16,12 @@ use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, StallInspector};
 use crate::observer::{CycleEnd, Executed, Observer};
-use crate::queue::{Submission, Tensor};
+use crate::queue::Tensor;
 use crate::settings::Settings;
-use crate::timeline::event::{Activity, BatchRecord, Member, Order, TensorId};
 use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
-use crate::timeline::{Timeline, Track};
+use crate::timeline::{Order, Timeline, Track};
+
+mod recording;
 
 /// See the module.
 pub(crate) struct Telemetry {
@@ -155,85 +153,6 @@ impl Tuning {
     }
 }
 
-/// The tensor's number on the timeline; asked for once.
-fn timeline_id(track: &mut Track, tensor: &Tensor) -> TensorId {
-    match tensor.timeline_id.load(Ordering::Relaxed) {
-        u32::MAX => {
-            let id = track.tensor(&tensor.name);
-            tensor.timeline_id.store(id.number(), Ordering::Relaxed);
-            id
-        }
-        number => TensorId::from_number(number),
-    }
-}
-
-/// Records an executed batch; `agreed` is when the ranks had agreed on its cycle.
-fn record(track: &mut Track, batch: &Executed<'_>, agreed: Nanos) {
-    let op = batch.members[0].submission.params.kind;
-    if op == OpKind::Agree {
-        return;
-    }
-    for member in batch.members {
-        timeline_id(track, &member.submission.tensor); // registers what is new, before the record borrows the names
-    }
-    let activities = activities(batch);
-    let record = BatchRecord {
-        op,
-        agreed,
-        began: batch.began,
-        ended: batch.ended,
-        activities: &activities,
-        phases: batch.phases,
-    };
-    let rank = track.timeline().rank();
-    let members = batch.members.iter().map(|member| {
-        let Submission {
-            tensor, params, at, ..
-        } = &member.submission;
-        Member {
-            tensor: TensorId::from_number(tensor.timeline_id.load(Ordering::Relaxed)),
-            submitted: (!member.submission.is_absent()).then_some(*at),
-            output: member.output_dimensions(rank).map(|shape| (params.dtype, shape)),
-        }
-    });
-    track.executed(&record, members);
-}
-
-/// What happened while a batch was executed, one after another: of a streaming collective the parts that do not overlap
-/// with others ([`horovod`](crate::timeline::horovod)).
-fn activities(batch: &Executed<'_>) -> SmallVec<[Activity; 4]> {
-    let mut activities = SmallVec::new();
-    let mut put = |name, began, ended, measured| {
-        activities.push(Activity {
-            name,
-            began,
-            ended,
-            measured,
-        });
-    };
-    if let Some(allocated) = batch.allocated {
-        put("ALLOCATE_OUTPUT", batch.began, allocated, false);
-    }
-    let Some(collective) = batch.activity else {
-        return activities;
-    };
-    let moved_from = batch.allocated.unwrap_or(batch.began);
-    let phases = &batch.phases;
-    let copied_in = (moved_from + Duration::from_nanos(phases.lead_in_ns)).min(batch.ended);
-    let tail_ns = phases
-        .tail_out_ns
-        .min((batch.ended - copied_in).as_nanos() as u64);
-    let reduced = Nanos(batch.ended.0 - tail_ns);
-    if phases.lead_in_ns > 0 {
-        put("MEMCPY_IN_FUSION_BUFFER", moved_from, copied_in, false);
-    }
-    put(collective, copied_in, reduced, true);
-    if tail_ns > 0 {
-        put("MEMCPY_OUT_FUSION_BUFFER", reduced, batch.ended, false);
-    }
-    activities
-}
-
 impl Observer for Telemetry {
     fn cycle_began(&mut self, now: Nanos) {
         self.track.begin_cycle(now);
@@ -242,7 +161,7 @@ impl Observer for Telemetry {
     fn negotiated(&mut self, tensor: &Tensor, kind: OpKind, ready_us: &mut dyn Iterator<Item = Option<u64>>) {
         if self.track.is_on() && kind != OpKind::Agree {
             let ended = self.clock.now();
-            let id = timeline_id(&mut self.track, tensor);
+            let id = recording::timeline_id(&mut self.track, tensor);
             let ticks = ready_us.enumerate().filter_map(|(rank, us)| Some((rank, us?)));
             self.track.negotiated(id, kind, ticks, ended);
         }
@@ -263,20 +182,20 @@ impl Observer for Telemetry {
             tuning.executed(batch);
         }
         if self.track.is_on() {
-            record(&mut self.track, batch, self.agreed);
+            recording::record(&mut self.track, batch, self.agreed);
         }
     }
 
     fn refused(&mut self, tensor: &Tensor, _error: &Error) {
         if self.track.is_on() {
-            let id = timeline_id(&mut self.track, tensor);
+            let id = recording::timeline_id(&mut self.track, tensor);
             let now = self.clock.now();
             self.track.error(id, now, now);
         }
     }
 
     fn ordered(&mut self, order: &Order) -> Result<(), Error> {
-        // What this cycle has brought so far belongs to the recording that it began under.
+        // The cycle has ended. Nothing of it may come to a recording that begins now.
         self.track.interrupt();
         self.track.timeline().obey(order)
     }
@@ -340,7 +259,6 @@ impl Drop for Telemetry {
 mod tests {
     use super::*;
     use crate::clock::MonotonicClock;
-    use crate::collective::Phases;
     use crate::timeline::Options;
 
     #[test]
@@ -370,49 +288,5 @@ mod tests {
         assert_eq!(ended(of(1, 500)), Some(of(4, 600)));
         assert_eq!(ended(of(4, 600)), None);
         assert_eq!(ended(of(5, 900)), None); // another member knew first
-    }
-
-    #[test]
-    fn the_parts_of_a_streaming_collective_that_do_not_overlap_follow_one_another() {
-        let parts = |lead_in_ns, tail_out_ns, allocated: Option<u64>| {
-            let batch = Executed {
-                members: &[],
-                activity: Some("SHM_ALLGATHER"),
-                began: Nanos(100),
-                allocated: allocated.map(Nanos),
-                ended: Nanos(200),
-                phases: Phases {
-                    lead_in_ns,
-                    tail_out_ns,
-                    ..Phases::default()
-                },
-            };
-            let activities = activities(&batch);
-            let spans = activities
-                .iter()
-                .map(|activity| (activity.name, activity.began.0, activity.ended.0));
-            assert_eq!(activities.iter().filter(|activity| activity.measured).count(), 1);
-            spans.collect::<Vec<_>>()
-        };
-        let (copy_in, copy_out) = ("MEMCPY_IN_FUSION_BUFFER", "MEMCPY_OUT_FUSION_BUFFER");
-        assert_eq!(parts(0, 0, None), [("SHM_ALLGATHER", 100, 200)]);
-        assert_eq!(
-            parts(30, 20, Some(110)),
-            [
-                ("ALLOCATE_OUTPUT", 100, 110),
-                (copy_in, 110, 140),
-                ("SHM_ALLGATHER", 140, 180),
-                (copy_out, 180, 200)
-            ]
-        );
-        // More than there was: the clocks of the two sides are read at different times.
-        assert_eq!(
-            parts(80, 30, None),
-            [
-                (copy_in, 100, 180),
-                ("SHM_ALLGATHER", 180, 180),
-                (copy_out, 180, 200)
-            ]
-        );
     }
 }

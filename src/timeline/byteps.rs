@@ -22,9 +22,9 @@
 //! }
 //! ```
 //!
-//! **What the stages are here.** BytePS reduces within a machine, pushes to servers, pulls, and broadcasts within the machine.
-//! Ronde's local backend has the first and the last, so the stages between (`COPYD2H`, `PUSH`, `PULL`, `COPYH2D`, …) do
-//! not appear: they do not happen.
+//! **What the stages are here.** BytePS reduces within a machine, pushes to servers, pulls, and broadcasts within
+//! the machine. Ronde's local backend has the first and the last, so the stages between (`COPYD2H`, `PUSH`, `PULL`,
+//! `COPYH2D`, …) do not appear: they do not happen.
 //!
 //! | row | from | until |
 //! |---|---|---|
@@ -33,9 +33,10 @@
 //! | `REDUCE` | the batch began to move | nothing was left but to copy results out: chunks are copied in, reduced and, the first ones, copied out |
 //! | `BROADCAST` | then | its result was in place |
 //!
-//! What is not reduced (allgather, broadcast, alltoall) has `COORDINATE_BROADCAST` and `BROADCAST` for the same two parts; a
-//! reducescatter ends with `REDUCE`. A batch is timed as a whole: its tensors have the same times. A tensor is one partition
-//! here, with the key that BytePS would give its first one: 65,536 times its number in order of first use.
+//! What is not reduced (allgather, broadcast, alltoall) has `COORDINATE_BROADCAST` and `BROADCAST` for the same two
+//! parts; a reducescatter ends with `REDUCE`. A batch is timed as a whole: its tensors have the same times. A
+//! tensor is one partition here, with the key that BytePS would give its first one: 65,536 times its number in
+//! order of first use.
 //!
 //! The file is written whole, when the last step has passed or when the process ends.
 

@@ -1,7 +1,7 @@
 //! The timeline of a process: which tracks there are, and what is recorded of them.
 //!
-//! The engines of all process sets share it. Each has a [`Track`] of its own; one writer thread, started when there is
-//! something to record, empties the tracks into the files.
+//! The engines of all process sets share it. Each has a [`Track`] of its own; one writer thread, started when there
+//! is something to record, empties the tracks into the files.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -180,8 +180,11 @@ impl Documents {
                     return;
                 };
                 let first_us = ticks.iter().map(|&tick| record::tick(tick).1).min();
-                let at = first_us.map_or(ended, record::nanos);
-                let step = self.step(tensor.serial, self.line.reference_ns(at));
+                let at = first_us.map_or_else(
+                    || self.line.reference_ns(ended),
+                    |us| us.saturating_mul(1_000) as i64,
+                );
+                let step = self.step(tensor.serial, at);
                 if let Some(document) = self.document(step) {
                     document.format.negotiated(tensor, op.name(), ticks, ended);
                     self.written();

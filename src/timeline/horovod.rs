@@ -16,30 +16,30 @@
 //! {"ph": "E", "ts": 27376, "pid": 1, "args": {"copy_in_us": 201.5, "reduce_us": 80, "copy_out_us": 190, "wait_us": 12}},
 //! {"ph": "E", "ts": 27380, "pid": 1, "args": {"dtype": "float32", "shape": "[1000]"}}]    … and has arrived
 //! ```
-//! (Line breaks after events are ours, here only: the file has them after metadata alone.) Keys stand in this
-//! order and with these blanks, since scripts match on them. `ts` is in whole microseconds since the process joined the
+//! (Line breaks after events are ours, here only: the file has them after metadata alone.) Keys stand in this order
+//! and with these blanks, since scripts match on them. `ts` is in whole microseconds since the process joined the
 //! job, on rank 0's clock. A tensor's metadata stand before its first event.
 //!
-//! **Phases of a streaming collective.** The local backend copies in, reduces and copies out chunk by chunk, and the
-//! three overlap. The bars show what does not: `MEMCPY_IN_FUSION_BUFFER` lasts until this rank's first chunk is in,
-//! `MEMCPY_OUT_FUSION_BUFFER` from when nothing is left to do but to copy out, and between them `SHM_ALLREDUCE` is all three
-//! at once. How long each took, summed over the chunks of the batch, stands at the end of that bar, in microseconds:
-//! `copy_in_us`, `reduce_us`, `copy_out_us`, `wait_us` (for peers).
+//! **Phases of a streaming collective.** The local backend copies in, reduces and copies out chunk by chunk, and
+//! the three overlap. The bars show what does not: `MEMCPY_IN_FUSION_BUFFER` lasts until this rank's first chunk is
+//! in, `MEMCPY_OUT_FUSION_BUFFER` from when nothing is left to do but to copy out, and between them `SHM_ALLREDUCE`
+//! is all three at once. How long each took, summed over the chunks of the batch, stands at the end of that bar, in
+//! microseconds: `copy_in_us`, `reduce_us`, `copy_out_us`, `wait_us` (for peers).
 //!
-//! **What is ours.** The member `ronde` of pid 0's `process_labels` says who wrote the file: rank, size, local rank, host, how
-//! ranks reach each other, the settings at the beginning, the number of the segment if a file has grown
-//! too large, and how the file's clock relates to rank 0's: `zero_ns` is the file's `ts` 0 on rank 0's clock, `offset_ns` what
-//! was added to this rank's, `error_ns` how wrong that may be, `drift_ppb` how fast it changes. What is measured later follows as metadata
-//! `ronde_clock` with the same four members; the last counts. Instants: `STEP` and `EPOCH` (`{"step": n}`, `{"epoch": n}`) where the program
-//! has marked the ends of steps and epochs, `SETTINGS` when they change.
+//! **What is ours.** The member `ronde` of pid 0's `process_labels` says who wrote the file: rank, size, local
+//! rank, host, how ranks reach each other, the settings at the beginning, the number of the segment if a file has
+//! grown too large, and how the file's clock relates to rank 0's: `zero_ns` is the file's `ts` 0 on rank 0's clock,
+//! `offset_ns` what was added to this rank's, `error_ns` how wrong that may be, `drift_ppb` how fast it changes and
+//! `drift_error_ppb` how wrong that may be. What is measured later follows as metadata `ronde_clock` with the same
+//! members; the last counts. Instants: `STEP` and `EPOCH` (`{"step": n}`, `{"epoch": n}`) where the program has
+//! marked the ends of steps and epochs, `SETTINGS` when they change.
 //!
-//! Where we differ: names are escaped; a tensor's events are in order of time and nest (an event that would
-//! reach back into the tensor's previous bar begins at its end); cached tensors have their rank ticks too; a
-//! barrier has a bar instead of a stray end; dropped cycles are counted in `process_labels` of pid 0. Events of
-//! different tensors come in any order: a negotiation is written when it is over, however long ago it began. Files of ranks
+//! Where we differ: names are escaped; a tensor's events are in order of time and nest (an event that would reach
+//! back into the tensor's previous bar begins at its end); cached tensors have their rank ticks too; a barrier has
+//! a bar instead of a stray end; dropped cycles are counted in `process_labels` of pid 0. Events of different
+//! tensors come in any order: a negotiation is written when it is over, however long ago it began. Files of ranks
 //! other than 0 tell this rank's own time of readiness alone: its negotiation begins there.
 
-use super::event::TENSORS_MAX;
 use super::inbox::{Names, TensorName};
 use super::line::Line;
 use super::options::Options;
@@ -48,6 +48,8 @@ use super::text::Text;
 use crate::clock::Nanos;
 use crate::settings::Settings;
 use crate::tensor::Dtype;
+
+mod head;
 
 /// Turns records into the text of the format. It holds what has not been written yet; who writes it appends a
 /// `]`, to be overwritten by the next text.
@@ -109,24 +111,6 @@ impl Format {
         self.segment
     }
 
-    /// Goes on with `line`.
-    pub(super) fn align(&mut self, line: Line) {
-        self.line = line;
-        self.metadata("ronde_clock", 0);
-        self.clock();
-        self.text.raw("}}");
-    }
-
-    /// Says how many cycles have been dropped so far; the last such statement counts.
-    pub(super) fn dropped(&mut self, cycles: u64) {
-        self.metadata("process_labels", 0);
-        self.text.raw("\"labels\": \"");
-        self.text.number(cycles);
-        self.text.raw(" cycles dropped\", \"dropped_cycles\": ");
-        self.text.number(cycles);
-        self.text.raw("}}");
-    }
-
     /// A cycle begins.
     pub(super) fn cycle(&mut self, at: Nanos) {
         self.instant("CYCLE_START", at);
@@ -162,13 +146,13 @@ impl Format {
         let line = self.line;
         let tick = |&word: &u64| {
             let (rank, at_us) = record::tick(word);
-            (line.micros(record::nanos(at_us)), rank)
+            (line.reference_micros(at_us), rank)
         };
         self.negotiation(tensor, op, ticks.iter().map(tick), self.line.micros(ended));
     }
 
-    /// All that this rank, number `rank` of the process set, knows of a negotiation: when it had the tensor ready itself,
-    /// and when the cycle was agreed on.
+    /// All that this rank, number `rank` of the process set, knows of a negotiation: when it had the tensor ready
+    /// itself, and when the cycle was agreed on.
     pub(super) fn own_negotiation(
         &mut self,
         tensor: &TensorName,
@@ -290,24 +274,6 @@ impl Format {
         Some((pid.into(), began, *previous))
     }
 
-    /// Writes the metadata of a tensor that the file has not mentioned yet.
-    fn introduce(&mut self, tensor: &TensorName) -> Option<u32> {
-        let pid = self.ends_us.len() as u32;
-        if pid > TENSORS_MAX {
-            return None;
-        }
-        self.ends_us.push(0);
-        let index = tensor.serial as usize;
-        self.pids.resize(self.pids.len().max(index + 1), 0);
-        self.pids[index] = pid;
-        self.metadata("process_name", pid.into());
-        self.text.raw("\"name\": ");
-        self.text.quoted(&tensor.name);
-        self.text.raw("}}");
-        self.sort_index(pid.into());
-        Some(pid)
-    }
-
     /// A bar up to its closing brace.
     fn begin(&mut self, prefix: &str, name: &str, at_us: u64, pid: u64) {
         self.separate(Last::Event);
@@ -341,80 +307,6 @@ impl Format {
         self.text.raw("\", \"ts\": ");
         self.text.number(self.line.micros(at));
         self.text.raw(", \"s\": \"g\"");
-    }
-
-    /// Who writes the file, and what was in force at its beginning.
-    fn about(&mut self, options: &Options) {
-        self.metadata("process_labels", 0);
-        self.text.raw("\"labels\": \"rank ");
-        self.text.number(options.rank as u64);
-        self.text.raw(" of ");
-        self.text.number(options.size as u64);
-        self.text.raw("\", \"ronde\": {\"version\": 1");
-        let numbers = [
-            ("rank", options.rank as u64),
-            ("size", options.size as u64),
-            ("local_rank", options.local_rank as u64),
-            ("segment", self.segment),
-            ("fusion_threshold_bytes", self.settings.fusion_threshold_bytes),
-        ];
-        for (member, value) in numbers {
-            self.text.raw(", \"");
-            self.text.raw(member);
-            self.text.raw("\": ");
-            self.text.number(value);
-        }
-        self.text.raw(", \"cycle_time_ms\": ");
-        // Nanoseconds are to milliseconds' thousandths what they are to microseconds.
-        self.text.micros(self.settings.cycle_time_ns / 1_000);
-        self.text.raw(", \"host\": ");
-        self.text.quoted(&options.host);
-        self.text.raw(", \"backend\": ");
-        self.text.quoted(options.backend);
-        self.text.raw(", \"link\": ");
-        match options.link {
-            Some(link) => {
-                let link = format!(
-                    "{{\"alpha_us\": {}, \"gb_per_s\": {}}}",
-                    link.alpha_us, link.gb_per_s
-                );
-                self.text.raw(&link);
-            }
-            None => self.text.raw("null"),
-        }
-        self.text.raw(", ");
-        self.clock();
-        self.text.raw("}}}");
-    }
-
-    /// How the file's clock relates to rank 0's.
-    fn clock(&mut self) {
-        let alignment = self.line.alignment.unwrap_or_default();
-        self.text.raw("\"zero_ns\": ");
-        self.text.signed(self.line.zero_ns);
-        self.text.raw(", \"offset_ns\": ");
-        self.text.signed(alignment.offset_ns);
-        self.text.raw(", \"error_ns\": ");
-        self.text.number(alignment.error_ns);
-        self.text.raw(", \"drift_ppb\": ");
-        self.text.signed(alignment.drift_ppb);
-    }
-
-    /// A metadata event up to the brace that opens its arguments.
-    fn metadata(&mut self, name: &str, pid: u64) {
-        self.separate(Last::Metadata);
-        self.text.raw("{\"name\": \"");
-        self.text.raw(name);
-        self.text.raw("\", \"ph\": \"M\", \"pid\": ");
-        self.text.number(pid);
-        self.text.raw(", \"args\": {");
-    }
-
-    fn sort_index(&mut self, pid: u64) {
-        self.metadata("process_sort_index", pid);
-        self.text.raw("\"sort_index\": ");
-        self.text.number(pid);
-        self.text.raw("}}");
     }
 
     fn separate(&mut self, next: Last) {

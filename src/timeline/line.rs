@@ -1,4 +1,5 @@
-//! The time line of a process's files: from the rank's clock to microseconds since the files' zero, on rank 0's clock.
+//! The time line of a process's files: from the rank's clock to microseconds since the files' zero, on rank 0's
+//! clock.
 
 use std::time::SystemTime;
 
@@ -43,19 +44,17 @@ impl Line {
 
     /// A time of this rank's clock on rank 0's, nanoseconds.
     pub(super) fn reference_ns(&self, at: Nanos) -> i64 {
-        let own = signed(at);
-        let Some(alignment) = &self.alignment else {
-            return own;
-        };
-        let since = i128::from(own) - i128::from(signed(alignment.at));
-        let drifted = since * i128::from(alignment.drift_ppb) / 1_000_000_000;
-        let drifted = i64::try_from(drifted).unwrap_or(0);
-        own.saturating_add(alignment.offset_ns).saturating_add(drifted)
+        signed(self.alignment.map_or(at, |alignment| alignment.to_reference(at)))
     }
 
     /// A time of this rank's clock in microseconds since the zero.
     pub(super) fn micros(&self, at: Nanos) -> u64 {
-        self.reference_ns(at).saturating_sub(self.zero_ns).max(0) as u64 / 1_000
+        self.since_zero_us(self.reference_ns(at))
+    }
+
+    /// A time of rank 0's clock, in microseconds, in microseconds since the zero.
+    pub(super) fn reference_micros(&self, at_us: u64) -> u64 {
+        self.since_zero_us(i64::try_from(at_us.saturating_mul(1_000)).unwrap_or(i64::MAX))
     }
 
     /// A time of this rank's clock in microseconds since 1970.
@@ -63,6 +62,10 @@ impl Line {
         let since = i128::from(at.0) - i128::from(self.start.0);
         let epoch_ns = (i128::from(self.start_epoch_ns) + since).max(0);
         u64::try_from(epoch_ns / 1_000).unwrap_or(u64::MAX)
+    }
+
+    fn since_zero_us(&self, reference_ns: i64) -> u64 {
+        reference_ns.saturating_sub(self.zero_ns).max(0) as u64 / 1_000
     }
 }
 
@@ -93,11 +96,12 @@ mod tests {
             offset_ns: -2_000_000_000,
             error_ns: 10,
             drift_ppb: 1_000_000,
-            ..Alignment::default()
+            drift_error_ppb: 5,
         };
         line.align(&alignment);
         assert_eq!(line.zero_ns, 3_000_000_000);
         assert_eq!(line.micros(Nanos(6_000_000_000)), 1_001_000);
+        assert_eq!(line.reference_micros(3_000_700), 700); // said by rank 0
         // Measured again a second later: the offset has come to what the drift foretold, so nothing moves.
         line.align(&Alignment {
             at: Nanos(6_000_000_000),

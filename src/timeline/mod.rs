@@ -1,13 +1,14 @@
 //! The timeline: what a rank did and when, recorded nearly free, and the step metrics that the tuner lives on.
 //!
-//! Two paths leave the cycle. A [`Track`] puts whole cycles into a ring that a writer thread empties into
-//! files in [Horovod's format](horovod) and in [BytePS's](byteps); it may drop cycles when the disk is slow. The
-//! [`StepMeter`] adds up each batch as it is executed and drops nothing; what a step is, [`period`] finds out by watching
-//! which tensors come back.
+//! Two paths leave the cycle. A [`Track`] puts whole cycles into a ring that a writer thread empties into files in
+//! [Horovod's format](horovod) and in [BytePS's](byteps); it may drop cycles when the disk is slow. The
+//! [`StepMeter`] adds up each batch as it is executed and drops nothing; what a step is, [`period`] finds out by
+//! watching which tensors come back.
 //!
 //! A process has one [`Timeline`], and one track for each of its process sets. `control` starts and stops, `track`,
 //! `record` and `inbox` are the way of a record from a cycle to the `writer`, `documents` decides what goes where,
-//! `document` and `sink` are a file in Horovod's format on disk, `line` puts times on rank 0's clock and `steps` counts.
+//! `document` and `sink` are a file in Horovod's format on disk, `line` puts times on rank 0's clock and `steps`
+//! counts.
 
 pub mod byteps;
 mod control;

@@ -109,8 +109,8 @@ impl Options {
 }
 
 impl BytepsOptions {
-    /// The file of a process. BytePS has `<folder>/<local_rank>/comm.json`, which hosts on a shared disk overwrite for
-    /// one another; here those of the other hosts are in a folder of their host.
+    /// The file of a process. BytePS has `<folder>/<local_rank>/comm.json`, which hosts on a shared disk overwrite
+    /// for one another; here those of the other hosts are in a folder of their host.
     pub fn file(&self, local_rank: usize, cross_rank: usize) -> PathBuf {
         let mut path = self.folder.clone();
         if cross_rank > 0 {

@@ -1,7 +1,7 @@
 //! Records as 64-bit words, the form in which they cross the ring from the cycle to the writer thread.
 //!
-//! A record is a header word and a tail whose length the header gives. Times are nanoseconds on this rank's clock; those of
-//! ticks, microseconds. Header, from the lowest bit: kind (8
+//! A record is a header word and a tail whose length the header gives. Times are nanoseconds on this rank's clock,
+//! but for the ticks of ranks, which come from negotiation and are on rank 0's. Header, from the lowest bit: kind (8
 //! bits), operation (8), number of ticks or activities (16), tensor, number of members or number of the step (32).
 //! Names of activities travel once, beside the ring; a record has their [`NameId`].
 
@@ -125,7 +125,7 @@ pub(super) fn put_error(words: &mut Words, tensor: TensorId, began: Nanos, ended
     words.extend_from_slice(&[header(ERROR, 0, 0, tensor.0.into()), began.0, ended.0]);
 }
 
-/// Appends that a tensor is ready on all ranks; `ticks` in microseconds.
+/// Appends that a tensor is ready on all ranks; `ticks` in microseconds on rank 0's clock.
 pub(super) fn put_negotiated(
     words: &mut Words,
     tensor: TensorId,
@@ -310,14 +310,9 @@ pub(super) fn take<'a>(words: &mut &'a [u64]) -> Option<Record<'a>> {
     Some(record)
 }
 
-/// Rank, and microseconds, of a tick word.
+/// Rank, and microseconds on rank 0's clock, of a tick word.
 pub(super) fn tick(word: u64) -> (u64, u64) {
     (word >> TICK_TIME_BITS, word & TICK_TIME_MAX)
-}
-
-/// Microseconds of a tick as a time.
-pub(super) fn nanos(at_us: u64) -> Nanos {
-    Nanos(at_us.saturating_mul(1_000))
 }
 
 impl Executed<'_> {

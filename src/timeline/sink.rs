@@ -1,8 +1,8 @@
 //! Where a document's text goes: a plain file whose closing bracket is always in place, or a compressed one.
 //!
-//! Each write to a plain file is one `pwrite` over the closing `]`, so that the file is valid JSON at any moment except
-//! after a kill inside that write. A compressed file cannot be written over: it gets its bracket at the end, and all
-//! text written before a kill can be decompressed.
+//! Each write to a plain file is one `pwrite` over the closing `]`, so that the file is valid JSON at any moment
+//! except after a kill inside that write. A compressed file cannot be written over: it gets its bracket at the end,
+//! and all text written before a kill can be decompressed.
 
 use std::io::{self, Write};
 use std::path::Path;

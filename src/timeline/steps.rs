@@ -1,8 +1,8 @@
 //! Which step of the job something belongs to, for recordings of some steps only.
 //!
-//! Where the program marks its steps, step n lasts from mark n - 1 to mark n, and a tensor belongs to the step in which
-//! it was submitted. Where it does not, the n-th time that a tensor's name travels is its step n, as BytePS has it: a
-//! tensor that travels ten times a step is ten times as fast, but what comes once a step is right.
+//! Where the program marks its steps, step n lasts from mark n - 1 to mark n, and a tensor belongs to the step in
+//! which it was submitted. Where it does not, the n-th time that a tensor's name travels is its step n, as BytePS
+//! has it: a tensor that travels ten times a step is ten times as fast, but what comes once a step is right.
 
 use crate::knobs::StepRange;
 

@@ -145,7 +145,7 @@ impl Track {
     }
 
     /// A tensor has become ready on every rank of the set. `ticks` gives the ranks whose time is known, in
-    /// microseconds on this rank's clock. Only the set's lowest rank knows; of the others' tracks, the bar of a tensor's
+    /// microseconds on rank 0's clock. Only the set's lowest rank knows; of the others' tracks, the bar of a tensor's
     /// negotiation begins with this rank's own submission.
     pub fn negotiated(
         &mut self,

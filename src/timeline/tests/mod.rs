@@ -19,8 +19,8 @@ mod control;
 mod horovod;
 mod ring;
 
-/// A disk in memory: each file `room` bytes long at most, what is in Horovod's format checked after each write; and one
-/// that can be held up.
+/// A disk in memory: each file `room` bytes long at most, what is in Horovod's format checked after each write; and
+/// one that can be held up.
 #[derive(Clone)]
 struct Memory {
     files: Arc<Mutex<BTreeMap<PathBuf, Vec<u8>>>>,
@@ -207,8 +207,9 @@ fn member(tensor: TensorId) -> Member<'static> {
     }
 }
 
-/// Parses the text and checks it against the trace-event format: events have what their kind must have, a pid's metadata
-/// come before its events, and these are in order of time and nest. Answers with the events that are not metadata.
+/// Parses the text and checks it against the trace-event format: events have what their kind must have, a pid's
+/// metadata come before its events, and these are in order of time and nest. Answers with the events that are not
+/// metadata.
 fn balanced(text: &str) -> Vec<Value> {
     let events: Vec<Value> = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let mut open: HashMap<u64, (u64, Vec<String>)> = HashMap::new();

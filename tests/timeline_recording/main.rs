@@ -1,13 +1,16 @@
 //! Timelines and traces of real jobs: every rank's file against the trace-event format, one clock for all of them,
 //! process sets, both formats at once, and what is left when a process forks or is killed.
 
+mod file;
+#[path = "../support/mod.rs"]
 mod support;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use file::Timeline;
 use ronde::{Context, ReduceOp};
 use serde_json::Value;
 use support::{Folder, job_with, start};
@@ -61,131 +64,6 @@ fn train(context: &Context, steps: usize) {
                 .expect("out");
             context.barrier().expect("all come");
         }
-    }
-}
-
-/// One bar of a tensor.
-#[derive(Debug)]
-struct Bar {
-    name: String,
-    began: u64,
-    ended: u64,
-    /// Name (a rank's number) and time of the ticks in it.
-    ticks: Vec<(String, u64)>,
-    /// Names of the bars in it.
-    inner: Vec<String>,
-    args: Value,
-}
-
-/// A file, checked against the trace-event format on the way.
-struct Timeline {
-    ronde: Value,
-    /// The bars of each tensor, in order.
-    tensors: BTreeMap<String, Vec<Bar>>,
-    instants: Vec<String>,
-}
-
-impl Timeline {
-    fn read(path: &Path) -> Self {
-        let text =
-            std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Self::parse(&text)
-    }
-
-    fn parse(text: &str) -> Self {
-        let events: Vec<Value> = serde_json::from_str(text).expect("JSON");
-        let (mut names, mut open) = (BTreeMap::new(), BTreeMap::<u64, Vec<Bar>>::new());
-        let mut timeline = Self {
-            ronde: Value::Null,
-            tensors: BTreeMap::new(),
-            instants: Vec::new(),
-        };
-        for event in events {
-            let number = |member: &str| {
-                let value = event[member].as_u64();
-                value.unwrap_or_else(|| panic!("{member} of {event}"))
-            };
-            let name = || {
-                event["name"]
-                    .as_str()
-                    .unwrap_or_else(|| panic!("{event}"))
-                    .to_owned()
-            };
-            let phase = event["ph"].as_str().unwrap_or_else(|| panic!("{event}"));
-            if phase == "i" {
-                number("ts");
-                assert_eq!(event["s"], "g", "{event}");
-                timeline.instants.push(name());
-                continue;
-            }
-            let pid = number("pid");
-            if phase == "M" {
-                let args = &event["args"];
-                if name() == "process_name" && pid > 0 {
-                    let fresh = names.insert(pid, args["name"].as_str().expect("a name").to_owned());
-                    assert_eq!(fresh, None, "pid {pid} twice");
-                }
-                if args["ronde"].is_object() {
-                    timeline.ronde = args["ronde"].clone();
-                }
-                continue;
-            }
-            let tensor = names
-                .get(&pid)
-                .unwrap_or_else(|| panic!("{event} before its metadata"));
-            let bars = open.entry(pid).or_default();
-            let at = number("ts");
-            match phase {
-                "B" => {
-                    if let Some(outer) = bars.last_mut() {
-                        assert!(at >= outer.began, "{event}");
-                        outer.inner.push(name());
-                    }
-                    bars.push(Bar {
-                        name: name(),
-                        began: at,
-                        ended: 0,
-                        ticks: Vec::new(),
-                        inner: Vec::new(),
-                        args: Value::Null,
-                    });
-                }
-                "X" => {
-                    assert_eq!(number("dur"), 0);
-                    let bar = bars.last_mut().unwrap_or_else(|| panic!("{event} outside"));
-                    bar.ticks.push((name(), at));
-                }
-                "E" => {
-                    let mut bar = bars.pop().unwrap_or_else(|| panic!("{event} without B"));
-                    assert!(
-                        at >= bar.began && bar.ticks.iter().all(|tick| tick.1 <= at),
-                        "{event}"
-                    );
-                    bar.ended = at;
-                    bar.args = event["args"].clone();
-                    if bars.is_empty() {
-                        let before: &mut Vec<Bar> = timeline.tensors.entry(tensor.clone()).or_default();
-                        assert!(
-                            before.last().is_none_or(|last| last.ended <= bar.began),
-                            "{event}"
-                        );
-                        before.push(bar);
-                    }
-                }
-                other => panic!("{other} in {event}"),
-            }
-        }
-        assert!(open.values().all(Vec::is_empty), "B without E: {open:?}");
-        timeline
-    }
-
-    fn bars<'a>(&'a self, tensor: &str, name: &'a str) -> impl Iterator<Item = &'a Bar> {
-        let bars = self.tensors.get(tensor).unwrap_or_else(|| panic!("no {tensor}"));
-        bars.iter().filter(move |bar| bar.name == name)
-    }
-
-    fn zero_us(&self) -> i64 {
-        self.ronde["zero_ns"].as_i64().expect("a clock") / 1_000
     }
 }
 
@@ -407,5 +285,65 @@ fn a_killed_job_leaves_what_can_be_read() {
         }
         let text = String::from_utf8(bytes).expect("text");
         assert!(Timeline::parse(&text).bars("layer0", "ALLREDUCE").count() > 0);
+    }
+}
+
+#[test]
+fn what_is_ordered_is_recorded_on_all_ranks_from_the_same_cycle_to_the_same_cycle() {
+    let test = "what_is_ordered_is_recorded_on_all_ranks_from_the_same_cycle_to_the_same_cycle";
+    let folder = Folder::new();
+    let path = folder.file("t.json");
+    let env = [
+        ("HOROVOD_TIMELINE", "DYNAMIC"),
+        ("RONDE_TIMELINE_ALL_RANKS", "1"),
+        ("TEST_TIMELINE", path.to_str().expect("text")),
+    ];
+    let outcomes = job_with(test, 3, &env, || {
+        let path = std::env::var_os("TEST_TIMELINE").expect("set by the parent");
+        let (path, context) = (Path::new(&path), context(3));
+        let train = |steps| {
+            for _ in 0..steps {
+                train(&context, 1);
+                context.mark_step();
+            }
+        };
+        train(4);
+        // Rank 0's call has the effect; the others go on meanwhile.
+        let missing = context.start_timeline("/no/such/folder/t.json", false);
+        assert_eq!(missing.is_err(), context.rank() == 0, "{missing:?}");
+        context.start_timeline(path, false).expect("started");
+        train(5);
+        context.mark_epoch();
+        context.start_timeline(path, false).expect("goes on");
+        train(5);
+        context.stop_timeline().expect("stopped");
+        if context.rank() == 0 {
+            assert!(
+                Timeline::read(path).bars("layer0", "ALLREDUCE").count() >= 9,
+                "complete"
+            );
+        }
+        train(4);
+        println!("done");
+    });
+    if outcomes.is_empty() {
+        return;
+    }
+    let files = ["t.json", "t.rank1.json", "t.rank2.json"].map(|name| Timeline::read(&folder.file(name)));
+    let shapes = files.each_ref().map(|file| {
+        let world = file.tensors.iter().filter(|(name, _)| !name.ends_with(']'));
+        world.map(|(name, bars)| (name, bars.len())).collect::<Vec<_>>()
+    });
+    assert_eq!(shapes[0], shapes[1]);
+    assert_eq!(shapes[0], shapes[2]);
+    for (rank, file) in files.iter().enumerate() {
+        let marks = |mark: &str| file.instants.iter().filter(|name| *name == mark).count();
+        assert_eq!(
+            (file.bars("layer3", "ALLREDUCE").count(), marks("EPOCH")),
+            (10, 1)
+        );
+        // The last step was marked before rank 0 ordered the end; the others may be a mark behind with both orders.
+        let range = if rank == 0 { 10..=10 } else { 9..=11 };
+        assert!(range.contains(&marks("STEP")), "{} on rank {rank}", marks("STEP"));
     }
 }

@@ -1,0 +1,141 @@
+//! What the timeline is told of a batch.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::clock::Nanos;
+use crate::negotiation::OpKind;
+use crate::observer::Executed;
+use crate::queue::{Submission, Tensor};
+use crate::timeline::{Activity, BatchRecord, Member, TensorId, Track};
+
+/// The tensor's number on the timeline; asked for once.
+pub(super) fn timeline_id(track: &mut Track, tensor: &Tensor) -> TensorId {
+    match tensor.timeline_id.load(Ordering::Relaxed) {
+        u32::MAX => {
+            let id = track.tensor(&tensor.name);
+            tensor.timeline_id.store(id.number(), Ordering::Relaxed);
+            id
+        }
+        number => TensorId::from_number(number),
+    }
+}
+
+/// Records an executed batch; `agreed` is when the ranks had agreed on its cycle.
+pub(super) fn record(track: &mut Track, batch: &Executed<'_>, agreed: Nanos) {
+    let op = batch.members[0].submission.params.kind;
+    if op == OpKind::Agree {
+        return;
+    }
+    for member in batch.members {
+        timeline_id(track, &member.submission.tensor); // registers what is new, before the record borrows the names
+    }
+    let activities = activities(batch);
+    let record = BatchRecord {
+        op,
+        agreed,
+        began: batch.began,
+        ended: batch.ended,
+        activities: &activities,
+        phases: batch.phases,
+    };
+    let rank = track.timeline().rank();
+    let members = batch.members.iter().map(|member| {
+        let Submission {
+            tensor, params, at, ..
+        } = &member.submission;
+        Member {
+            tensor: TensorId::from_number(tensor.timeline_id.load(Ordering::Relaxed)),
+            submitted: (!member.submission.is_absent()).then_some(*at),
+            output: member.output_dimensions(rank).map(|shape| (params.dtype, shape)),
+        }
+    });
+    track.executed(&record, members);
+}
+
+/// What happened while a batch was executed, one after another: of a streaming collective the parts that do not
+/// overlap with others ([`horovod`](crate::timeline::horovod)).
+fn activities(batch: &Executed<'_>) -> SmallVec<[Activity; 4]> {
+    let mut activities = SmallVec::new();
+    let mut put = |name, began, ended, measured| {
+        activities.push(Activity {
+            name,
+            began,
+            ended,
+            measured,
+        });
+    };
+    if let Some(allocated) = batch.allocated {
+        put("ALLOCATE_OUTPUT", batch.began, allocated, false);
+    }
+    let Some(collective) = batch.activity else {
+        return activities;
+    };
+    let moved_from = batch.allocated.unwrap_or(batch.began);
+    let phases = &batch.phases;
+    let copied_in = (moved_from + Duration::from_nanos(phases.lead_in_ns)).min(batch.ended);
+    let tail_ns = phases
+        .tail_out_ns
+        .min((batch.ended - copied_in).as_nanos() as u64);
+    let reduced = Nanos(batch.ended.0 - tail_ns);
+    if phases.lead_in_ns > 0 {
+        put("MEMCPY_IN_FUSION_BUFFER", moved_from, copied_in, false);
+    }
+    put(collective, copied_in, reduced, true);
+    if tail_ns > 0 {
+        put("MEMCPY_OUT_FUSION_BUFFER", reduced, batch.ended, false);
+    }
+    activities
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::Phases;
+
+    #[test]
+    fn the_parts_of_a_streaming_collective_that_do_not_overlap_follow_one_another() {
+        let parts = |lead_in_ns, tail_out_ns, allocated: Option<u64>| {
+            let batch = Executed {
+                members: &[],
+                activity: Some("SHM_ALLGATHER"),
+                began: Nanos(100),
+                allocated: allocated.map(Nanos),
+                ended: Nanos(200),
+                phases: Phases {
+                    lead_in_ns,
+                    tail_out_ns,
+                    ..Phases::default()
+                },
+            };
+            let activities = activities(&batch);
+            let spans = activities
+                .iter()
+                .map(|activity| (activity.name, activity.began.0, activity.ended.0));
+            assert_eq!(activities.iter().filter(|activity| activity.measured).count(), 1);
+            spans.collect::<Vec<_>>()
+        };
+        let (copy_in, copy_out) = ("MEMCPY_IN_FUSION_BUFFER", "MEMCPY_OUT_FUSION_BUFFER");
+        assert_eq!(parts(0, 0, None), [("SHM_ALLGATHER", 100, 200)]);
+        assert_eq!(
+            parts(30, 20, Some(110)),
+            [
+                ("ALLOCATE_OUTPUT", 100, 110),
+                (copy_in, 110, 140),
+                ("SHM_ALLGATHER", 140, 180),
+                (copy_out, 180, 200)
+            ]
+        );
+        // More than there was: the clocks of the two sides are read at different times.
+        assert_eq!(
+            parts(80, 30, None),
+            [
+                (copy_in, 100, 180),
+                ("SHM_ALLGATHER", 180, 180),
+                (copy_out, 180, 200)
+            ]
+        );
+    }
+}
