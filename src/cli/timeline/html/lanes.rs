@@ -27,7 +27,7 @@ const LABEL_CHARS: usize = 120;
 /// Rows of the table that stands in for the picture.
 const LONGEST: usize = 15;
 /// Rows of one rank that are drawn; more than the eye follows.
-const MOST_ROWS: u32 = 48;
+const MOST_ROWS: u32 = 96;
 /// Times beyond (some years) are no times; their ticks would not fit.
 const FAR_MS: f64 = 1e11;
 /// Ticks in a millisecond: times travel as whole numbers of 100 ns.
