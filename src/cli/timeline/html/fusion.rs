@@ -9,7 +9,7 @@ use crate::cli::html::{folded, wide};
 
 pub(super) fn show(fusion: Option<&Fusion>) -> Markup {
     let Some(fusion) = fusion else {
-        return html! { p { "These files have no operation that was carried out, so there is nothing to say of batches." } };
+        return html! { p { "Nothing is fused in these files: they have no operations, or each of them travels alone." } };
     };
     html! {
         p { (in_force(fusion)) }

@@ -140,7 +140,7 @@ fn an_empty_report_says_why_it_is_empty() {
     for reason in [
         "No whole step was found",
         "ready times of at least two ranks",
-        "no operation that was carried out",
+        "Nothing is fused in these files",
         "no whole steady step to draw",
         "Nothing stands out",
     ] {
