@@ -116,7 +116,10 @@ fn without(step: &SteadyStep<'_>, rank: u32) -> i64 {
         let (before, before_without) = ends[over.max(1) - 1];
         let delay = (began - before.max(batch.all_ready)).max(0);
         let ready = batch.ready_without(rank).min(batch.all_ready);
-        let began_without = (before_without.max(ready) + delay).min(began);
+        // A delay after the last rank was ready is a wait for the cycle and runs beside other batches; one after the
+        // batch before is that of starting a batch.
+        let after_batch = if before >= batch.all_ready { delay } else { 0 };
+        let began_without = (before_without + after_batch).max(ready + delay).min(began);
         let end = (batch.span.ended, began_without + batch.moving_ns());
         let place = ends.partition_point(|known| known.0 <= end.0);
         ends.insert(place, end);

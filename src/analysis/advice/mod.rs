@@ -32,16 +32,22 @@ pub(super) fn advice(report: &Report, steps: &[SteadyStep<'_>]) -> Vec<Advice> {
     };
     let whatif = model(report, steps);
     let mut advice: Vec<Advice> = straggler(report, steady).into_iter().collect();
+    let costs_known = whatif.as_ref().is_some_and(|whatif| whatif.costs_known);
     if let Some(whatif) = &whatif {
         advice.extend(settings::settings(report, whatif));
-        advice.extend(settings::fewer_bytes(report, steady, whatif));
+        advice.extend(settings::fewer_bytes(report, steady, whatif).filter(|_| costs_known));
     }
     let least = GAIN_LEAST * steady.step_ms.p50;
     advice.retain(|advice| advice.gain_ms.is_some_and(|gain| gain >= least));
     advice.sort_by(|a, b| b.gain_ms.unwrap_or(0.0).total_cmp(&a.gain_ms.unwrap_or(0.0)));
     advice.truncate(MOST - 1);
     if advice.is_empty() {
-        advice.push(nothing_to_gain(steady, whatif.as_ref()));
+        let one_size = whatif.is_some() && !costs_known;
+        advice.push(nothing_to_gain(
+            steady,
+            whatif.as_ref().filter(|_| costs_known),
+            one_size,
+        ));
     }
     advice.extend(startup(report, steady));
     advice
@@ -126,7 +132,7 @@ fn startup(report: &Report, steady: &Summary) -> Option<Advice> {
 }
 
 /// What is said when nothing gains.
-fn nothing_to_gain(steady: &Summary, whatif: Option<&WhatIf>) -> Advice {
+fn nothing_to_gain(steady: &Summary, whatif: Option<&WhatIf>, one_size: bool) -> Advice {
     let exposed: f64 = steady
         .parts
         .iter()
@@ -157,10 +163,15 @@ fn nothing_to_gain(steady: &Summary, whatif: Option<&WhatIf>) -> Advice {
     } else {
         return Advice {
             sentence: format!(
-                "{} of a step ({}) is not computation, but what other settings would gain cannot be told from this recording; \
-                 HOROVOD_AUTOTUNE=1 measures it in the running job.",
+                "{} of a step ({}) is not computation, but what other settings would gain cannot be told from this recording \
+                 ({}); HOROVOD_AUTOTUNE=1 measures it in the running job.",
                 ms(exposed),
                 percent(share),
+                if one_size {
+                    "all batches are of nearly one size"
+                } else {
+                    "its steps do not follow the model of cycles"
+                },
             ),
             variable: Some("HOROVOD_AUTOTUNE".into()),
             value: Some("1".into()),

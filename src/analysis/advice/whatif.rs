@@ -42,6 +42,8 @@ pub(super) struct WhatIf {
     negotiate_ns: f64,
     /// Cycles tick while nothing is to do, as Horovod's do.
     ticks_on: bool,
+    /// Whether batches of different sizes were recorded, so that what a message costs by itself can be told.
+    pub(super) costs_known: bool,
     pub(super) current: Settings,
     /// What a step took, nanoseconds, and what the model says it took.
     pub(super) measured_ns: f64,
@@ -102,6 +104,13 @@ impl WhatIf {
         for step in steps.iter().step_by(every) {
             model.push(model_step(step, &mut classes, &mut points)?);
         }
+        // The class that moves most is the one that counts.
+        let bytes =
+            |points: &&Vec<(u64, f64)>| points.iter().map(|&(bytes, _)| u128::from(bytes)).sum::<u128>();
+        let costs_known = points
+            .iter()
+            .max_by_key(bytes)
+            .is_some_and(|points| sizes_differ(points));
         let costs = points.iter().map(|points| cost(points)).collect();
         let mut lengths: Vec<f64> = (steps.iter().step_by(every))
             .map(|step| step.span.ns() as f64)
@@ -112,6 +121,7 @@ impl WhatIf {
             costs,
             negotiate_ns,
             ticks_on,
+            costs_known,
             current,
             measured_ns,
             modelled_ns: 0.0,
@@ -256,14 +266,20 @@ fn model_step(
     })
 }
 
+/// Whether there are sizes enough for a line: one twice as large as another.
+fn sizes_differ(points: &[(u64, f64)]) -> bool {
+    let sizes = || points.iter().map(|&(bytes, _)| bytes);
+    sizes().max().unwrap_or(0) >= sizes().min().unwrap_or(0).saturating_mul(2).max(1)
+}
+
 fn cost(points: &[(u64, f64)]) -> Cost {
-    if let Some(fit) = fit(points) {
+    if let Some(fit) = fit(points).filter(|_| sizes_differ(points)) {
         return Cost {
             alpha_ns: fit.alpha_us * 1e3,
             ns_per_byte: fit.us_per_mib * 1e3 / f64::from(1 << 20),
         };
     }
-    // One size: nothing tells what a message costs by itself, so nothing is gained by sending fewer.
+    // Nearly one size: nothing tells what a message costs by itself, so nothing is gained by sending fewer.
     let us = median(&mut points.iter().map(|&(_, us)| us).collect::<Vec<_>>());
     match points.first() {
         Some(&(bytes, _)) if bytes > 0 => Cost {

@@ -9,8 +9,6 @@ mod counters;
 mod marks;
 mod steps;
 mod store;
-#[cfg(test)]
-mod tests;
 
 pub(super) use counters::{Bars, Counters};
 pub(super) use marks::Marks;
@@ -101,7 +99,7 @@ impl Collector {
 
     /// Keeps less, for tests.
     #[cfg(test)]
-    fn with_limits(limits: Limits) -> Self {
+    pub(super) fn with_limits(limits: Limits) -> Self {
         Self {
             limits,
             ..Self::default()

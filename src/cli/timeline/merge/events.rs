@@ -90,12 +90,12 @@ impl From<PhaseSums> for Sums {
 }
 
 impl<'a> Events<'a> {
-    /// Writes what comes before the first event.
+    /// Writes what comes before the first event. By the first member `ronde_merge` the readers of traces know the file.
     ///
     /// # Errors
     /// What the sink says.
     pub(super) fn begin(sink: &'a mut dyn Write) -> io::Result<Self> {
-        sink.write_all(b"{\"displayTimeUnit\":\"ms\",\"otherData\":{\"ronde_merge\":1},\"traceEvents\":[")?;
+        sink.write_all(b"{\"ronde_merge\":1,\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
         Ok(Self {
             sink,
             first: true,

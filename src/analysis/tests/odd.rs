@@ -1,0 +1,254 @@
+//! Input that nobody meant.
+
+use proptest::prelude::*;
+use smallvec::SmallVec;
+
+use super::job::Job;
+use crate::analysis::{Collector, analyze};
+use crate::tensor::Dtype;
+use crate::trace::{
+    Activity, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, Source, Span, Tick, Visitor,
+};
+
+fn source(format: Format) -> Source {
+    Source {
+        format,
+        ..Job::default().source(0, 0.0)
+    }
+}
+
+fn operation(tensor: u32, began: i64, ended: i64) -> Operation {
+    Operation {
+        tensor: NameId(tensor),
+        kind: Kind::Allreduce,
+        negotiation: None,
+        ticks: SmallVec::new(),
+        execution: Some(Span { began, ended }),
+        activities: SmallVec::new(),
+        sums: None,
+        dtype: None,
+        elements: None,
+        bytes: None,
+        refused: false,
+    }
+}
+
+#[test]
+fn nothing_at_all() {
+    let report = analyze(vec![Collector::new().finish(source(Format::Ronde))]).unwrap();
+    assert!(report.steps.is_empty() && report.steady.is_none() && report.advice.is_empty());
+    assert!(
+        report.warnings[0].contains("nothing to analyse"),
+        "{:?}",
+        report.warnings
+    );
+}
+
+#[test]
+fn one_tensor_once() {
+    let mut collector = Collector::new();
+    collector.name(NameId(0), "g");
+    collector.operation(&operation(0, 5_000_000, 7_000_000));
+    let report = analyze(vec![collector.finish(source(Format::Horovod))]).unwrap();
+    assert_eq!(report.steps.len(), 1);
+    assert_eq!(report.steady.unwrap().step_ms.p50, 2.0);
+    assert!(
+        report
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("no step was found"))
+    );
+}
+
+#[test]
+fn one_tensor_again_and_again_is_a_step_each_time() {
+    let mut collector = Collector::new();
+    collector.name(NameId(0), "whole");
+    for step in 0..11 {
+        let began = step * 510_000_000;
+        collector.operation(&operation(0, began, began + 500_000_000));
+    }
+    let report = analyze(vec![collector.finish(source(Format::Byteps))]).unwrap();
+    assert_eq!(report.steps.len(), 11);
+    let steady = report.steady.unwrap();
+    assert_eq!((steady.steps, steady.step_ms.p50), (9, 510.0));
+    assert!(report.fusion.is_none());
+}
+
+#[test]
+fn a_loss_for_each_micro_batch_does_not_end_a_step() {
+    let mut collector = Collector::new();
+    (0..5).for_each(|id| collector.name(NameId(id), &format!("n{id}")));
+    let mut at = 0;
+    for _ in 0..10 {
+        // Four losses (tensor 0), then the gradients.
+        for tensor in [0, 0, 0, 0, 1, 2, 3, 4] {
+            collector.operation(&operation(tensor, at, at + 1_000_000));
+            at += 2_000_000;
+        }
+    }
+    let report = analyze(vec![collector.finish(source(Format::Ronde))]).unwrap();
+    let whole: Vec<_> = report.steps.iter().filter(|step| !step.partial).collect();
+    assert!(whole.len() >= 8, "{:?}", report.steps);
+    assert!(
+        whole.iter().all(|step| step.tensors == 8 && step.ms == 16.0),
+        "{whole:?}"
+    );
+}
+
+#[test]
+fn validation_between_steps_is_left_out() {
+    let mut collector = Collector::new();
+    (0..6).for_each(|id| collector.name(NameId(id), &format!("n{id}")));
+    let mut at = 0;
+    let mut go = |tensor: u32| {
+        collector.operation(&operation(tensor, at, at + 1_000_000));
+        at += 2_000_000;
+    };
+    for step in 0..30 {
+        (0..4).for_each(&mut go);
+        if step % 10 == 9 {
+            (0..20).for_each(|_| go(5));
+        }
+    }
+    let report = analyze(vec![collector.finish(source(Format::Ronde))]).unwrap();
+    let steady = report.steady.unwrap();
+    assert!(steady.steps >= 24, "{steady:?}");
+    assert_eq!((steady.step_ms.min, steady.step_ms.max), (8.0, 8.0));
+}
+
+#[test]
+fn a_file_too_long_to_keep_says_nearly_the_same() {
+    let job = Job {
+        steps: 200,
+        ..Job::default()
+    };
+    let whole = analyze(vec![job.record(0, 0.0)]).unwrap();
+    let limits = crate::analysis::collect::Limits {
+        pending_bytes: 300 << 10,
+        step_bytes: 1 << 20,
+        kept_bytes: 500 << 10,
+    };
+    let mut collector = Collector::with_limits(limits);
+    job.tell(0, 0.0, &mut collector);
+    let record = collector.finish(job.source(0, 0.0));
+    assert!(
+        record.kept.len() < 60 && record.kept.len() > 10,
+        "{}",
+        record.kept.len()
+    );
+    let long = analyze(vec![record]).unwrap();
+    assert_eq!(long.steps.len(), 200);
+    let json = |report: &crate::analysis::Report| serde_json::to_value(&report.steps).unwrap();
+    assert_eq!(json(&long), json(&whole));
+    let batches = |report: crate::analysis::Report| report.fusion.unwrap().batches_per_step.p50;
+    assert!((batches(long) - batches(whole)).abs() <= 1.0);
+}
+
+fn any_time() -> impl Strategy<Value = i64> {
+    prop_oneof![4 => -10_000_000i64..1_000_000_000, 1 => any::<i64>()]
+}
+
+fn any_operation() -> impl Strategy<Value = Operation> {
+    let kind = prop_oneof![Just(Kind::Allreduce), Just(Kind::Broadcast), Just(Kind::Join)];
+    let span = || (any_time(), any_time()).prop_map(|(began, ended)| Span { began, ended });
+    let ticks = proptest::collection::vec((0u32..5, any_time()), 0..4);
+    let dtype = proptest::option::of(prop_oneof![Just(Dtype::F32), Just(Dtype::U8)]);
+    let sizes = (
+        dtype,
+        proptest::option::of(any::<u64>()),
+        proptest::option::of(0u64..1 << 30),
+    );
+    let phases = proptest::collection::vec((0u32..9, span()), 0..3);
+    (
+        0u32..9,
+        kind,
+        proptest::option::of(span()),
+        ticks,
+        proptest::option::weighted(0.9, span()),
+        phases,
+        sizes,
+    )
+        .prop_map(
+            |(tensor, kind, negotiation, ticks, execution, phases, (dtype, elements, bytes))| Operation {
+                tensor: NameId(tensor),
+                kind,
+                negotiation,
+                ticks: ticks.into_iter().map(|(rank, at)| Tick { rank, at }).collect(),
+                execution,
+                activities: phases
+                    .into_iter()
+                    .map(|(name, span)| Activity {
+                        name: NameId(name),
+                        phase: Phase::Collective,
+                        span,
+                    })
+                    .collect(),
+                sums: None,
+                dtype,
+                elements,
+                bytes,
+                refused: execution.is_none(),
+            },
+        )
+}
+
+/// Every number in `value` is one: JSON has no others, and serde writes `null` for them.
+fn no_nulls_where_numbers_belong(value: &serde_json::Value, path: &str) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (key, value) in fields {
+                let number = key.ends_with("_ms")
+                    || ["p10", "p50", "p90", "mean", "share", "overlap"].contains(&key.as_str());
+                let optional = [
+                    "streamed_ms",
+                    "cycle_time_ms",
+                    "gain_ms",
+                    "negotiate_cached_ms",
+                    "negotiate_uncached_ms",
+                ];
+                assert!(
+                    !(number && value.is_null()) || optional.contains(&key.as_str()),
+                    "{path}.{key} is no number"
+                );
+                no_nulls_where_numbers_belong(value, &format!("{path}.{key}"));
+            }
+        }
+        serde_json::Value::Array(values) => {
+            values
+                .iter()
+                .for_each(|value| no_nulls_where_numbers_belong(value, path));
+        }
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn whatever_a_file_says_it_is_analysed(
+        operations in proptest::collection::vec(any_operation(), 0..60),
+        marks in proptest::collection::vec(any_time(), 0..6),
+        compute in proptest::collection::vec((any_time(), any_time()), 0..6),
+        format in prop_oneof![Just(Format::Horovod), Just(Format::Ronde), Just(Format::Byteps), Just(Format::Kineto)],
+        cycle_time_ms in prop_oneof![Just(None), Just(Some(f64::NAN)), Just(Some(0.0)), Just(Some(5.0))],
+    ) {
+        let mut collector = Collector::new();
+        (0..9).for_each(|id| collector.name(NameId(id), &format!("n{id}")));
+        operations.iter().for_each(|operation| collector.operation(operation));
+        for &at in &marks {
+            collector.mark(Mark { kind: MarkKind::Step, at });
+            collector.mark(Mark { kind: MarkKind::Cycle, at });
+        }
+        compute.iter().for_each(|&(began, ended)| collector.compute(Span { began, ended }));
+        let record = collector.finish(Source { cycle_time_ms, ..source(format) });
+        let report = analyze(vec![record]).unwrap();
+        for step in &report.steps {
+            let sum: f64 = step.exposed_ms.iter().sum();
+            prop_assert!((sum - step.ms).abs() <= 1e-9 * step.ms.max(1.0));
+            prop_assert!(step.exposed_ms.iter().zip(step.total_ms).all(|(exposed, total)| *exposed <= total));
+        }
+        let json = serde_json::to_value(&report).unwrap();
+        no_nulls_where_numbers_belong(&json, "report");
+    }
+}
