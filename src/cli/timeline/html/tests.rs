@@ -11,8 +11,11 @@ use crate::analysis::report::{Bandwidth, Bin, LaneBar, PartKind, Quantiles};
 /// Elements that have no end.
 const VOID: [&str; 2] = ["meta", "br"];
 
+/// Its name and its attributes.
+type Element = (String, Vec<(String, String)>);
+
 /// The page's elements by name and attributes, and its text; panics where a browser would have to guess.
-fn parsed(page: &str) -> (Vec<(String, Vec<(String, String)>)>, String) {
+fn parsed(page: &str) -> (Vec<Element>, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
     let (mut elements, mut open, mut words) = (Vec::new(), Vec::new(), String::new());
     let mut emitter = DefaultEmitter::default();
