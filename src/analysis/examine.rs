@@ -69,7 +69,7 @@ pub(super) fn examine(records: &[RankRecord]) -> Report {
     let in_force = fusion::in_force(reference, began, ended);
     let fusion = fusion::fusion(reference, &steps, in_force);
 
-    warn(&mut warnings, records, &whole, ranks, &steps);
+    warn(&mut warnings, records, &whole, &steps);
     if in_force.changed {
         warnings.push(
             "fusion threshold or cycle time changed within the steady steps (tuning?): their figures mix settings".into(),
@@ -160,7 +160,6 @@ fn warn(
     warnings: &mut Vec<String>,
     records: &[RankRecord],
     whole: &[usize],
-    ranks: u32,
     steady: &[steady::SteadyStep<'_>],
 ) {
     let reference = &records[0];
@@ -204,9 +203,7 @@ fn warn(
     };
     let all = ops().count();
     if matches!(reference.source.format, Format::Horovod | Format::Ronde) && all > 0 {
-        let unknown = ops()
-            .filter(|op| ready_here(op, reference.rank()).is_none())
-            .count();
+        let unknown = ops().filter(|op| ready_here(reference, op).is_none()).count();
         if unknown * 20 > all {
             warnings.push(format!(
                 "{} % of the steady operations do not say when this rank had them ready (Horovod writes that only the \
@@ -231,10 +228,19 @@ fn warn(
              tell them apart"
                 .into(),
         );
-    } else if ranks == 1 && reference.source.format == Format::Byteps {
-        warnings.push(
-            "a BytePS trace tells one worker's side: how long others were waited for is within its stages"
-                .into(),
-        );
+    } else if reference.source.format == Format::Byteps {
+        let pushes = |name: &str| name.rsplit('.').next() == Some("PUSH");
+        if !reference
+            .counters
+            .activities
+            .keys()
+            .any(|&name| pushes(reference.name(name)))
+        {
+            warnings.push(
+                "this worker pushes nothing over the network itself (its machine's root does): the time that takes shows here \
+                 as waiting for data, between the stages"
+                    .into(),
+            );
+        }
     }
 }

@@ -14,6 +14,8 @@ use crate::trace::NameId;
 #[derive(Debug)]
 pub(super) struct Readiness {
     reference: u32,
+    /// Whether bars begin when this rank is ready, whoever else is.
+    own_bars: bool,
     ranks: u32,
     others: Vec<Other>,
     /// Two operations further apart than this are not the same one, nanoseconds.
@@ -35,11 +37,12 @@ pub(super) struct Ready {
     pub(super) at: Vec<Option<i64>>,
 }
 
-/// When `rank`, whose file it is, had `op` ready, if the file says so.
-pub(super) fn ready_here(op: &Op, rank: u32) -> Option<i64> {
-    let tick = op.tick(rank);
-    // Where nothing is negotiated, an operation begins when its rank is ready.
-    tick.or_else(|| op.negotiation.is_none().then_some(op.span.began))
+/// When the rank of `record`, whose operation it is, had `op` ready, if the file says so.
+pub(super) fn ready_here(record: &RankRecord, op: &Op) -> Option<i64> {
+    let rank = record.rank();
+    // In Horovod's kind of file a bar may begin when another rank is ready; in others it is this one's own.
+    op.tick(rank)
+        .or_else(|| (!record.batcher.fuses).then(|| op.ready(rank)))
 }
 
 /// By how much the times of `record` have to be shifted to be those of `reference`; none if nothing relates them.
@@ -66,8 +69,7 @@ impl Readiness {
             let shift = shift_ns(reference, record)?;
             let mut times: HashMap<NameId, Vec<_>> = HashMap::new();
             for op in record.kept.iter().flat_map(|step| &step.ops) {
-                let (Some(ready), Some(&id)) =
-                    (ready_here(op, record.rank()), ids.get(record.name(op.tensor)))
+                let (Some(ready), Some(&id)) = (ready_here(record, op), ids.get(record.name(op.tensor)))
                 else {
                     continue;
                 };
@@ -86,6 +88,7 @@ impl Readiness {
         });
         Self {
             reference: reference.rank(),
+            own_bars: !reference.batcher.fuses,
             ranks,
             others: others.collect(),
             near_ns: (step_ns / 2.0) as i64,
@@ -101,7 +104,7 @@ impl Readiness {
             }
         }
         if let Some(own @ None) = at.get_mut(self.reference as usize) {
-            *own = ready_here(op, self.reference);
+            *own = self.own_bars.then(|| op.ready(self.reference));
         }
         let middle = op.span.began + (op.span.ended - op.span.began) / 2;
         for other in &self.others {

@@ -5,12 +5,14 @@
 //! efficiency step₁ / stepₙ; both are relative to the run with the fewest ranks.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Report;
+use super::advice::{ms, part_name, percent};
 use super::report::{PartKind, Quantiles};
 
 /// One run of a series, from a timeline's report or from what `ronde bench --json` wrote.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScalingRun {
     /// How the run is called, such as its file.
     pub label: String,
@@ -39,7 +41,8 @@ pub enum ScalingError {
     },
     /// The JSON is not what `ronde bench --json` writes.
     #[error(
-        "{label}: this JSON has no number {field:?}, which `ronde bench --json` always writes; is it another program's?"
+        "{label}: this JSON has no positive number {field:?}, which `ronde bench --json` always writes; is it another \
+         program's?"
     )]
     NotABenchmark {
         /// The run.
@@ -50,9 +53,9 @@ pub enum ScalingError {
 }
 
 /// A series.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
-    /// Ranks of the run that the others are held against.
+    /// Ranks of the run that the others are held against; 0 without runs.
     pub base_ranks: u32,
     /// The runs, in order of ranks.
     pub rows: Vec<ScalingRow>,
@@ -63,7 +66,7 @@ pub struct Scaling {
 }
 
 /// One run held against the base.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScalingRow {
     /// The run.
     pub run: ScalingRun,
@@ -76,7 +79,7 @@ pub struct ScalingRow {
     /// What each part takes longer than in the base, in the order of [`PartKind::ALL`]; they add up to the loss of the
     /// mean step. None unless both are timelines.
     pub parts_lost_ms: Option<[f64; PartKind::COUNT]>,
-    /// The part that grew most.
+    /// The part that grew most, if one did.
     pub eaten_by: Option<PartKind>,
 }
 
@@ -86,9 +89,25 @@ impl ScalingRun {
     /// # Errors
     /// [`ScalingError::NoSteps`].
     pub fn from_report(label: &str, report: &Report) -> Result<Self, ScalingError> {
-        let _ = report;
-        Err(ScalingError::NoSteps {
+        let steady = report.steady.as_ref().filter(|steady| steady.step_ms.p50 > 0.0);
+        let steady = steady.ok_or_else(|| ScalingError::NoSteps {
             label: label.to_owned(),
+        })?;
+        let mut parts_ms = [0.0; PartKind::COUNT];
+        for part in &steady.parts {
+            parts_ms[part.kind as usize] = part.exposed_ms.mean;
+        }
+        Ok(Self {
+            label: label.to_owned(),
+            ranks: report.ranks.max(1),
+            step_ms: steady.step_ms,
+            startup: report
+                .startup
+                .as_ref()
+                .map(|startup| (startup.steps, startup.step_ms.p50)),
+            bytes: steady.bytes,
+            parts_ms: Some(parts_ms),
+            what: None,
         })
     }
 
@@ -96,21 +115,239 @@ impl ScalingRun {
     ///
     /// # Errors
     /// [`ScalingError::NotABenchmark`].
-    pub fn from_bench(label: &str, json: &serde_json::Value) -> Result<Self, ScalingError> {
-        let _ = json;
-        Err(ScalingError::NoSteps {
+    pub fn from_bench(label: &str, json: &Value) -> Result<Self, ScalingError> {
+        let number = |pointer: &str| {
+            let number = json.pointer(pointer).and_then(Value::as_f64);
+            let number = number.filter(|number| number.is_finite() && *number > 0.0);
+            number.ok_or_else(|| ScalingError::NotABenchmark {
+                label: label.to_owned(),
+                field: pointer.trim_start_matches('/').replace('/', "."),
+            })
+        };
+        let (p10, p50, p90) = (
+            number("/step_ms/p10")?,
+            number("/step_ms/p50")?,
+            number("/step_ms/p90")?,
+        );
+        let steps = json.get("steps").and_then(Value::as_u64).unwrap_or(1);
+        Ok(Self {
             label: label.to_owned(),
+            ranks: number("/np")? as u32,
+            step_ms: Quantiles {
+                n: steps,
+                min: p10,
+                p10,
+                p50,
+                p90,
+                p99: p90,
+                max: p90,
+                mean: number("/step_ms/mean").unwrap_or(p50),
+            },
+            // The benchmark leaves its first steps out itself.
+            startup: None,
+            bytes: json.get("bytes_per_step").and_then(Value::as_u64).unwrap_or(0),
+            parts_ms: None,
+            what: json.get("model").and_then(Value::as_str).map(str::to_owned),
         })
     }
 }
 
 /// Holds every run against the one with the fewest ranks.
-pub fn scaling(runs: Vec<ScalingRun>) -> Scaling {
-    let _ = runs;
+pub fn scaling(mut runs: Vec<ScalingRun>) -> Scaling {
+    runs.sort_by_key(|run| run.ranks);
+    let Some(base) = runs.first().cloned() else {
+        return Scaling {
+            base_ranks: 0,
+            rows: Vec::new(),
+            sentences: Vec::new(),
+            warnings: vec!["no run was given".into()],
+        };
+    };
+    let warnings = warnings(&runs);
+    let rows: Vec<ScalingRow> = runs.into_iter().map(|run| row(&base, run)).collect();
     Scaling {
-        base_ranks: 1,
-        rows: Vec::new(),
-        sentences: Vec::new(),
-        warnings: Vec::new(),
+        base_ranks: base.ranks,
+        sentences: sentences(&base, &rows),
+        rows,
+        warnings,
+    }
+}
+
+fn row(base: &ScalingRun, run: ScalingRun) -> ScalingRow {
+    let efficiency = if run.step_ms.p50 > 0.0 {
+        base.step_ms.p50 / run.step_ms.p50
+    } else {
+        0.0
+    };
+    let parts_lost_ms = base.parts_ms.zip(run.parts_ms).map(|(base, parts)| {
+        let mut lost = parts;
+        lost.iter_mut().zip(base).for_each(|(lost, base)| *lost -= base);
+        lost
+    });
+    let grown = parts_lost_ms
+        .into_iter()
+        .flat_map(|lost| PartKind::ALL.into_iter().zip(lost));
+    let most = grown.max_by(|a, b| a.1.total_cmp(&b.1));
+    ScalingRow {
+        speedup: efficiency * f64::from(run.ranks),
+        efficiency,
+        lost_ms: run.step_ms.p50 - base.step_ms.p50,
+        parts_lost_ms,
+        eaten_by: most
+            .filter(|&(_, lost)| lost > 0.0 && run.ranks > base.ranks)
+            .map(|(kind, _)| kind),
+        run,
+    }
+}
+
+fn sentences(base: &ScalingRun, rows: &[ScalingRow]) -> Vec<String> {
+    let Some(last) = rows.last().filter(|last| last.run.ranks > base.ranks) else {
+        return Vec::new();
+    };
+    let ranks = last.run.ranks;
+    let mut sentences = vec![format!(
+        "Each rank does the same work in every run (weak scaling): {ranks} ranks do {:.2} times the work of one in the same \
+         time, an efficiency of {}{}.",
+        last.speedup,
+        percent(last.efficiency),
+        if base.ranks > 1 {
+            format!(" against {} ranks", base.ranks)
+        } else {
+            String::new()
+        },
+    )];
+    if let (Some(kind), Some(lost)) = (last.eaten_by, last.parts_lost_ms) {
+        sentences.push(format!(
+            "A step at {ranks} ranks takes {} longer than at {} ({} instead of {}); most of it, {}, is {}.",
+            ms(last.lost_ms),
+            base.ranks,
+            ms(last.run.step_ms.p50),
+            ms(base.step_ms.p50),
+            ms(lost[kind as usize]),
+            part_name(kind),
+        ));
+    }
+    let startup = |row: &ScalingRow| {
+        row.run
+            .startup
+            .map(|(steps, length)| (row.run.ranks, steps, length))
+    };
+    if let Some((ranks, steps, length)) = rows.iter().filter_map(startup).next_back() {
+        sentences.push(format!(
+            "Start-up is left out: at {ranks} ranks the first {steps} steps take {} each.",
+            ms(length)
+        ));
+    }
+    sentences
+}
+
+fn warnings(runs: &[ScalingRun]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if runs.len() == 1 {
+        warnings
+            .push("one run alone says nothing of scaling; give runs at other numbers of ranks".to_owned());
+    }
+    for pair in runs.windows(2) {
+        let (a, b) = (&pair[0], &pair[1]);
+        if a.ranks == b.ranks {
+            warnings.push(format!(
+                "{} and {} both have {} ranks; both are shown",
+                a.label, b.label, a.ranks
+            ));
+        }
+        if let (Some(x), Some(y)) = (&a.what, &b.what)
+            && x != y
+        {
+            warnings.push(format!(
+                "{} ran {x}, {} ran {y}: they make no series",
+                a.label, b.label
+            ));
+        }
+        let far = a.bytes.abs_diff(b.bytes) as f64 > 0.02 * a.bytes.max(b.bytes) as f64;
+        if a.bytes > 0 && b.bytes > 0 && far {
+            warnings.push(format!(
+                "{} moves {} bytes a step and {} {}: each rank's work is not the same, so efficiency means little",
+                a.label, a.bytes, b.label, b.bytes
+            ));
+        }
+    }
+    if runs.iter().any(|run| run.parts_ms.is_none()) && runs.iter().any(|run| run.parts_ms.is_some()) {
+        warnings.push(
+            "benchmarks say how long a step takes, not what it consists of: parts are compared among timelines only".into(),
+        );
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bench(np: u32, p50: f64) -> ScalingRun {
+        let json = serde_json::json!({
+            "model": "resnet50", "np": np, "steps": 50, "bytes_per_step": 102_228_128,
+            "step_ms": {"p10": p50 * 0.9, "p50": p50, "p90": p50 * 1.2, "mean": p50 * 1.05},
+        });
+        ScalingRun::from_bench(&format!("np{np}.json"), &json).unwrap()
+    }
+
+    fn parts(run: ScalingRun, compute: f64, collective: f64) -> ScalingRun {
+        let mut parts_ms = [0.0; PartKind::COUNT];
+        parts_ms[PartKind::Compute as usize] = compute;
+        parts_ms[PartKind::Collective as usize] = collective;
+        ScalingRun {
+            parts_ms: Some(parts_ms),
+            ..run
+        }
+    }
+
+    #[test]
+    fn efficiency_is_the_first_step_over_the_other() {
+        let scaling = scaling(vec![bench(4, 80.0), bench(1, 40.0), bench(2, 50.0)]);
+        let rows: Vec<_> = scaling
+            .rows
+            .iter()
+            .map(|row| (row.run.ranks, row.speedup, row.efficiency))
+            .collect();
+        assert_eq!(rows, [(1, 1.0, 1.0), (2, 1.6, 0.8), (4, 2.0, 0.5)]);
+        assert_eq!(scaling.rows[2].lost_ms, 40.0);
+        assert!(
+            scaling.sentences[0].contains("2.00 times the work of one") && scaling.warnings.is_empty(),
+            "{scaling:?}"
+        );
+    }
+
+    #[test]
+    fn the_part_that_grew_most_ate_the_rest() {
+        let runs = vec![
+            parts(bench(1, 40.0), 38.0, 2.0),
+            parts(bench(8, 64.0), 44.0, 20.0),
+        ];
+        let scaling = scaling(runs);
+        assert_eq!(scaling.rows[1].eaten_by, Some(PartKind::Collective));
+        assert_eq!(scaling.rows[0].eaten_by, None);
+        assert!(
+            scaling.sentences[1].contains("18.0 ms, is the collective itself"),
+            "{:?}",
+            scaling.sentences
+        );
+    }
+
+    #[test]
+    fn what_makes_no_series_is_said() {
+        let other = ScalingRun {
+            what: Some("vgg16".into()),
+            bytes: 1,
+            ..bench(2, 9.0)
+        };
+        let scaling = scaling(vec![bench(1, 4.0), other]);
+        assert_eq!(scaling.warnings.len(), 2, "{:?}", scaling.warnings);
+        assert_eq!(super::scaling(Vec::new()).rows, []);
+        let error = ScalingRun::from_bench("x.json", &serde_json::json!({"np": 2, "step_ms": {"p10": 1.0}}))
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("x.json") && error.to_string().contains("step_ms.p50"),
+            "{error}"
+        );
     }
 }

@@ -79,7 +79,7 @@ fn batches<'a>(record: &RankRecord, ops: &'a [Op], readiness: &Readiness, ranks:
             .skip(1)
             .fold(members[0].span, |span, op| join(span, op.span));
         let all_ready = members.iter().zip(&ready).map(|(op, ready)| {
-            let known = if op.negotiation.is_none() {
+            let known = if !record.batcher.fuses {
                 ready.all().and_then(|all| all.map(|(_, at)| at).max())
             } else {
                 None

@@ -55,7 +55,7 @@ pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32)
                 times.ready_us.resize(ready.at.len(), Vec::new());
                 for (rank, at) in ready.at.iter().enumerate() {
                     let at = if rank == own as usize {
-                        at.or(ready_here(op, own))
+                        at.or_else(|| ready_here(record, op))
                     } else {
                         *at
                     };
@@ -67,7 +67,7 @@ pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32)
     let usual = times
         .into_iter()
         .filter(|(_, times)| times.steps * 2 >= steps.len());
-    let rows = usual.map(|(tensor, mut times)| {
+    let rows = usual.map(|(tensor, times)| {
         let own_us = Quantiles::of(times.own_us.iter().copied());
         let (_, op) = sample[&tensor];
         let row = TensorRow {
@@ -76,11 +76,7 @@ pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32)
             dtype: op.dtype.map(|dtype| dtype.name().to_owned()),
             elements: op.elements,
             n: times.n,
-            ready_us: times
-                .ready_us
-                .iter_mut()
-                .map(|at| (!at.is_empty()).then(|| median(at)))
-                .collect(),
+            ready_us: ready_us(times.ready_us),
             ready_jitter_us: (own_us.p90 - own_us.p10) / 2.0,
             latency_ms: Quantiles::of(times.latency_ms),
         };
@@ -89,4 +85,16 @@ pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32)
     let mut rows: Vec<_> = rows.collect();
     rows.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     rows.into_iter().map(|(_, _, row)| row).collect()
+}
+
+/// Medians, as far as the last rank of which something is known.
+fn ready_us(times: Vec<Vec<f64>>) -> Vec<Option<f64>> {
+    let known = times
+        .iter()
+        .rposition(|at| !at.is_empty())
+        .map_or(0, |last| last + 1);
+    let ranks = times.into_iter().take(known);
+    ranks
+        .map(|mut at| (!at.is_empty()).then(|| median(&mut at)))
+        .collect()
 }

@@ -19,6 +19,8 @@ mod names;
 mod read;
 mod reader;
 mod scan;
+#[cfg(test)]
+mod scan_tests;
 mod sniff;
 #[cfg(test)]
 mod testing;

@@ -41,11 +41,14 @@ pub fn read_input(
     let compressed = input.compressed();
     let mut reading = Reading {
         out: Out::new(&path, visitor),
-        reader: format.map(Reader::new),
+        reader: None,
         detector: Detector::default(),
         counter: input.counter(),
         progress,
     };
+    if let Some(format) = format {
+        reading.reader = Some(reading.decide(format));
+    }
     let mut scanner = Scanner::new(input, compressed);
     let head = scanner.head(&mut reading);
     let head = head[..head.len().min(sniff::HEAD_BYTES)].to_vec();
@@ -68,6 +71,7 @@ struct Reading<'v> {
 impl Reading<'_> {
     /// Who wrote the file is known: what has been held back goes to its reader.
     fn decide(&mut self, format: Format) -> Reader {
+        self.out.source.format = format;
         let mut reader = Reader::new(format);
         self.detector.replay(&mut reader, &mut self.out);
         reader

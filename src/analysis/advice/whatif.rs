@@ -238,17 +238,18 @@ fn model_step(
             let class = *classes.entry((op.kind, op.dtype, alone)).or_insert(next);
             points.resize(classes.len(), Vec::new());
             let at = ready.all().and_then(|all| all.map(|(_, at)| at).max());
-            let first = ready.at.iter().flatten().copied().min();
+            let pending = ready
+                .at
+                .iter()
+                .flatten()
+                .copied()
+                .min()
+                .or(op.negotiation.map(|span| span.began));
             let since = |at: i64| ((at - step.span.began).max(0)) as f64;
             let ready_ns = since(at.unwrap_or(batch.all_ready).min(batch.span.began));
             ops.push(ModelOp {
                 ready_ns,
-                pending_ns: since(
-                    first
-                        .or(op.negotiation.map(|span| span.began))
-                        .unwrap_or(i64::MAX),
-                )
-                .min(ready_ns),
+                pending_ns: pending.map_or(ready_ns, since).min(ready_ns),
                 item: Item {
                     class,
                     bytes: op.bytes?,

@@ -157,13 +157,15 @@ impl Collector {
         if self.dealing.is_none() && !self.pending.is_empty() {
             let fuses = match source {
                 Some(source) => matches!(source.format, Format::Horovod | Format::Ronde),
-                None => self.pending.iter().any(|op| op.negotiation.is_some()),
+                // Only Horovod's kind of file has the ticks of several ranks.
+                None => self.pending.iter().any(|op| op.ticks.len() > 1),
             };
             let batcher = Batcher { fuses };
             self.dealing = Some(Dealing {
                 stepper: Stepper::choose(
                     &self.pending,
                     &self.marks.steps,
+                    !self.compute.is_empty(),
                     batcher,
                     self.limits.step_bytes,
                     &self.names,

@@ -51,19 +51,22 @@ enum Method {
     Nothing,
 }
 
-/// Marks that make us believe in them: two may be an accident of starting and stopping.
+/// Marks that make us believe in them: two may be an accident of starting and stopping. A profiler's are meant.
 const MARKS_LEAST: usize = 3;
 
 impl Stepper {
-    /// Looks at `ops`, the first of a file, in order of beginning, and at the step marks so far.
+    /// Looks at `ops`, the first of a file, in order of beginning, and at the step marks so far; `profiler` is whether
+    /// one wrote it.
     pub(super) fn choose(
         ops: &[Op],
         marks: &[i64],
+        profiler: bool,
         batcher: Batcher,
         step_bytes_most: usize,
         names: &[Box<str>],
     ) -> Self {
-        let method = if marks.len() >= MARKS_LEAST {
+        let least = if profiler { 1 } else { MARKS_LEAST };
+        let method = if marks.len() >= least {
             Method::Marks { next: 0 }
         } else {
             by_repetition(ops, names)

@@ -1,6 +1,7 @@
 //! The analysis against jobs whose truth is known.
 
 mod advised;
+mod compared;
 mod job;
 mod odd;
 
@@ -9,7 +10,7 @@ use super::{AnalysisError, analyze};
 use crate::trace::Format;
 use job::Job;
 
-pub(super) fn report(job: &Job) -> Report {
+fn report(job: &Job) -> Report {
     analyze(vec![job.record(0, 0.0)]).unwrap()
 }
 

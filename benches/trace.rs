@@ -1,0 +1,219 @@
+//! How fast a timeline is read, and in how much memory.
+//!
+//! Writes a synthetic Horovod timeline of `--mb N` MB (1000) into a temporary file: the steps of 161 tensors on 4 ranks
+//! with their ticks, copies and cycle markers, some 90 bytes an event. Reads it with a visitor that counts, `--runs N`
+//! times (3), and prints the best. The file is in the page cache then: what is measured is the reader. `--gz` compresses
+//! the file, `--small` makes it a megabyte (it is what tests run). The last line says how much was in the file.
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use ronde::trace::{Mark, NameId, Operation, Visitor};
+
+type Failure = Box<dyn std::error::Error>;
+
+const TENSORS: usize = 161;
+
+/// What the command line says.
+#[derive(Clone, Copy, Debug)]
+struct Options {
+    mb: u64,
+    runs: usize,
+    gz: bool,
+}
+
+fn options() -> Result<Options, Failure> {
+    let mut options = Options {
+        mb: 1000,
+        runs: 3,
+        gz: false,
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || {
+            arguments
+                .next()
+                .ok_or_else(|| format!("{argument} needs a value"))
+        };
+        match &*argument {
+            "--small" => (options.mb, options.runs) = (1, 1),
+            "--mb" => options.mb = value()?.parse()?,
+            "--runs" => options.runs = value()?.parse()?,
+            "--gz" => options.gz = true,
+            // What cargo passes to every bench.
+            "--bench" => {}
+            other => return Err(format!("unknown option {other}").into()),
+        }
+    }
+    Ok(options)
+}
+
+/// Counts what it is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    names: u64,
+    operations: u64,
+    marks: u64,
+    /// Of all executions, so that times count.
+    execution_ns: u64,
+}
+
+impl Visitor for Count {
+    fn name(&mut self, _: NameId, _: &str) {
+        self.names += 1;
+    }
+
+    fn operation(&mut self, operation: &Operation) {
+        self.operations += 1;
+        self.execution_ns += operation.execution.map_or(0, |span| span.ns());
+    }
+
+    fn mark(&mut self, _: Mark) {
+        self.marks += 1;
+    }
+}
+
+/// Writes steps until the file has `bytes` bytes of text; returns what is in it.
+fn write(out: &mut impl Write, bytes: u64) -> std::io::Result<Count> {
+    let mut count = Count::default();
+    let mut written = 0;
+    let mut text = String::new();
+    use std::fmt::Write as _;
+    text.push_str("[\n");
+    for pid in 1..=TENSORS {
+        let name = format!("DistributedOptimizer_Allreduce/layer{pid}.weight");
+        // A `String` takes every write.
+        let _ = writeln!(
+            text,
+            "{{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": {pid}, \"args\": {{\"name\": \"{name}\"}}}},\n\
+             {{\"name\": \"process_sort_index\", \"ph\": \"M\", \"pid\": {pid}, \"args\": {{\"sort_index\": {pid}}}}},"
+        );
+    }
+    let mut us = 1_000_000_u64;
+    'steps: loop {
+        for pid in 1..=TENSORS {
+            if pid % 40 == 1 {
+                let _ = writeln!(
+                    text,
+                    "{{\"ph\": \"i\", \"name\": \"CYCLE_START\", \"ts\": {us}, \"s\": \"g\"}},"
+                );
+                count.marks += 1;
+            }
+            let _ = writeln!(
+                text,
+                "{{\"ph\": \"B\", \"name\": \"NEGOTIATE_ALLREDUCE\", \"ts\": {us}, \"pid\": {pid}}},"
+            );
+            for rank in 0..4 {
+                let at = us + rank + 1;
+                let _ = writeln!(
+                    text,
+                    "{{\"ph\": \"X\", \"name\": \"{rank}\", \"ts\": {at}, \"pid\": {pid}, \"dur\": 0}},"
+                );
+            }
+            let _ = writeln!(text, "{{\"ph\": \"E\", \"ts\": {}, \"pid\": {pid}}},", us + 5);
+            let began = us + 6;
+            let _ = writeln!(
+                text,
+                "{{\"ph\": \"B\", \"name\": \"ALLREDUCE\", \"ts\": {began}, \"pid\": {pid}}},"
+            );
+            for (position, name) in [
+                "MEMCPY_IN_FUSION_BUFFER",
+                "MPI_ALLREDUCE",
+                "MEMCPY_OUT_FUSION_BUFFER",
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let (from, to) = (began + 10 * position as u64, began + 10 * position as u64 + 9);
+                let _ = writeln!(
+                    text,
+                    "{{\"ph\": \"B\", \"name\": \"{name}\", \"ts\": {from}, \"pid\": {pid}}},\n\
+                     {{\"ph\": \"E\", \"ts\": {to}, \"pid\": {pid}}},"
+                );
+            }
+            let ended = began + 30;
+            let _ = writeln!(
+                text,
+                "{{\"ph\": \"E\", \"ts\": {ended}, \"pid\": {pid}, \"args\": {{\"dtype\": \"float32\", \"shape\": \
+                 \"[256, 64, 3, 3]\"}}}},"
+            );
+            count.operations += 1;
+            count.execution_ns += 30_000;
+            us += 7;
+        }
+        us += 20_000;
+        out.write_all(text.as_bytes())?;
+        written += text.len() as u64;
+        text.clear();
+        if written >= bytes {
+            break 'steps;
+        }
+    }
+    // Tensors, and the three activities.
+    count.names = TENSORS as u64 + 3;
+    out.flush()?;
+    Ok(count)
+}
+
+/// The most memory this process has had, in MiB.
+fn peak_mib() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+fn read(path: &Path) -> Result<(Count, u64, u64, f64), Failure> {
+    let mut count = Count::default();
+    let began = Instant::now();
+    let source = ronde::trace::read(path, &mut count, &mut |_| {})?;
+    let seconds = began.elapsed().as_secs_f64();
+    if !source.warnings.is_empty() {
+        return Err(source.warnings.join("; ").into());
+    }
+    Ok((count, source.bytes, source.events, seconds))
+}
+
+fn main() -> Result<(), Failure> {
+    let options = options()?;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("timeline.json");
+    let file = std::fs::File::create(&path)?;
+    let mut file = BufWriter::with_capacity(1 << 20, file);
+    let expected = if options.gz {
+        let mut compressed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+        let expected = write(&mut compressed, options.mb * 1_000_000)?;
+        compressed.finish()?.flush()?;
+        expected
+    } else {
+        write(&mut file, options.mb * 1_000_000)?
+    };
+    let before = peak_mib();
+    let mut best = f64::INFINITY;
+    let (mut bytes, mut events) = (0, 0);
+    for _ in 0..options.runs.max(1) {
+        let (count, read_bytes, read_events, seconds) = read(&path)?;
+        if count != expected {
+            return Err(format!("read {count:?}, written {expected:?}").into());
+        }
+        (bytes, events) = (read_bytes, read_events);
+        best = best.min(seconds);
+    }
+    println!(
+        "reading: {:.0} MB/s, {:.1} ns an event, {best:.3} s (best of {})",
+        bytes as f64 / best / 1e6,
+        best * 1e9 / events as f64,
+        options.runs
+    );
+    if let (Some(before), Some(after)) = (before, peak_mib()) {
+        println!("memory: {after:.1} MiB at most, {before:.1} before reading");
+    }
+    println!(
+        "file: {bytes} bytes of text, {} on disk, {events} events, {} operations, {} marks",
+        std::fs::metadata(&path)?.len(),
+        expected.operations,
+        expected.marks
+    );
+    Ok(())
+}

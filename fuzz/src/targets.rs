@@ -1,0 +1,121 @@
+//! The fuzz targets as plain functions: each takes bytes and panics if a reader breaks a promise.
+//!
+//! The promises: no panic; names are numbered in order and come before they are used; spans are not negative; ticks are
+//! in order of time; and what is told depends neither on how the bytes arrive nor on whether they are compressed.
+
+use std::io::Read;
+use std::path::Path;
+
+use ronde::trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, read_input};
+
+/// Every target with its name, for whoever runs all of them.
+pub const ALL: [(&str, fn(&[u8])); 4] = [
+    ("horovod", horovod),
+    ("byteps", byteps),
+    ("kineto", kineto),
+    ("read", read),
+];
+
+/// As a timeline of Horovod's or Ronde's.
+pub fn horovod(data: &[u8]) {
+    check(data, Some(Format::Horovod));
+}
+
+/// As BytePS's `comm.json`.
+pub fn byteps(data: &[u8]) {
+    check(data, Some(Format::Byteps));
+}
+
+/// As a trace of PyTorch's profiler.
+pub fn kineto(data: &[u8]) {
+    check(data, Some(Format::Kineto));
+}
+
+/// Whatever it is; once more with the bytes coming in pieces.
+pub fn read(data: &[u8]) {
+    let whole = told(std::io::Cursor::new(data.to_vec()), None);
+    let pieces = Pieces {
+        data: data.to_vec(),
+        at: 0,
+    };
+    assert_eq!(
+        whole,
+        told(pieces, None),
+        "what is told depends on how it is read"
+    );
+}
+
+fn check(data: &[u8], format: Option<Format>) {
+    told(std::io::Cursor::new(data.to_vec()), format);
+}
+
+/// What a reader told, or its complaint.
+#[derive(Debug, Default, PartialEq)]
+struct Told {
+    names: u32,
+    operations: Vec<Operation>,
+    marks: Vec<Mark>,
+    compute: Vec<Span>,
+    end: String,
+}
+
+fn told(reader: impl Read + 'static, format: Option<Format>) -> Told {
+    let mut told = Told::default();
+    let input = Input::from_reader(reader, Path::new("/x/node1/3/comm.json")).expect("memory can be read");
+    told.end = match read_input(input, format, &mut told, &mut |_| {}) {
+        Ok(source) => format!("{source:?}"),
+        Err(error @ ReadError::NotATrace { .. }) => error.to_string(),
+        Err(other) => panic!("{other}"),
+    };
+    told
+}
+
+impl Visitor for Told {
+    fn name(&mut self, id: NameId, _: &str) {
+        assert_eq!(id.0, self.names, "numbers count up");
+        self.names += 1;
+    }
+
+    fn operation(&mut self, operation: &Operation) {
+        assert!(operation.tensor.0 < self.names, "a name comes before it is used");
+        for activity in &operation.activities {
+            assert!(activity.name.0 < self.names, "a name comes before it is used");
+            in_order(activity.span);
+        }
+        operation.negotiation.into_iter().for_each(in_order);
+        operation.execution.into_iter().for_each(in_order);
+        assert!(operation.ticks.is_sorted_by_key(|tick| tick.at));
+        self.operations.push(operation.clone());
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        self.marks.push(mark);
+    }
+
+    fn compute(&mut self, span: Span) {
+        in_order(span);
+        self.compute.push(span);
+    }
+}
+
+fn in_order(span: Span) {
+    assert!(span.began <= span.ended, "a span is not negative");
+    // What is within the limits can be subtracted.
+    let _ = span.ns();
+}
+
+/// Gives 7 bytes at a time.
+struct Pieces {
+    data: Vec<u8>,
+    at: usize,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let end = self.data.len().min(self.at + buffer.len().min(7));
+        let piece = &self.data[self.at..end];
+        buffer[..piece.len()].copy_from_slice(piece);
+        self.at = end;
+        Ok(piece.len())
+    }
+}
