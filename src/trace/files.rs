@@ -95,6 +95,9 @@ fn begins_as_a_trace(path: &Path) -> bool {
     let blank = |byte: &u8| byte.is_ascii_whitespace();
     let plain: Vec<u8> = head.iter().copied().filter(|byte| !blank(byte)).collect();
     let contains = |needle: &[u8]| memchr::memmem::find(&plain, needle).is_some();
+    if plain.starts_with(b"{\"ronde_merge\":") {
+        return false; // its originals are beside it, or were somewhere else
+    }
     plain.starts_with(b"[{") && contains(b"\"ph\":")
         || plain.starts_with(b"{") && (contains(b"\"traceEvents\":") || contains(b"\"schemaVersion\":"))
 }

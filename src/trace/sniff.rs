@@ -8,7 +8,11 @@ use super::scan::Seen;
 pub(super) const HEAD_BYTES: usize = 64 << 10;
 
 /// What files of other kinds begin with.
-const MAGIC: [(&[u8], &str); 16] = [
+const MAGIC: [(&[u8], &str); 17] = [
+    (
+        b"{\"ronde_merge\":",
+        "is what `ronde timeline --merge` wrote for viewers; give the files it was made of",
+    ),
     (b"\x7fELF", "is a program, library or core dump (ELF)"),
     (
         b"PK\x03\x04",

@@ -9,7 +9,7 @@ use crate::cli::html::{folded, wide};
 
 pub(super) fn show(fusion: Option<&Fusion>) -> Markup {
     let Some(fusion) = fusion else {
-        return html! { p { "These files have no operation that was carried out, so there is nothing to say of batches." } };
+        return html! { p { "Nothing is fused in these files: they have no operations, or each of them travels alone." } };
     };
     html! {
         p { (in_force(fusion)) }
@@ -26,7 +26,7 @@ fn in_force(fusion: &Fusion) -> Markup {
     html! {
         @match fusion.threshold_bytes {
             Some(threshold) if fusion.threshold_from_file => { "The fusion threshold was " (bytes(threshold)) }
-            Some(threshold) => { "The file does not say the fusion threshold; by its largest batch it was about " (bytes(threshold)) }
+            Some(threshold) => { "The file does not say the fusion threshold; going by the largest batch of several tensors it was at least " (bytes(threshold)) }
             None => { "The fusion threshold is not known" }
         }
         @match fusion.cycle_time_ms {
@@ -54,9 +54,9 @@ fn quantiles(fusion: &Fusion) -> Markup {
                 }
             }
             tbody {
-                (row("Batches a step", &fusion.batches_per_step, digits))
-                (row("Tensors a batch", &fusion.tensors_per_batch, digits))
-                (row("Bytes a batch", &fusion.bytes_per_batch, size))
+                (row("Batches a step", &fusion.batches_per_step, short))
+                (row("Tensors a batch", &fusion.tensors_per_batch, short))
+                @if fusion.bytes_per_batch.max > 0.0 { (row("Bytes a batch", &fusion.bytes_per_batch, size)) }
             }
         }
     }

@@ -57,12 +57,15 @@ pub(super) fn advice(report: &Report) -> Markup {
 }
 
 fn sentence(advice: &Advice) -> Markup {
+    let setting = advice.variable.as_ref().map(|variable| match &advice.value {
+        Some(value) => format!("{variable}={value}"),
+        None => variable.clone(),
+    });
     html! {
         (Foreign(&advice.sentence))
-        @if let Some(variable) = &advice.variable {
-            " " span.set {
-                code { (Foreign(variable)) @if let Some(value) = &advice.value { "=" (Foreign(value)) } }
-            }
+        // Said once is enough.
+        @if let Some(setting) = setting.filter(|setting| !advice.sentence.contains(setting)) {
+            " " span.set { code { (Foreign(&setting)) } }
         }
         @if let Some(gain) = advice.gain_ms.filter(|gain| *gain > 0.0) {
             " " span.soft { "May gain " (ms(gain)) " a step." }
@@ -81,7 +84,7 @@ pub(super) fn figures(report: &Report) -> Option<Markup> {
             (tile("Exposed communication", &ms(exposed), &format!("{} of a mean step", percent(exposed / steady.step_ms.mean))))
             (tile("Overlap", &percent(steady.overlap), &format!("of {} hidden behind computation", ms(steady.communication_ms.p50))))
             (slowest(report))
-            (tile("Payload a step", &number::bytes(steady.bytes), &tensors(report)))
+            @if steady.bytes > 0 { (tile("Payload a step", &number::bytes(steady.bytes), &tensors(report))) }
             @if let Some(startup) = &report.startup {
                 (tile("Start-up", &ms(startup.step_ms.p50), &format!("median of the first {}", counted(startup.steps, "step"))))
             }

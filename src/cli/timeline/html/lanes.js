@@ -165,16 +165,19 @@
   }
 
   function write(text, at, y, room) {
-    // The end of a path tells more than its beginning; of a word, the beginning.
-    const cut = /[/.]/.test(text) ? (n) => '…' + text.slice(n) : (n) => text.slice(0, text.length - n) + '…';
-    let shown = text;
+    // Of a path, the last name is what tells bars apart, and of that the end; of plain words, the beginning.
+    const path = /[/.]/.test(text);
+    const more = / and (\d+) more/.exec(text);
+    const name = path ? text.split(' ')[0] + (more ? ` +${more[1]}` : '') : text;
+    const cut = path ? (n) => '…' + name.slice(n) : (n) => name.slice(0, name.length - n) + '…';
+    let shown = more ? name : text;
     if (pen.measureText(shown).width > room) {
-      let low = 0, high = text.length;
+      let low = 0, high = name.length;
       while (low < high) {
         const middle = (low + high) >> 1;
         if (pen.measureText(cut(middle)).width > room) low = middle + 1; else high = middle;
       }
-      if (text.length - low < 4) return;
+      if (name.length - low < 3) return;
       shown = cut(low);
     }
     pen.textAlign = 'left';

@@ -6,6 +6,10 @@
 
 mod events;
 mod lanes;
+mod merger;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,7 +20,8 @@ use crate::trace::{self, Source};
 use super::error::Error;
 use super::output::Output;
 use super::progress::Progress;
-use events::{Events, Merger, Process};
+use events::Events;
+use merger::{Merger, Process};
 
 /// Writes the merged trace of `sources` and says what to know of it.
 ///
@@ -124,70 +129,5 @@ fn name(source: &Source, pid: u32) -> String {
     match source.rank {
         Some(rank) => format!("rank {rank}"),
         None => format!("{} ({pid})", source.path.display()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::trace::{Clock, Format};
-
-    fn source(name: &str, rank: Option<u32>, zero_ns: Option<i64>, epoch_ns: Option<i64>) -> Source {
-        Source {
-            path: name.into(),
-            format: Format::Ronde,
-            rank,
-            size: None,
-            epoch_ns,
-            clock: zero_ns.map(|zero_ns| Clock {
-                zero_ns,
-                ..Clock::default()
-            }),
-            fusion_threshold_bytes: None,
-            cycle_time_ms: None,
-            dropped_cycles: 0,
-            bytes: 0,
-            events: 0,
-            warnings: Vec::new(),
-        }
-    }
-
-    fn shifts(places: &[Place]) -> Vec<(u32, i64)> {
-        places.iter().map(|place| (place.pid, place.shift_ns)).collect()
-    }
-
-    #[test]
-    fn clocks_are_laid_over_each_other() {
-        let (places, warnings) = place(&[
-            source("t.json", Some(0), Some(1000), None),
-            source("t.rank1.json", Some(1), Some(400), None),
-            source("t.rank2.json", Some(2), Some(1500), None),
-        ]);
-        assert_eq!(shifts(&places), [(0, 600), (1, 0), (2, 1100)]);
-        assert!(warnings.is_empty());
-    }
-
-    #[test]
-    fn without_a_clock_the_wall_clock_serves_and_is_mentioned() {
-        let (places, warnings) = place(&[
-            source("b", Some(1), None, Some(7000)),
-            source("a", Some(0), Some(3), Some(5000)),
-            source("c", None, None, None),
-        ]);
-        assert_eq!(shifts(&places), [(1, 2000), (0, 0), (2, 0)]);
-        assert!(
-            warnings[0].starts_with("b does not say how its clock"),
-            "{warnings:?}"
-        );
-        assert_eq!(
-            warnings[1],
-            "c does not say when it began: its zero is laid on that of a"
-        );
-    }
-
-    #[test]
-    fn one_file_is_not_warned_about() {
-        assert_eq!(place(&[source("a", None, None, None)]).1, [""; 0]);
-        assert_eq!(place(&[]), (Vec::new(), Vec::new()));
     }
 }

@@ -3,7 +3,7 @@
 use crate::analysis::Report;
 use crate::analysis::report::{Bandwidth, CutReason, Fusion};
 
-use super::{Look, Table, binary_bytes, bytes, count, decimals, harmless, percent, titled, wrapped};
+use super::{Look, Table, binary_bytes, bytes, count, decimals, harmless, percent, plural, titled, wrapped};
 
 /// Characters of the longest bar of the histogram.
 const GAUGE_WIDTH: usize = 24;
@@ -21,11 +21,15 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
 
 fn summary(fusion: &Fusion) -> String {
     let mut text = format!(
-        "{:.0} batches a step, each of {:.0} tensors and {} (medians)",
-        fusion.batches_per_step.p50,
-        fusion.tensors_per_batch.p50,
-        bytes(fusion.bytes_per_batch.p50)
+        "{} a step, each of {}",
+        plural(fusion.batches_per_step.p50.round() as u64, "batch"),
+        plural(fusion.tensors_per_batch.p50.round() as u64, "tensor"),
     );
+    // Some formats do not say how large a tensor is.
+    if fusion.bytes_per_batch.max > 0.0 {
+        text += &format!(" and {}", bytes(fusion.bytes_per_batch.p50));
+    }
+    text += " (medians)";
     match (fusion.threshold_bytes, fusion.threshold_from_file) {
         (Some(0), true) => text += "; fusion is off",
         (Some(threshold), true) => text += &format!("; fusion threshold {}", binary_bytes(threshold)),
@@ -46,7 +50,7 @@ fn summary(fusion: &Fusion) -> String {
 fn histogram(fusion: &Fusion, look: &Look) -> Vec<String> {
     let most = fusion.histogram.iter().map(|bin| bin.batches).max().unwrap_or(0);
     let mut table = Table::new(&["bytes from", "to", "batches", "tensors", "|"]);
-    for bin in &fusion.histogram {
+    for bin in fusion.histogram.iter().filter(|bin| bin.batches > 0) {
         table.row([
             binary_bytes(bin.from),
             binary_bytes(bin.to),

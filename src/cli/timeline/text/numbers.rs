@@ -1,9 +1,10 @@
 //! Numbers as people read them: three digits that matter, units they use.
 
-/// How many decimals a column takes whose largest value is `max`: four digits in all, at most three behind the point.
+/// How many decimals a column takes whose largest value is `max`: about five digits in all, at most three behind the
+/// point; small values beside large ones keep one.
 pub(in crate::cli::timeline) fn decimals(max: f64) -> usize {
     match max.abs() {
-        1000.0.. => 0,
+        100_000.0.. => 0,
         100.0.. => 1,
         10.0.. => 2,
         _ => 3,
@@ -56,6 +57,7 @@ pub(in crate::cli::timeline) fn binary_bytes(bytes: u64) -> String {
 pub(in crate::cli::timeline) fn percent(share: f64) -> String {
     match share.abs() {
         0.0 => "0 %".to_owned(),
+        ..0.001 => "< 0.1 %".to_owned(),
         ..0.0995 => format!("{:.1} %", share * 100.0),
         _ => format!("{:.0} %", share * 100.0),
     }
@@ -82,10 +84,14 @@ pub(in crate::cli::timeline) fn count(count: u64) -> String {
     text
 }
 
-/// `count` of what is called `one`, with an s where there is not just one.
+/// `count` of what is called `one`, in the plural where there is not just one.
 pub(in crate::cli::timeline) fn plural(count: u64, one: &str) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("{} {one}{s}", self::count(count))
+    let ending = match count {
+        1 => "",
+        _ if one.ends_with("ch") => "es",
+        _ => "s",
+    };
+    format!("{} {one}{ending}", self::count(count))
 }
 
 #[cfg(test)]
@@ -95,7 +101,7 @@ mod tests {
     #[test]
     fn numbers_have_digits_that_matter() {
         assert_eq!(
-            [0.0123, 9.5, 12.345, 123.45, 12345.6].map(decimals),
+            [0.0123, 9.5, 12.345, 123.45, 123_456.7].map(decimals),
             [3, 3, 2, 1, 0]
         );
         assert_eq!(
@@ -111,17 +117,15 @@ mod tests {
             ["0 B", "1 KiB", "1.5 MiB", "128 MiB", "5 GiB"]
         );
         assert_eq!(
-            [0.0, 0.021, 0.5, 1.0].map(percent),
-            ["0 %", "2.1 %", "50 %", "100 %"]
+            [0.0, 1e-5, 0.021, 0.5, 1.0].map(percent),
+            ["0 %", "< 0.1 %", "2.1 %", "50 %", "100 %"]
         );
         assert_eq!([-0.021, 0.5].map(change), ["-2.1 %", "+50 %"]);
         assert_eq!(
             [0, 999, 1000, 1_234_567].map(count),
             ["0", "999", "1,000", "1,234,567"]
         );
-        assert_eq!(
-            [plural(1, "step"), plural(2000, "step")],
-            ["1 step", "2,000 steps"]
-        );
+        let plurals = [plural(1, "step"), plural(2000, "step"), plural(0, "batch")];
+        assert_eq!(plurals, ["1 step", "2,000 steps", "0 batches"]);
     }
 }

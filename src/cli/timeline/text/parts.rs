@@ -97,7 +97,7 @@ fn notes(report: &Report, steady: &Summary, look: &Look) -> Vec<String> {
     let negotiated: Vec<String> = negotiated
         .into_iter()
         .filter_map(|(which, quantiles)| {
-            let quantiles = quantiles.as_ref().filter(|quantiles| quantiles.n > 0)?;
+            let quantiles = quantiles.as_ref().filter(|quantiles| quantiles.max > 0.0)?;
             Some(format!(
                 "{which} {} (p90 {})",
                 ms(quantiles.p50),

@@ -40,13 +40,20 @@ fn ranks(stragglers: &Stragglers, look: &Look) -> Vec<String> {
     let mut table = Table::new(&headings);
     for rank in shown {
         let number = |ms: f64| format!("{ms:.decimals$}");
+        let lag = |ms: f64| {
+            if rank.last == 0 {
+                "-".to_owned()
+            } else {
+                number(ms)
+            }
+        };
         let gauge = format!("{:<10}", look.gauge(rank.last_share, 10));
         table.row([
             rank.rank.to_string(),
             percent(rank.last_share),
             gauge,
-            number(rank.lag_ms.p50),
-            number(rank.lag_ms.p90),
+            lag(rank.lag_ms.p50),
+            lag(rank.lag_ms.p90),
             number(rank.step_ms_without),
             number(rank.cost_ms),
         ]);

@@ -1,5 +1,7 @@
 //! Columns of text under headings, cut to the width there is.
 
+use std::borrow::Cow;
+
 use console::{measure_text_width, truncate_str};
 
 /// Between two columns.
@@ -111,12 +113,10 @@ impl Table {
             if column > 0 {
                 line += GAP;
             }
-            let tail = if self.headings[column].align == Align::Bar {
-                ""
-            } else {
-                "…"
+            let cell = match self.headings[column].align {
+                Align::Left => shortened(cell, *width),
+                Align::Right | Align::Bar => truncate_str(cell, *width, ""),
             };
-            let cell = truncate_str(cell, *width, tail);
             let padding = " ".repeat(width.saturating_sub(measure_text_width(&cell)));
             match self.headings[column].align {
                 Align::Left | Align::Bar => line += &format!("{cell}{padding}"),
@@ -126,6 +126,19 @@ impl Table {
         line.truncate(line.trim_end().len());
         line
     }
+}
+
+/// A name that fits: of those of tensors, beginnings are alike, ends are not.
+fn shortened(name: &str, width: usize) -> Cow<'_, str> {
+    let excess = measure_text_width(name).saturating_sub(width);
+    // What is coloured is short; taking it apart would lose its end.
+    if excess == 0 || name.contains('\x1b') {
+        return truncate_str(name, width, "…");
+    }
+    let head = truncate_str(name, width / 3, "");
+    let skipped = name.chars().count().saturating_sub(width - width / 3 - 1);
+    let tail: String = name.chars().skip(skipped).collect();
+    format!("{head}…{tail}").into()
 }
 
 /// `text` in lines of at most `width` columns: the first begins with `first`, the others are as far in.
@@ -166,9 +179,9 @@ mod tests {
                 "  µ              10.00  12"
             ]
         );
-        assert_eq!(table.lines(27)[1], "  layer1.weig…   1.25  0");
+        assert_eq!(table.lines(27)[1], "  laye….weight   1.25  0");
         // Narrower than that it does not become.
-        assert_eq!(table.lines(5)[1], "  layer1.weig…   1.25  0");
+        assert_eq!(table.lines(5)[1], "  laye….weight   1.25  0");
     }
 
     #[test]
@@ -177,7 +190,7 @@ mod tests {
         table.row(["x".to_owned(), "█████".to_owned()]);
         assert_eq!(table.lines(24)[1], "  x               █████");
         assert_eq!(table.lines(20)[1], "  x               ██");
-        assert_eq!(table.lines(14), ["  a long head…", "  x"]);
+        assert_eq!(table.lines(14), ["  a lo…heading", "  x"]);
     }
 
     #[test]

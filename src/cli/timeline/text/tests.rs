@@ -53,7 +53,6 @@ How tensors travel together
   MiB; cycle time 1 ms.
   bytes from      to  batches  tensors
         16 B    32 B        4        4  ████████████████████████
-        32 B    64 B        0        0
        8 MiB  16 MiB        4        8  ████████████████████████
   a batch ended because   batches  share
   nothing else was ready        4   50 %  ████████████
@@ -62,9 +61,9 @@ How tensors travel together
 How fast the collectives are
   SHM_ALLREDUCE: time = 200.0 µs + 400.0 µs a MiB (2.62 GB/s), off by 2.0 % in
   the median
-    size  batches  median µs   p10   p90   GB/s
-  1.0 MB        4        600   540   660  1.748  █████████████████
-  8.4 MB        4       3400  3060  3740  2.467  ████████████████████████
+    size  batches  median µs     p10     p90   GB/s
+  1.0 MB        4      600.0   540.0   660.0  1.748  █████████████████
+  8.4 MB        4     3400.0  3060.0  3740.0  2.467  ████████████████████████
 
 Tensors that take longest from ready to result
   tensor        operation  type      elements  ready ms  takes ms    p90
