@@ -72,6 +72,7 @@ impl ShapedCollective {
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1_000));
             std::thread::sleep(due - moved);
         }
+        // The message is on its way: neither copying nor combining, whatever these took.
         phases.wait_ns += (self.clock.now() - moved).as_nanos() as u64;
         Ok(phases)
     }
