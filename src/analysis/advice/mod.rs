@@ -154,9 +154,14 @@ fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, o
             ms(exposed),
             percent(share),
         )
+    } else if !settable {
+        format!(
+            "{} of a step ({}) is not computation, most of it {largest}. This recording knows no cycles and no fusion that \
+             could be set; one made with HOROVOD_TIMELINE has settings weighed.",
+            ms(exposed),
+            percent(share),
+        )
     } else if let Some(whatif) = whatif {
-        let part = steady.parts.iter().filter(|part| part.kind != PartKind::Compute);
-        let largest = part.max_by(|a, b| a.exposed_ms.mean.total_cmp(&b.exposed_ms.mean));
         format!(
             "{} of a step ({}) is not computation, most of it {}, but no fusion threshold or cycle time is predicted to gain \
              {} (the model meets the recorded step within {}). Leave the settings as they are.",
