@@ -33,13 +33,19 @@ pub(super) fn advice(report: &Report, steps: &[SteadyStep<'_>]) -> Vec<Advice> {
     let whatif = model(report, steps);
     let mut advice: Vec<Advice> = straggler(report, steady).into_iter().collect();
     let costs_known = whatif.as_ref().is_some_and(|whatif| whatif.costs_known);
-    if let Some(whatif) = &whatif {
-        advice.extend(settings::settings(report, whatif));
-        advice.extend(settings::fewer_bytes(report, steady, whatif).filter(|_| costs_known));
-    }
     let least = GAIN_LEAST * steady.step_ms.p50;
-    advice.retain(|advice| advice.gain_ms.is_some_and(|gain| gain >= least));
+    let gains = |advice: &Advice| advice.gain_ms.is_some_and(|gain| gain >= least);
+    let best = whatif.as_ref().map(|whatif| {
+        let (settings, best) = settings::settings(report, whatif);
+        advice.extend(settings);
+        best
+    });
+    advice.retain(gains);
     advice.sort_by(|a, b| b.gain_ms.unwrap_or(0.0).total_cmp(&a.gain_ms.unwrap_or(0.0)));
+    // Sending less costs accuracy or a new network: to be thought of when the settings are right.
+    if let (Some(whatif), Some(best), true) = (&whatif, best, costs_known) {
+        advice.extend(settings::fewer_bytes(report, steady, whatif, best).filter(gains));
+    }
     advice.truncate(MOST - 1);
     if advice.is_empty() {
         let one_size = whatif.is_some() && !costs_known;
