@@ -11,8 +11,8 @@ const CYCLES_MS: [f64; 7] = [0.5, 1.0, 2.0, 3.5, 5.0, 10.0, 20.0];
 /// Of the best gain, what the smallest sufficient change must reach.
 const NEARLY: f64 = 0.95;
 
-/// Settings that gain, each alone, and together if that gains more.
-pub(super) fn settings(report: &Report, whatif: &WhatIf) -> Vec<Advice> {
+/// Settings that gain, each alone, and together if that gains more; and the best that there are.
+pub(super) fn settings(report: &Report, whatif: &WhatIf) -> (Vec<Advice>, Settings) {
     let current = whatif.current;
     let least = GAIN_LEAST * whatif.measured_ns;
     let thresholds = THRESHOLDS.map(|power| Settings {
@@ -32,6 +32,16 @@ pub(super) fn settings(report: &Report, whatif: &WhatIf) -> Vec<Advice> {
     });
     let cycle = choose(whatif, cycles, |to| (to.cycle_ns / current.cycle_ns).ln().abs());
     let mut advice = Vec::new();
+    let mut best = (current, 0.0);
+    let mut better = |settings: Settings, gain: f64| {
+        if gain >= least && gain > best.1 {
+            best = (settings, gain);
+        }
+    };
+    threshold
+        .into_iter()
+        .chain(cycle)
+        .for_each(|(to, gain)| better(to, gain));
     if let Some((to, gain)) = threshold.filter(|&(_, gain)| gain >= least) {
         advice.push(threshold_sentence(report, whatif, to, gain));
     }
@@ -44,6 +54,7 @@ pub(super) fn settings(report: &Report, whatif: &WhatIf) -> Vec<Advice> {
     };
     if !current.early && current.cycle_ns > 0.0 && is_ronde(report) {
         let gain = whatif.gain_ns(early);
+        better(early, gain);
         if gain >= least {
             advice.push(Advice {
                 sentence: format!(
@@ -65,6 +76,7 @@ pub(super) fn settings(report: &Report, whatif: &WhatIf) -> Vec<Advice> {
             ..threshold
         };
         let gain = whatif.gain_ns(both);
+        better(both, gain);
         if gain - a.max(b) >= least {
             advice.push(Advice {
                 sentence: format!(
@@ -80,11 +92,16 @@ pub(super) fn settings(report: &Report, whatif: &WhatIf) -> Vec<Advice> {
             });
         }
     }
-    advice
+    (advice, best.0)
 }
 
-/// Half the bytes, if the collective itself is what the step waits for even with the best settings.
-pub(super) fn fewer_bytes(report: &Report, steady: &Summary, whatif: &WhatIf) -> Option<Advice> {
+/// Half the bytes, if the collective itself is what the step waits for, even with the `best` settings.
+pub(super) fn fewer_bytes(
+    report: &Report,
+    steady: &Summary,
+    whatif: &WhatIf,
+    best: Settings,
+) -> Option<Advice> {
     let collective = steady
         .parts
         .iter()
@@ -96,11 +113,7 @@ pub(super) fn fewer_bytes(report: &Report, steady: &Summary, whatif: &WhatIf) ->
     };
     let mostly_wide =
         report.tensors.iter().filter(|tensor| wide(&tensor.dtype)).count() * 2 > report.tensors.len();
-    let current = whatif.current;
-    let gain = whatif.gain_ns(Settings {
-        bytes: 0.5,
-        ..current
-    });
+    let gain = whatif.gain_ns(Settings { bytes: 0.5, ..best }) - whatif.gain_ns(best);
     if !mostly_wide || collective.share < 0.05 {
         return None;
     }
@@ -111,10 +124,15 @@ pub(super) fn fewer_bytes(report: &Report, steady: &Summary, whatif: &WhatIf) ->
     });
     Some(Advice {
         sentence: format!(
-            "{} of a step ({}) is the collective itself, not hidden{speed}. Half the bytes would gain up to {} (a faster network \
+            "{} of a step ({}) is the collective itself, not hidden{speed}. {} half the bytes would gain up to {} (a faster network \
              likewise): Compression.fp16 in the optimizer, if the model bears it.",
             ms(collective.exposed_ms.mean),
             percent(collective.share),
+            if best == whatif.current {
+                "By itself"
+            } else {
+                "With the settings above"
+            },
             ms(gain / 1e6),
         ),
         variable: None,
@@ -187,10 +205,16 @@ fn cycle_sentence(report: &Report, whatif: &WhatIf, to: Settings, gain_ns: f64) 
     let (now, then) = (whatif.predict(whatif.current), whatif.predict(to));
     let (from_ms, to_ms) = (whatif.current.cycle_ns / 1e6, to.cycle_ns / 1e6);
     let why = if to_ms < from_ms {
-        let waited = report.negotiate_cached_ms.or(report.negotiate_uncached_ms);
+        let steady = report.steady.as_ref();
+        let waiting = steady.and_then(|steady| {
+            steady
+                .parts
+                .iter()
+                .find(|part| part.kind == PartKind::Negotiation)
+        });
         format!(
-            "keeps ready tensors waiting {} at the median",
-            ms(waited.map_or(0.0, |waited| waited.p50))
+            "lets {} of a step pass with tensors ready on all ranks and nothing on the way",
+            ms(waiting.map_or(0.0, |part| part.total_ms.p50))
         )
     } else {
         format!(
