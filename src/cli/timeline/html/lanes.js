@@ -167,9 +167,10 @@
   function write(text, at, y, room) {
     // Of a path, the last name is what tells bars apart, and of that the end; of plain words, the beginning.
     const path = /[/.]/.test(text);
-    const name = path ? text.split(' ')[0] : text;
+    const more = / and (\d+) more/.exec(text);
+    const name = path ? text.split(' ')[0] + (more ? ` +${more[1]}` : '') : text;
     const cut = path ? (n) => '…' + name.slice(n) : (n) => name.slice(0, name.length - n) + '…';
-    let shown = text;
+    let shown = more ? name : text;
     if (pen.measureText(shown).width > room) {
       let low = 0, high = name.length;
       while (low < high) {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
+use super::gather::gathered;
 use super::parts::{for_script, look, series};
 use crate::analysis::report::{Lane, LaneBar};
 use crate::cli::html::chart::{legend, swatch};
@@ -28,33 +29,31 @@ const LABEL_CHARS: usize = 120;
 const LONGEST: usize = 15;
 /// Rows of one rank that are drawn; more than the eye follows.
 const MOST_ROWS: u32 = 96;
-/// Times beyond (some years) are no times; their ticks would not fit.
-const FAR_MS: f64 = 1e11;
 /// Ticks in a millisecond: times travel as whole numbers of 100 ns.
 const TICKS: f64 = 1e4;
 
 /// What the script draws.
 #[derive(Serialize)]
-struct Data {
+struct Data<'a> {
     /// Name, colour variable, pattern of each part.
     parts: Vec<[String; 3]>,
     labels: Vec<String>,
-    lanes: Vec<LaneData>,
+    lanes: Vec<LaneData<'a>>,
     /// Ticks in a millisecond.
     ticks: f64,
 }
 
 #[derive(Serialize)]
-struct LaneData {
+struct LaneData<'a> {
     rank: u32,
     rows: u32,
-    ends_ms: Vec<f64>,
+    ends_ms: &'a [f64],
     /// Five numbers a bar: label, part, row, ticks since the bar before began, ticks long.
     bars: Vec<i64>,
 }
 
 pub(super) fn show(lanes: &[Lane]) -> Markup {
-    let shown = &lanes[..lanes.len().min(MOST_LANES)];
+    let shown = &gathered(&lanes[..lanes.len().min(MOST_LANES)])[..];
     let total = bars(shown).count();
     if total == 0 {
         return html! { p { "There is no whole steady step to draw." } };
@@ -86,7 +85,7 @@ pub(super) fn show(lanes: &[Lane]) -> Markup {
         }
         noscript { p { "The lanes are drawn by a script, which is switched off here. The table has the longest bars." } }
         p.note {
-            "Times count from the beginning of the first step drawn, on the clock of the rank whose steps these are; dashed lines are where steps end. "
+            "Tensors of one batch share a bar. Times count from the beginning of the first step drawn, on the clock of the rank whose steps these are; dashed lines are where steps end. "
             @if shown.len() < lanes.len() { "The first " (MOST_LANES) " of " (lanes.len()) " ranks. " }
             @if crowded > 0 { (counted(crowded, "bar")) " below row " (MOST_ROWS) " of a rank left out. " }
             @if left_out > 0 {
@@ -102,7 +101,6 @@ fn bars(lanes: &[Lane]) -> impl Iterator<Item = (u32, &LaneBar)> {
     lanes
         .iter()
         .flat_map(|lane| lane.bars.iter().map(|bar| (lane.rank, bar)))
-        .filter(|(_, bar)| bar.began_ms.abs() < FAR_MS && bar.ended_ms.abs() < FAR_MS)
 }
 
 /// From when on bars are left out so that the data stays small: at the end of a step if one fits, else anywhere.
@@ -135,7 +133,7 @@ fn until_ms(lanes: &[Lane]) -> f64 {
         .unwrap_or(*full_ms)
 }
 
-fn data(lanes: &[Lane], until_ms: f64) -> Data {
+fn data(lanes: &[Lane], until_ms: f64) -> Data<'_> {
     let mut labels = Vec::new();
     let mut numbers = HashMap::new();
     let lanes = lanes
@@ -163,16 +161,10 @@ fn data(lanes: &[Lane], until_ms: f64) -> Data {
                 last = began;
                 rows = rows.max(bar.row + 1);
             }
-            let ends_ms = lane
-                .step_ends_ms
-                .iter()
-                .copied()
-                .filter(|end| end.abs() < FAR_MS)
-                .collect();
             LaneData {
                 rank: lane.rank,
                 rows,
-                ends_ms,
+                ends_ms: &lane.step_ends_ms,
                 bars: flat,
             }
         })
@@ -232,7 +224,6 @@ mod tests {
             step_ends_ms: vec![10.0],
             bars: vec![
                 bar("a", 0, 1.0, 2.5),
-                bar("b", 1, f64::NAN, 3.0),
                 bar("b", 1, 2.0, 1.0),
                 bar("a", 0, 4.0, 4.5),
             ],
@@ -260,7 +251,7 @@ mod tests {
         };
         let until = until_ms(std::slice::from_ref(&lane));
         assert_eq!(until, 30_000.0);
-        let page = show(std::slice::from_ref(&lane)).into_string();
+        let page = show(&[lane]).into_string();
         assert!(
             page.contains("70,000 bars from 30.0 s on left out"),
             "{}",

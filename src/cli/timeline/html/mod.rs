@@ -5,6 +5,7 @@
 mod bandwidth;
 mod breakdown;
 mod fusion;
+mod gather;
 mod guide;
 mod head;
 mod lanes;

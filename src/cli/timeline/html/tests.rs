@@ -11,8 +11,11 @@ use crate::analysis::report::{Bandwidth, Bin, LaneBar, PartKind, Quantiles};
 /// Elements that have no end.
 const VOID: [&str; 2] = ["meta", "br"];
 
+/// Its name and its attributes.
+type Element = (String, Vec<(String, String)>);
+
 /// The page's elements by name and attributes, and its text; panics where a browser would have to guess.
-fn parsed(page: &str) -> (Vec<(String, Vec<(String, String)>)>, String) {
+fn parsed(page: &str) -> (Vec<Element>, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
     let (mut elements, mut open, mut words) = (Vec::new(), Vec::new(), String::new());
     let mut emitter = DefaultEmitter::default();
@@ -215,9 +218,12 @@ fn the_lanes_data_is_json_that_holds_every_bar() {
         serde_json::from_str(rest.split_once("</script>").expect("its end").0).expect("JSON");
     let lanes = data["lanes"].as_array().expect("lanes");
     assert_eq!(lanes.len(), 4);
-    for (lane, told) in report.lanes.iter().zip(lanes) {
+    for (lane, told) in super::gather::gathered(&report.lanes).iter().zip(lanes) {
         assert_eq!(told["bars"].as_array().expect("bars").len(), 5 * lane.bars.len());
-        assert_eq!(told["rows"], 4);
+        assert_eq!(
+            told["rows"],
+            lane.bars.iter().map(|bar| bar.row).max().expect("bars") + 1
+        );
     }
 }
 
