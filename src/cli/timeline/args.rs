@@ -12,13 +12,13 @@ const TENSORS_DEFAULT: u32 = 10;
 
 const EXAMPLES: &str = "\
 Examples:
-  ronde timeline t.json                                  where the time goes, who is late, what to change
-  ronde timeline t.json t.rank1.json --html t.html       all ranks of a run together, as a page with pictures
-  ronde timeline tr --json -                             a folder of BytePS traces; the report as JSON, for programs
-  ronde timeline t.json --profile p.json                 the job's tensors and costs; then: ronde bench --profile p.json
-  ronde timeline t.json t.rank*.json --merge m.json      one trace on one clock, for Perfetto or chrome://tracing
-  ronde timeline --compare before.json after.json        what changed, and by how much
-  ronde timeline --scaling 1.json 2.json 4.json          speed-up and efficiency of runs on 1, 2 and 4 ranks";
+  ronde timeline t.json                              where time goes, who is late, what to change
+  ronde timeline t.json t.rank1.json --html t.html   all ranks together, as a page with pictures
+  ronde timeline tr --json -                         a folder of traces; the report as JSON
+  ronde timeline t.json --profile p.json             tensors and costs, for ronde bench --profile
+  ronde timeline t.json t.rank*.json --merge m.json  one trace on one clock, for Perfetto
+  ronde timeline --compare before.json after.json    what changed, and by how much
+  ronde timeline --scaling 1.json 2.json 4.json      speed-up and efficiency on 1, 2 and 4 ranks";
 
 const LONG_ABOUT: &str = "\
 Say where a recorded job's time goes, who is late and what to change
