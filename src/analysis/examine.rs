@@ -97,7 +97,7 @@ pub(super) fn examine(records: &[RankRecord], window: &RangeInclusive<u64>) -> R
         negotiate_cached_ms: Quantiles::some(reference.negotiated_cached.iter().map(|ns| ns / 1e6)),
         negotiate_uncached_ms: Quantiles::some(reference.negotiated_uncached.iter().map(|ns| ns / 1e6)),
         advice: Vec::new(),
-        lanes: lanes::lanes(records, settled, step_ms),
+        lanes: lanes::lanes(records, ranks, settled, step_ms),
         warnings,
     };
     report.advice = advice::advice(&report, &steps);
