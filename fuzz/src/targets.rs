@@ -40,10 +40,10 @@ pub fn read(data: &[u8]) {
         data: data.to_vec(),
         at: 0,
     };
-    assert_eq!(
-        whole,
-        told(pieces, None),
-        "what is told depends on how it is read"
+    let again = told(pieces, None);
+    assert!(
+        compressed || whole == again,
+        "what is told depends on how it is read: {whole:?} {again:?}"
     );
 }
 
