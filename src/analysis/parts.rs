@@ -1,8 +1,8 @@
 //! Where the time of one step goes: a sweep over its instants.
 //!
 //! At every instant something holds, the first that applies of: an operation is in its collective, is copied in, is
-//! copied out, has been begun otherwise (it waits for data or the device, or makes buffers); some tensor is ready on
-//! every rank; some tensor is ready here; nothing. The time of each is a part's *total*. Whether this rank computes at
+//! copied out, has been begun otherwise (it waits for data or the device, or makes buffers; in a profiler's trace: the
+//! host has launched it); some tensor is ready on every rank; some tensor is ready here; nothing. The time of each is a part's *total*. Whether this rank computes at
 //! that instant decides whether it is *exposed*: if so, the instant belongs to computation. So the exposed parts add up
 //! to the step, exactly.
 //!
@@ -74,8 +74,13 @@ pub(super) fn sweep(step: Span, ops: &[Op], rank: u32, ranks: u32, computing: Co
     for op in ops {
         let ready = op.ready(rank);
         last_ready = last_ready.max(ready);
-        add(READY, ready, op.span.began);
-        add(ALL_READY, op.all_ready(ranks), op.span.began);
+        if let Computing::Known(_) = computing {
+            // Launched by the host, the device has not come to it: other ranks' launches are not in the file.
+            add(phase_index(Phase::Queue), ready, op.span.began);
+        } else {
+            add(READY, ready, op.span.began);
+            add(ALL_READY, op.all_ready(ranks), op.span.began);
+        }
         add(MOVING, op.span.began, op.span.ended);
         for activity in &op.activities {
             add(
@@ -118,14 +123,14 @@ impl Parts {
             *time += if holds(index) { ns } else { 0 };
         }
         let phase = |phase| holds(phase_index(phase));
-        let moving = holds(MOVING) || (0..MOVING).any(holds);
+        let moving = holds(MOVING);
         let part = if phase(Phase::Collective) {
             PartKind::Collective
         } else if phase(Phase::CopyIn) {
             PartKind::CopyIn
         } else if phase(Phase::CopyOut) {
             PartKind::CopyOut
-        } else if moving {
+        } else if moving || (0..MOVING).any(holds) {
             PartKind::Prepare
         } else if holds(ALL_READY) {
             PartKind::Negotiation

@@ -1,8 +1,8 @@
 //! What the analysis found: plain numbers with their units in their names, serialized as they stand for `--json`, read
 //! again for `--compare`, and drawn by the command line and the HTML page.
 //!
-//! A step lasts from the end of the step before (its last result in place) to its own end, on the *reference rank*:
-//! rank 0 if its file is there, else the lowest.
+//! A step lasts from the end of the step before (its last result in place; its mark, where the file marks steps) to its own
+//! end, on the *reference rank*: rank 0 if its file is there, else the lowest.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,10 +38,10 @@ pub struct Report {
     pub bandwidth: Vec<Bandwidth>,
     /// Tensors of a steady step in order of their median ready time on the reference rank; what a profile is made of.
     pub tensors: Vec<TensorRow>,
-    /// Negotiation of a tensor known to the response cache (and of all tensors where that cannot be told), from all
-    /// ready to its batch's beginning, milliseconds.
+    /// Negotiation of a batch of tensors that have travelled before: from all ready to its beginning, as long as no other
+    /// batch is moved meanwhile, milliseconds.
     pub negotiate_cached_ms: Option<Quantiles>,
-    /// The same for a tensor's first time.
+    /// The same for a batch with a tensor's first time.
     pub negotiate_uncached_ms: Option<Quantiles>,
     /// At most five sentences, the most useful first.
     pub advice: Vec<Advice>,
@@ -153,9 +153,11 @@ pub struct Step {
     pub partial: bool,
 }
 
-/// What a step's time is spent on. The first that applies to an instant has it, in the order: an operation is being
-/// moved (its copies, the collective), this rank still has tensors to come (computation), all ranks have a tensor
-/// ready (negotiation), this rank waits for others.
+/// What a step's time is spent on. An instant belongs to the first of these that applies: the rank computes (it still has
+/// tensors of the step to come, or nothing is under way; where a profiler's kernels are known, one of them runs or nothing
+/// is under way; in a job that waits for each result before it submits the next tensor, only nothing under way); an
+/// operation is in its collective, copied in, copied out, otherwise begun; all ranks have a tensor ready; this rank waits
+/// for others. These are the exposed parts. The total of a part counts what goes on behind computation as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartKind {
@@ -221,7 +223,7 @@ pub struct Summary {
     /// Whether computation was in the files (a profiler's trace) or is taken to last until the rank's last tensor is
     /// ready.
     pub compute_known: bool,
-    /// Time of all activities of one phase, by phase, milliseconds a step.
+    /// Time with some activity of a phase under way, by phase, medians in milliseconds a step.
     pub phases_ms: Vec<(Phase, f64)>,
     /// Where a streaming collective measured its overlapping phases: copy in, combine, copy out and wait, medians in
     /// milliseconds a step.

@@ -17,6 +17,9 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Compressed bytes read at a time.
 const COMPRESSED_READ_BYTES: usize = 128 << 10;
 
+/// Decompressed bytes read at a time.
+const DECOMPRESSED_READ_BYTES: usize = 4 << 10;
+
 /// A recorded file, opened.
 pub struct Input {
     path: PathBuf,
@@ -112,7 +115,14 @@ impl Input {
 
 impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        self.bytes.read(buffer)
+        // What a decompressor has written into the buffer when it meets damage is lost: so it gets a small one.
+        let most = if self.compressed {
+            DECOMPRESSED_READ_BYTES
+        } else {
+            usize::MAX
+        };
+        let bytes = buffer.len().min(most);
+        self.bytes.read(&mut buffer[..bytes])
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Looser than the standard where real files are: control characters and invalid UTF-8 within strings, a quote within
 //! a string that no punctuation follows (Horovod does not escape tensor names), unknown escapes, `NaN` and `Infinity`,
-//! any byte up to a blank as a blank.
+//! any control character but NUL as a blank.
 
 use std::borrow::Cow;
 
@@ -119,7 +119,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn peek(&mut self) -> Result<u8, Stop> {
         loop {
             match self.text.get(self.at) {
-                Some(0..=b' ') => self.at += 1,
+                Some(1..=b' ') => self.at += 1,
                 Some(&byte) => return Ok(byte),
                 None => return Err(Stop::More),
             }

@@ -44,6 +44,7 @@ pub(super) fn advice(report: &Report, steps: &[SteadyStep<'_>]) -> Vec<Advice> {
     if advice.is_empty() {
         let one_size = whatif.is_some() && !costs_known;
         advice.push(nothing_to_gain(
+            report,
             steady,
             whatif.as_ref().filter(|_| costs_known),
             one_size,
@@ -132,7 +133,7 @@ fn startup(report: &Report, steady: &Summary) -> Option<Advice> {
 }
 
 /// What is said when nothing gains.
-fn nothing_to_gain(steady: &Summary, whatif: Option<&WhatIf>, one_size: bool) -> Advice {
+fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, one_size: bool) -> Advice {
     let exposed: f64 = steady
         .parts
         .iter()
@@ -140,6 +141,11 @@ fn nothing_to_gain(steady: &Summary, whatif: Option<&WhatIf>, one_size: bool) ->
         .map(|part| part.exposed_ms.mean)
         .sum();
     let share = exposed / steady.step_ms.mean.max(f64::MIN_POSITIVE);
+    let parts = steady.parts.iter().filter(|part| part.kind != PartKind::Compute);
+    let largest = parts.max_by(|a, b| a.exposed_ms.mean.total_cmp(&b.exposed_ms.mean));
+    let largest = largest.map_or("waiting", |part| part_name(part.kind));
+    let format = report.sources.first().map(|source| source.format);
+    let settable = matches!(format, Some(Format::Horovod | Format::Ronde));
     let sentence = if share <= HIDDEN {
         format!(
             "Communication is hidden behind computation: of {} a step only {} ({} of the step) adds to its length, so no \
@@ -148,15 +154,20 @@ fn nothing_to_gain(steady: &Summary, whatif: Option<&WhatIf>, one_size: bool) ->
             ms(exposed),
             percent(share),
         )
+    } else if !settable {
+        format!(
+            "{} of a step ({}) is not computation, most of it {largest}. This recording knows no cycles and no fusion that \
+             could be set; one made with HOROVOD_TIMELINE has settings weighed.",
+            ms(exposed),
+            percent(share),
+        )
     } else if let Some(whatif) = whatif {
-        let part = steady.parts.iter().filter(|part| part.kind != PartKind::Compute);
-        let largest = part.max_by(|a, b| a.exposed_ms.mean.total_cmp(&b.exposed_ms.mean));
         format!(
             "{} of a step ({}) is not computation, most of it {}, but no fusion threshold or cycle time is predicted to gain \
              {} (the model meets the recorded step within {}). Leave the settings as they are.",
             ms(exposed),
             percent(share),
-            largest.map_or("waiting", |part| part_name(part.kind)),
+            largest,
             percent(GAIN_LEAST),
             percent((whatif.modelled_ns / whatif.measured_ns - 1.0).abs().max(0.01)),
         )

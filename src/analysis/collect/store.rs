@@ -102,7 +102,9 @@ impl Store {
                     .zip(parts)
                     .for_each(|(sum, ns)| *sum = sum.saturating_add(ns));
             }
-            self.negotiated(members, ranks);
+            if batcher.fuses {
+                self.negotiated(members, ranks);
+            }
         }
         let index = self.facts.len();
         self.facts.push(Facts {

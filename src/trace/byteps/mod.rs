@@ -11,7 +11,7 @@
 //! So what a tensor waits in BytePS's queue before its first stage counts as negotiation: the file does not tell one from
 //! the other. Sizes and types are not in the file.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use smallvec::SmallVec;
@@ -163,7 +163,7 @@ impl Byteps {
             let tensor = rows[0].tensor;
             let mut whole = None;
             // The group of rows that are in no whole, and the stages it has.
-            let mut loose: Option<(u32, HashMap<(u32, u16), ()>)> = None;
+            let mut loose: Option<(u32, HashSet<(u32, u16)>)> = None;
             for row in rows {
                 let next = groups.len() as u32;
                 let mut group = |whole| {
@@ -190,13 +190,13 @@ impl Byteps {
                     .add(Complaint::Orphan, Place::default(), String::new);
                 // A stage that comes again begins another synchronization.
                 match &mut loose {
-                    Some((group, seen)) if !seen.contains_key(&(row.key, row.stage)) => {
-                        seen.insert((row.key, row.stage), ());
+                    Some((group, seen)) if !seen.contains(&(row.key, row.stage)) => {
+                        seen.insert((row.key, row.stage));
                         row.group = *group;
                     }
                     loose => {
                         row.group = group(None);
-                        *loose = Some((row.group, HashMap::from([((row.key, row.stage), ())])));
+                        *loose = Some((row.group, HashSet::from([(row.key, row.stage)])));
                     }
                 }
             }

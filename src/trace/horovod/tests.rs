@@ -382,13 +382,13 @@ fn the_end_tells_what_was_under_way() {
 }
 
 #[test]
-fn hundreds_of_thousands_of_tensors() {
-    let tensors = 200_000;
+fn tens_of_thousands_of_tensors() {
+    let tensors = 50_000;
     let text: String = (1..=tensors)
         .map(|pid| tensor(&format!("t{pid}"), pid) + &b("ALLREDUCE", pid, pid) + &end(pid + 1, pid))
         .collect();
     let (told, source) = told(&text);
     assert_eq!(told.operations.len(), tensors as usize);
-    assert_eq!(told.name(told.operations[199_999].tensor), "t200000");
+    assert_eq!(told.name(told.operations[49_999].tensor), "t50000");
     assert_eq!(source.warnings, Vec::<String>::new());
 }

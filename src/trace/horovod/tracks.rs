@@ -121,12 +121,19 @@ impl Open {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Track {
+    pid: Pid,
     name: Option<NameId>,
     /// The name is made from the pid, for want of a better one.
     made_up: bool,
     open: Option<Box<Open>>,
+}
+
+#[derive(Debug)]
+enum Pid {
+    Number(i64),
+    Text(Box<[u8]>),
 }
 
 /// All tensors of a file. What a tensor holds while nothing is going on is small: there may be millions.
@@ -138,9 +145,14 @@ pub(super) struct Tracks {
     numbers: HashMap<i64, u32>,
     texts: HashMap<Box<[u8]>, u32>,
     /// Spare ones.
+    #[expect(
+        clippy::vec_box,
+        reason = "an operation is half a kilobyte and moves as a pointer"
+    )]
     pool: Vec<Box<Open>>,
     /// Operations of tensors that have no name yet.
-    held: Vec<(TrackId, Operation)>,
+    held: HashMap<u32, Vec<Operation>>,
+    held_operations: usize,
 }
 
 impl Tracks {
@@ -170,7 +182,17 @@ impl Tracks {
             Id::None => return None,
         };
         if number == next {
-            self.tracks.push(Track::default());
+            let pid = match pid {
+                Id::Text(text) => Pid::Text(text.into()),
+                Id::Number(number) => Pid::Number(number),
+                Id::None => return None,
+            };
+            self.tracks.push(Track {
+                pid,
+                name: None,
+                made_up: false,
+                open: None,
+            });
         }
         Some(TrackId(number))
     }
@@ -201,13 +223,12 @@ impl Tracks {
         }
         let entry = &mut self.tracks[track.0 as usize];
         (entry.name, entry.made_up) = (Some(name), false);
-        self.held.retain_mut(|(of, operation)| {
-            if *of == track {
-                operation.tensor = name;
-                out.visitor.operation(operation);
-            }
-            *of != track
-        });
+        // None at all in most files.
+        for mut operation in self.held.remove(&track.0).unwrap_or_default() {
+            self.held_operations -= 1;
+            operation.tensor = name;
+            out.visitor.operation(&operation);
+        }
     }
 
     /// The operation is over: the visitor gets it, as soon as the tensor has a name.
@@ -222,8 +243,10 @@ impl Tracks {
                 out.visitor.operation(&open.operation);
             }
             None => {
-                self.held.push((track, open.operation.clone()));
-                if self.held.len() > HELD_MAX {
+                let held = self.held.entry(track.0).or_default();
+                held.push(open.operation.clone());
+                self.held_operations += 1;
+                if self.held_operations > HELD_MAX {
                     self.release(place, out);
                 }
             }
@@ -250,8 +273,15 @@ impl Tracks {
 
     /// Names the tensors that still have none after their pids.
     fn release(&mut self, place: Place<'_>, out: &mut Out<'_>) {
-        for (track, mut operation) in std::mem::take(&mut self.held) {
-            operation.tensor = self.name_or_pid(track, place, out);
+        self.held_operations = 0;
+        let held = std::mem::take(&mut self.held);
+        let mut held: Vec<(u32, Operation)> = held
+            .into_iter()
+            .flat_map(|(track, operations)| operations.into_iter().map(move |operation| (track, operation)))
+            .collect();
+        held.sort_by_key(|(track, operation)| (operation.execution.map(|span| span.ended), *track));
+        for (track, mut operation) in held {
+            operation.tensor = self.name_or_pid(TrackId(track), place, out);
             out.visitor.operation(&operation);
         }
     }
@@ -261,25 +291,16 @@ impl Tracks {
         if let Some(name) = entry.name {
             return name;
         }
-        let pid = self.pid(track);
+        let pid = match &entry.pid {
+            Pid::Number(number) => number.to_string(),
+            Pid::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        };
         out.complaints
             .add(Complaint::Unnamed, place, || format!("pid {pid}"));
         let name = out.name(&format!("pid {pid}"));
         let entry = &mut self.tracks[track.0 as usize];
         (entry.name, entry.made_up) = (Some(name), true);
         name
-    }
-
-    /// The tensor's pid, searched for: nobody asks who is in a hurry.
-    fn pid(&self, track: TrackId) -> String {
-        let of_table = self.table.iter().position(|&entry| entry == track.0 + 1);
-        let of_numbers = || self.numbers.iter().find(|&(_, &number)| number == track.0);
-        let of_texts = || self.texts.iter().find(|&(_, &number)| number == track.0);
-        of_table
-            .map(|pid| pid.to_string())
-            .or_else(|| of_numbers().map(|(pid, _)| pid.to_string()))
-            .or_else(|| of_texts().map(|(pid, _)| String::from_utf8_lossy(pid).into_owned()))
-            .unwrap_or_default()
     }
 
     /// The file ends: what is still under way is told as far as it is known.
