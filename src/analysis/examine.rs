@@ -1,24 +1,24 @@
 //! From the files of one job to its report, subject by subject.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 use super::collect::{Cut, Facts, RankRecord};
 use super::join::{Readiness, ready_here, shift_ns};
 use super::quantiles::median;
-use super::report::{Quantiles, Report, StepsFoundBy};
+use super::report::{Quantiles, REPORT_VERSION, Report, StepsFoundBy};
 use super::{advice, bandwidth, changepoint, fusion, lanes, sources, steady, stragglers, summary, tensors};
 use crate::trace::Format;
 
-/// Version of [`Report`]'s structure.
-const VERSION: u32 = 1;
 /// Share of whole steps that must be made of the same tensors before others count as odd.
 const USUAL_SHARE: f64 = 0.5;
 /// Where no composition is usual, a step is odd whose payload is further than this from the median.
 const BYTES_OFF: f64 = 0.1;
 
-/// Looks at `records`, in order of rank, of which there is at least one.
-pub(super) fn examine(records: &[RankRecord]) -> Report {
+/// Looks at the steps `window` of `records`, in order of rank, of which there is at least one.
+pub(super) fn examine(records: &[RankRecord], window: &RangeInclusive<u64>) -> Report {
     let reference = &records[0];
+    let wanted = |index: usize| window.contains(&(index as u64));
     let ranks = ranks(records);
     let mut warnings: Vec<String> = records
         .iter()
@@ -26,7 +26,9 @@ pub(super) fn examine(records: &[RankRecord]) -> Report {
         .collect();
 
     let partial = partial(reference);
-    let whole: Vec<usize> = (0..partial.len()).filter(|&index| !partial[index]).collect();
+    let whole: Vec<usize> = (0..partial.len())
+        .filter(|&index| wanted(index) && !partial[index])
+        .collect();
     let lengths: Vec<f64> = whole
         .iter()
         .map(|&index| summary::ms(reference.steps[index].span.ns()))
@@ -34,7 +36,7 @@ pub(super) fn examine(records: &[RankRecord]) -> Report {
     let startup_steps = changepoint::startup_steps(&lengths);
     let (starting, settled) = whole.split_at(startup_steps);
     let first_steady = if startup_steps == 0 {
-        0
+        usize::try_from(*window.start()).unwrap_or(usize::MAX)
     } else {
         settled.first().copied().unwrap_or(0)
     };
@@ -76,13 +78,14 @@ pub(super) fn examine(records: &[RankRecord]) -> Report {
         );
     }
     let mut report = Report {
-        ronde_timeline: VERSION,
+        ronde_timeline: REPORT_VERSION,
         sources: records.iter().map(sources::source).collect(),
         ranks,
         reference_rank: reference.rank(),
         steps_found_by: reference.found_by,
         steps: (0..)
             .zip(&reference.steps)
+            .filter(|(index, _)| wanted(*index))
             .map(|(index, facts)| summary::step(index, facts, partial[index]))
             .collect(),
         startup,
@@ -94,7 +97,7 @@ pub(super) fn examine(records: &[RankRecord]) -> Report {
         negotiate_cached_ms: Quantiles::some(reference.negotiated_cached.iter().map(|ns| ns / 1e6)),
         negotiate_uncached_ms: Quantiles::some(reference.negotiated_uncached.iter().map(|ns| ns / 1e6)),
         advice: Vec::new(),
-        lanes: lanes::lanes(records, settled, step_ms),
+        lanes: lanes::lanes(records, ranks, settled, step_ms),
         warnings,
     };
     report.advice = advice::advice(&report, &steps);

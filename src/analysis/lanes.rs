@@ -1,5 +1,7 @@
 //! A few steady steps in full, as bars to be drawn: the most typical ones, on every rank.
 
+use std::collections::HashMap;
+
 use super::collect::RankRecord;
 use super::join::shift_ns;
 use super::op::Op;
@@ -8,18 +10,22 @@ use crate::trace::{Phase, Span};
 
 /// Steps drawn.
 const STEPS: usize = 3;
-/// Bars of a rank; a page with more is slow to draw and shows no more.
-const BARS_MOST: usize = 2_000;
+/// Bars of a rank: a few steps of a thousand tensors. The page puts those of a batch together.
+const BARS_MOST: usize = 12_000;
 
-/// The lanes of `records`, the first of which is the reference; `whole` are its whole steady steps, and their median
+/// Two ranks' executions this close are the same, nanoseconds.
+const SAME_NS: u64 = 1_000_000;
+
+/// The lanes of `records` of a job of `ranks` ranks, the first of which is the reference; `whole` are its whole steady steps, and their median
 /// length is `step_ms`.
-pub(super) fn lanes(records: &[RankRecord], whole: &[usize], step_ms: f64) -> Vec<Lane> {
+pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms: f64) -> Vec<Lane> {
     let reference = &records[0];
     let Some(steps) = typical(reference, whole, step_ms) else {
         return Vec::new();
     };
     let spans: Vec<Span> = steps.iter().map(|&index| reference.steps[index].span).collect();
     let (began, ended) = (spans[0].began, spans[spans.len() - 1].ended);
+    let all_ready = AllReady::new(reference, ranks);
     let lanes = records.iter().enumerate().filter_map(|(index, record)| {
         let shift = if index == 0 {
             0
@@ -30,9 +36,10 @@ pub(super) fn lanes(records: &[RankRecord], whole: &[usize], step_ms: f64) -> Ve
         for kept in &record.kept {
             let span = record.steps.get(kept.index)?.span;
             if span.began.saturating_add(shift) < ended && span.ended.saturating_add(shift) > began {
-                kept.ops
-                    .iter()
-                    .for_each(|op| add(&mut bars, record, op, began - shift, ended - shift));
+                for op in &kept.ops {
+                    let all_ready = all_ready.of(record, op, shift);
+                    add(&mut bars, record, op, all_ready, (began - shift, ended - shift));
+                }
             }
         }
         // Of too many, the long ones: the others are hairlines.
@@ -82,24 +89,72 @@ struct Bar {
     span: Span,
 }
 
-fn add(bars: &mut Vec<Bar>, record: &RankRecord, op: &Op, from: i64, to: i64) {
+/// When all ranks had the tensors ready. A file that tells it of its own rank only is helped out by the reference's.
+struct AllReady<'a> {
+    ranks: u32,
+    /// By tensor, on the reference's clock: (middle of the execution, all ready), in order.
+    told: HashMap<&'a str, Vec<(i64, i64)>>,
+}
+
+impl<'a> AllReady<'a> {
+    fn new(reference: &'a RankRecord, ranks: u32) -> Self {
+        let mut told: HashMap<&str, Vec<_>> = HashMap::new();
+        for op in reference.kept.iter().flat_map(|step| &step.ops) {
+            if op.ticks.len() >= ranks as usize {
+                let times = told.entry(reference.name(op.tensor)).or_default();
+                times.push((middle(op.span), op.all_ready(ranks)));
+            }
+        }
+        told.values_mut().for_each(|times| times.sort_unstable());
+        Self { ranks, told }
+    }
+
+    /// On the clock of `record`, which is `shift` behind the reference's.
+    fn of(&self, record: &RankRecord, op: &Op, shift: i64) -> i64 {
+        let own = op.all_ready(self.ranks);
+        if op.ticks.len() >= self.ranks as usize {
+            return own;
+        }
+        let middle = middle(op.span).saturating_add(shift);
+        let times = self
+            .told
+            .get(record.name(op.tensor))
+            .map_or(&[][..], Vec::as_slice);
+        let after = times.partition_point(|&(at, _)| at < middle);
+        let near = times[after.saturating_sub(1)..].iter().take(2);
+        let nearest = near.min_by_key(|&&(at, _)| at.abs_diff(middle));
+        // The same one moved at the same time on both.
+        let same = nearest.filter(|&&(at, _)| at.abs_diff(middle) <= op.span.ns().max(SAME_NS));
+        same.map_or(own, |&(_, ready)| ready.saturating_sub(shift).min(op.span.began))
+    }
+}
+
+fn middle(span: Span) -> i64 {
+    span.began + (span.ended - span.began) / 2
+}
+
+fn add(bars: &mut Vec<Bar>, record: &RankRecord, op: &Op, all_ready: i64, (from, to): (i64, i64)) {
     let mut add = |label: String, part: PartKind, span: Span| {
         if span.ended > from && span.began < to && span.ended > span.began {
             bars.push(Bar { label, part, span });
         }
     };
     let tensor = record.name(op.tensor);
-    if let Some(span) = op.negotiation {
-        let waits = Span {
-            began: span.began,
-            ended: span.ended.min(op.span.began).max(span.began),
-        };
-        add(format!("{tensor} waits for ranks"), PartKind::WaitForRanks, waits);
-        let negotiated = Span {
-            began: waits.ended,
-            ended: op.span.began.max(waits.ended),
-        };
-        add(format!("{tensor} negotiated"), PartKind::Negotiation, negotiated);
+    if op.negotiation.is_some() {
+        // As the step's parts count it: what waits for the last rank, and what waits for its turn after that.
+        let ready = op.ready(record.rank());
+        let all_ready = all_ready.max(ready);
+        let until = |began: i64, ended: i64| Span { began, ended };
+        add(
+            format!("{tensor} waits for ranks"),
+            PartKind::WaitForRanks,
+            until(ready, all_ready),
+        );
+        add(
+            format!("{tensor} negotiated"),
+            PartKind::Negotiation,
+            until(all_ready, op.span.began),
+        );
     }
     if op.activities.is_empty() {
         add(tensor.to_owned(), PartKind::Collective, op.span);

@@ -28,6 +28,7 @@ mod tensors;
 #[cfg(test)]
 mod tests;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 pub use collect::{Collector, RankRecord};
@@ -56,6 +57,19 @@ pub enum AnalysisError {
         /// The other.
         second: PathBuf,
     },
+    /// None of the steps asked for is in the files.
+    #[error(
+        "steps {first}..{} are not there: {steps} steps were recorded, counted from 0",
+        if *last == u64::MAX { String::new() } else { last.to_string() }
+    )]
+    NoSuchSteps {
+        /// The first asked for.
+        first: u64,
+        /// The last.
+        last: u64,
+        /// Steps that there are.
+        steps: u64,
+    },
 }
 
 /// Joins the files of one job.
@@ -64,5 +78,23 @@ pub enum AnalysisError {
 /// [`AnalysisError`]: two files of one rank, or none at all. Whatever is odd inside the files is a warning in the
 /// report.
 pub fn analyze(records: Vec<RankRecord>) -> Result<Report, AnalysisError> {
-    Ok(examine::examine(&job::put_together(records)?))
+    analyze_steps(records, 0..=u64::MAX)
+}
+
+/// The same for some steps, counted from 0: start-up, steady steps and all that follows from them are sought among
+/// these.
+///
+/// # Errors
+/// Likewise; and if none of them is there.
+pub fn analyze_steps(records: Vec<RankRecord>, steps: RangeInclusive<u64>) -> Result<Report, AnalysisError> {
+    let records = job::put_together(records)?;
+    let recorded = records[0].steps.len() as u64;
+    if steps.is_empty() || (*steps.start() > 0 && *steps.start() >= recorded) {
+        return Err(AnalysisError::NoSuchSteps {
+            first: *steps.start(),
+            last: *steps.end(),
+            steps: recorded,
+        });
+    }
+    Ok(examine::examine(&records, &steps))
 }

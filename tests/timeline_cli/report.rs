@@ -123,6 +123,43 @@ fn tables_are_as_long_as_asked_for() {
 }
 
 #[test]
+fn a_window_of_steps_is_looked_at_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    Job::default().record(folder.path());
+    let json = |steps: &str| -> Value {
+        let output = timeline(folder.path(), &["t.json", "--steps", steps, "--json", "-"]);
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let report = json("3..6");
+    let indices: Vec<u64> = report["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| step["index"].as_u64().unwrap())
+        .collect();
+    assert_eq!(indices, [3, 4, 5, 6]);
+    assert_eq!(report["steady"]["first_step"], 3);
+    assert_eq!(report["steady"]["steps"], 4);
+    // Four tensors in each, all of them known on both ranks.
+    assert_eq!(report["stragglers"]["operations"], 16);
+    assert_eq!(json("..")["steps"].as_array().unwrap().len(), 12);
+
+    let run = |arguments: &[&str]| timeline(folder.path(), arguments);
+    assert_fails(
+        &run(&["t.json", "--steps", "12.."]),
+        1,
+        &["steps 12.. are", "12 steps were recorded"],
+    );
+    assert_eq!(run(&["t.json", "--steps", "6..3"]).status.code(), Some(2));
+    stdout(&run(&["t.json", "--json", "r.json"]));
+    assert_fails(
+        &run(&["r.json", "--steps", "1..2"]),
+        2,
+        &["--steps", "the timelines themselves"],
+    );
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let folder = tempfile::tempdir().unwrap();
     Job::default().record(folder.path());

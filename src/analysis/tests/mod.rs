@@ -201,6 +201,13 @@ fn files_of_all_ranks_make_up_for_ticks_that_each_has_only_of_itself() {
             .unwrap()
     };
     assert!((collective(0) - collective(1)).abs() < 1e-3);
+    // Rank 0 waits for rank 1, and nobody is waited for by rank 1.
+    let waits = |lane: usize| {
+        let bars = report.lanes[lane].bars.iter();
+        let waits = bars.filter(|bar| bar.part == PartKind::WaitForRanks);
+        waits.map(|bar| bar.ended_ms - bar.began_ms).fold(0.0, f64::max)
+    };
+    assert!(waits(0) > 5.0 && waits(1) < 0.01, "{} {}", waits(0), waits(1));
     // And alone, a file has only its own times to tell.
     assert!(analyze(vec![job.record(0, 0.0)]).unwrap().stragglers.is_none());
 }

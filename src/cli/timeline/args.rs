@@ -1,5 +1,6 @@
 //! The arguments of `ronde timeline`.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
@@ -11,13 +12,13 @@ const TENSORS_DEFAULT: u32 = 10;
 
 const EXAMPLES: &str = "\
 Examples:
-  ronde timeline t.json                                  where the time goes, who is late, what to change
-  ronde timeline t.json t.rank1.json --html t.html       all ranks of a run together, as a page with pictures
-  ronde timeline tr --json -                             a folder of BytePS traces; the report as JSON, for programs
-  ronde timeline t.json --profile p.json                 the job's tensors and costs; then: ronde bench --profile p.json
-  ronde timeline t.json t.rank*.json --merge m.json      one trace on one clock, for Perfetto or chrome://tracing
-  ronde timeline --compare before.json after.json        what changed, and by how much
-  ronde timeline --scaling 1.json 2.json 4.json          speed-up and efficiency of runs on 1, 2 and 4 ranks";
+  ronde timeline t.json                              where time goes, who is late, what to change
+  ronde timeline t.json t.rank1.json --html t.html   all ranks together, as a page with pictures
+  ronde timeline tr --json -                         a folder of traces; the report as JSON
+  ronde timeline t.json --profile p.json             tensors and costs, for ronde bench --profile
+  ronde timeline t.json t.rank*.json --merge m.json  one trace on one clock, for Perfetto
+  ronde timeline --compare before.json after.json    what changed, and by how much
+  ronde timeline --scaling 1.json 2.json 4.json      speed-up and efficiency on 1, 2 and 4 ranks";
 
 const LONG_ABOUT: &str = "\
 Say where a recorded job's time goes, who is late and what to change
@@ -44,11 +45,11 @@ pub(in crate::cli) struct Args {
     pub(super) paths: Vec<PathBuf>,
     /// Compare two runs, each a timeline, a folder or a --json report; files of one run may be joined by commas
     #[arg(long, value_names = ["A", "B"], num_args = 2, value_hint = ValueHint::AnyPath,
-          conflicts_with_all = ["paths", "scaling", "csv", "html", "profile", "merge", "tensors"])]
+          conflicts_with_all = ["paths", "scaling", "csv", "html", "profile", "merge", "steps", "tensors"])]
     compare: Option<Vec<PathBuf>>,
     /// Compare runs on 1, 2, 4, … ranks, each as for --compare or a file that `ronde bench --json` wrote
     #[arg(long, value_name = "RUN", num_args = 1.., value_hint = ValueHint::AnyPath,
-          conflicts_with_all = ["paths", "csv", "html", "profile", "merge", "tensors"])]
+          conflicts_with_all = ["paths", "csv", "html", "profile", "merge", "steps", "tensors"])]
     scaling: Option<Vec<PathBuf>>,
     /// Write the report as JSON to this file; - is standard output, instead of the text
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
@@ -65,6 +66,9 @@ pub(in crate::cli) struct Args {
     /// Write all ranks into one trace on rank 0's clock, for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) merge: Option<PathBuf>,
+    /// Look at these steps alone, counted from 0, the last included: A..B, A.., ..B or A
+    #[arg(long, value_name = "A..B", value_parser = parse_steps)]
+    pub(super) steps: Option<RangeInclusive<u64>>,
     /// Rows of the tables of tensors [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     tensors: Option<u32>,
@@ -107,5 +111,35 @@ impl Args {
     /// Rows of the tables of tensors.
     pub(super) fn tensors(&self) -> usize {
         self.tensors.unwrap_or(TENSORS_DEFAULT) as usize
+    }
+}
+
+/// `A..B`, `A..`, `..B` or `A`.
+fn parse_steps(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let number = |digits: &str, open: u64| match digits.trim() {
+        "" if text.contains("..") => Some(open),
+        digits => digits.parse().ok(),
+    };
+    match (number(first, 0), number(last, u64::MAX)) {
+        (Some(first), Some(last)) if first <= last => Ok(first..=last),
+        _ => Err("give steps as A..B, counted from 0, such as 10..30".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_a_range_that_may_be_open() {
+        assert_eq!(parse_steps("10..30"), Ok(10..=30));
+        assert_eq!(parse_steps("5.."), Ok(5..=u64::MAX));
+        assert_eq!(parse_steps("..5"), Ok(0..=5));
+        assert_eq!(parse_steps(".."), Ok(0..=u64::MAX));
+        assert_eq!(parse_steps("7"), Ok(7..=7));
+        for bad in ["", "x", "3..1", "-1..2", "1...2", "1..2..3"] {
+            assert!(parse_steps(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -79,7 +79,9 @@ fn settings(comparison: &Comparison, look: &Look) -> Vec<String> {
 
 fn changes(comparison: &Comparison, group: ChangeGroup, look: &Look) -> Vec<String> {
     let mut table = Table::new(&["<", "A", "B", "<", "change", "", "<"]);
-    for change in comparison.changes.iter().filter(|change| change.group == group) {
+    let nothing = |change: &&Change| change.a == Some(0.0) && change.b == Some(0.0);
+    let of_group = comparison.changes.iter().filter(|change| change.group == group);
+    for change in of_group.filter(|change| !nothing(change)) {
         let decimals = text::decimals(change.a.unwrap_or(0.0).abs().max(change.b.unwrap_or(0.0).abs()));
         let value = |value: Option<f64>| match value {
             None => "-".to_owned(),
@@ -154,6 +156,7 @@ mod tests {
                 change(ChangeGroup::Step, "step", "ms", Some(40.0), Some(30.0)),
                 change(ChangeGroup::Step, "start-up", "ms", Some(80.0), None),
                 change(ChangeGroup::Part, "collective", "ms", Some(10.0), Some(10.5)),
+                change(ChangeGroup::Part, "copying in", "ms", Some(0.0), Some(0.0)),
                 change(ChangeGroup::Fusion, "batch", "bytes", Some(4e6), Some(8e6)),
             ],
             settings: vec![SettingChange {

@@ -46,15 +46,15 @@ pub(super) enum Error {
         path.display()
     )]
     Bench { path: PathBuf },
-    #[error("--merge needs the timelines themselves; a report has no events to merge")]
-    MergeOfReport,
+    #[error("{flag} needs the timelines themselves; a report has no events")]
+    NeedsTraces { flag: &'static str },
 }
 
 impl Error {
     /// 2 where the command line is to blame, 1 where the world is.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::OverInput { .. } | Self::Twice { .. } | Self::MergeOfReport => EXIT_USAGE,
+            Self::OverInput { .. } | Self::Twice { .. } | Self::NeedsTraces { .. } => EXIT_USAGE,
             _ => 1,
         }
     }

@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::analysis::report::REPORT_VERSION;
-use crate::analysis::{Collector, Report, analyze};
+use crate::analysis::{Collector, Report, analyze_steps};
 use crate::trace::{self, Source};
 
 use super::error::Error;
@@ -107,8 +108,17 @@ impl Inputs {
     /// # Errors
     /// Files that are no traces or do not belong together; a report that is damaged; the result of a benchmark.
     pub(super) fn read(self) -> Result<Run, Error> {
+        self.read_steps(None)
+    }
+
+    /// The same, but only `steps` are analysed.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); a report, which has its steps already.
+    pub(super) fn read_steps(self, steps: Option<RangeInclusive<u64>>) -> Result<Run, Error> {
         match self {
-            Self::Traces(files) => read_traces(&files),
+            Self::Traces(files) => read_traces(&files, steps.unwrap_or(0..=u64::MAX)),
+            Self::Report(_) if steps.is_some() => Err(Error::NeedsTraces { flag: "--steps" }),
             Self::Report([path]) => Ok(Run {
                 report: read_report(path)?,
                 sources: Vec::new(),
@@ -118,7 +128,7 @@ impl Inputs {
     }
 }
 
-fn read_traces(files: &[PathBuf]) -> Result<Run, Error> {
+fn read_traces(files: &[PathBuf], steps: RangeInclusive<u64>) -> Result<Run, Error> {
     let mut progress = Progress::new("reading", files);
     let read = |file: &PathBuf| {
         let mut collector = Collector::new();
@@ -128,7 +138,7 @@ fn read_traces(files: &[PathBuf]) -> Result<Run, Error> {
     let records: Vec<_> = files.iter().map(read).collect::<Result<_, Error>>()?;
     drop(progress);
     let sources = records.iter().map(|record| record.source().clone()).collect();
-    let report = analyze(records)?;
+    let report = analyze_steps(records, steps)?;
     Ok(Run { report, sources })
 }
 

@@ -50,9 +50,9 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
     let (json, csv, html) = (open(&args.json)?, open(&args.csv)?, open(&args.html)?);
     let (profile, merge) = (open(&args.profile)?, open(&args.merge)?);
-    let Run { report, sources } = inputs.read()?;
+    let Run { report, sources } = inputs.read_steps(args.steps.clone())?;
     if merge.is_some() && sources.is_empty() {
-        return Err(Error::MergeOfReport);
+        return Err(Error::NeedsTraces { flag: "--merge" });
     }
 
     // Text first: what then cannot be written does not take it away.

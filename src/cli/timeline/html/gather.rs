@@ -36,7 +36,8 @@ fn band(part: PartKind) -> u8 {
     match part {
         PartKind::Compute => 0,
         PartKind::Prepare | PartKind::CopyIn | PartKind::Collective | PartKind::CopyOut => 1,
-        PartKind::WaitForRanks | PartKind::Negotiation => 2,
+        PartKind::WaitForRanks => 2,
+        PartKind::Negotiation => 3,
     }
 }
 
@@ -65,7 +66,7 @@ fn batches(bars: &[LaneBar]) -> Vec<LaneBar> {
 fn together(a: &LaneBar, b: &LaneBar) -> bool {
     let near = NEAR_MS.max(NEAR_SHARE * (b.ended_ms - b.began_ms));
     let same = |x: f64, y: f64| (x - y).abs() <= near;
-    a.part == b.part && same(a.ended_ms, b.ended_ms) && (band(a.part) == 2 || same(a.began_ms, b.began_ms))
+    a.part == b.part && same(a.ended_ms, b.ended_ms) && (band(a.part) >= 2 || same(a.began_ms, b.began_ms))
 }
 
 fn merged(bars: &[&LaneBar]) -> Option<LaneBar> {

@@ -325,6 +325,7 @@
   matchMedia('print').addEventListener('change', repaint);
   addEventListener('beforeprint', repaint);
   addEventListener('afterprint', repaint);
+  addEventListener('resize', redraw); // also when the page is zoomed, which needs other pixels
   new ResizeObserver(() => { if (scroll.clientWidth !== width) redraw(); }).observe(scroll);
   repaint();
 })();

@@ -46,7 +46,7 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
         },
         PartKind::Negotiation => &Look {
             name: "Negotiation",
-            meaning: "tensors are ready everywhere and do not move: cycle time, and agreeing on what comes next",
+            meaning: "tensors are ready everywhere and do not move: cycle time, agreeing on what comes next, the batch before",
             key: "negotiation",
             light: "#e6ab02",
             dark: "#e5bd4f",
