@@ -7,7 +7,9 @@ use super::collect::{Cut, Facts, RankRecord};
 use super::join::{Readiness, ready_here, shift_ns};
 use super::quantiles::median;
 use super::report::{Quantiles, REPORT_VERSION, Report, StepsFoundBy};
-use super::{advice, bandwidth, changepoint, fusion, lanes, sources, steady, stragglers, summary, tensors};
+use super::{
+    advice, bandwidth, changepoint, fusion, lanes, sources, steady, stragglers, summary, tensors, whatif,
+};
 use crate::trace::Format;
 
 /// Share of whole steps that must be made of the same tensors before others count as odd.
@@ -57,11 +59,6 @@ pub(super) fn examine(records: &[RankRecord], window: &RangeInclusive<u64>) -> R
         &readiness,
         ranks,
     );
-    let clock_error_ns = records
-        .iter()
-        .filter_map(|record| Some(record.source.clock?.error_ns))
-        .max();
-    let stragglers = stragglers::stragglers(reference, &steps, ranks, clock_error_ns.unwrap_or(0));
     let began = settled
         .first()
         .map_or(i64::MAX, |&index| reference.steps[index].span.began);
@@ -70,6 +67,20 @@ pub(super) fn examine(records: &[RankRecord], window: &RangeInclusive<u64>) -> R
         .map_or(i64::MAX, |&index| reference.steps[index].span.ended);
     let in_force = fusion::in_force(reference, began, ended);
     let fusion = fusion::fusion(reference, &steps, in_force);
+
+    let ms = |ns: &[f64]| Quantiles::some(ns.iter().map(|ns| ns / 1e6));
+    let negotiate_cached_ms = ms(&reference.negotiated_cached);
+    let negotiate_uncached_ms = ms(&reference.negotiated_uncached);
+    let negotiate = negotiate_cached_ms.or(negotiate_uncached_ms);
+    let whatif = fusion.as_ref().zip(negotiate);
+    let whatif = whatif
+        .and_then(|(fusion, negotiate)| whatif::model(&steps, fusion, reference.source.format, negotiate));
+    let clock_error_ns = records
+        .iter()
+        .filter_map(|record| Some(record.source.clock?.error_ns))
+        .max();
+    let clock_error_ns = clock_error_ns.unwrap_or(0);
+    let stragglers = stragglers::stragglers(reference, &steps, ranks, clock_error_ns, whatif.as_ref());
 
     warn(&mut warnings, records, &whole, &steps);
     if in_force.changed {
@@ -94,13 +105,13 @@ pub(super) fn examine(records: &[RankRecord], window: &RangeInclusive<u64>) -> R
         fusion,
         bandwidth: bandwidth::bandwidth(reference, &steps),
         tensors: tensors::tensors(reference, &steps, ranks),
-        negotiate_cached_ms: Quantiles::some(reference.negotiated_cached.iter().map(|ns| ns / 1e6)),
-        negotiate_uncached_ms: Quantiles::some(reference.negotiated_uncached.iter().map(|ns| ns / 1e6)),
+        negotiate_cached_ms,
+        negotiate_uncached_ms,
         advice: Vec::new(),
         lanes: lanes::lanes(records, ranks, settled, step_ms),
         warnings,
     };
-    report.advice = advice::advice(&report, &steps);
+    report.advice = advice::advice(&report, whatif.as_ref());
     report
 }
 

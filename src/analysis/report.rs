@@ -256,8 +256,9 @@ pub struct StragglerRank {
     pub last_share: f64,
     /// How long after the one before it, when last, milliseconds.
     pub lag_ms: Quantiles,
-    /// Median step if this rank had been ready no later than the others: every batch of every steady step moved
-    /// as early as the rest allowed.
+    /// Median step if this rank had been ready no later than the others: the steady steps run again through the planner
+    /// with the others' ready times; where that does not meet the recorded steps, every batch of theirs as early as the
+    /// rest allowed.
     pub step_ms_without: f64,
     /// The median step minus that.
     pub cost_ms: f64,

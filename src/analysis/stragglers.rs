@@ -1,6 +1,7 @@
-//! Who was late, and what the step would take without that rank: recomputed batch by batch.
+//! Who was late, and what the step would take without that rank: recomputed, not guessed.
 //!
-//! A batch begins when what it had to wait for has happened (all members ready on all ranks, the batch before it over)
+//! The steps are run again through the runtime's own planner ([`super::whatif`]) with the ready times of the others. Where
+//! that model does not meet the recorded steps, batches stay as they were composed: a batch begins when what it had to wait for has happened (all members ready on all ranks, the batch before it over)
 //! plus some delay (the cycle, negotiation). The recomputation keeps delays and durations as they were, and the ready
 //! times of all ranks but one, and lets every batch begin as early as that allows. With no rank left out it yields the
 //! step as it was.
@@ -11,8 +12,11 @@ use super::collect::RankRecord;
 use super::quantiles::median;
 use super::report::{Quantiles, StragglerRank, StragglerTensor, Stragglers};
 use super::steady::SteadyStep;
+use super::whatif::WhatIf;
 use crate::trace::NameId;
 
+/// A rank that was last for less than one in so many tensors is not worth another run of all steps.
+const RERUN_SHARE: u64 = 50;
 /// Tensors listed.
 const TENSORS_MOST: usize = 50;
 /// A rank that costs less than this share of the step does not stand out.
@@ -27,6 +31,7 @@ pub(super) fn stragglers(
     steps: &[SteadyStep<'_>],
     ranks: u32,
     clock_error_ns: u64,
+    whatif: Option<&WhatIf>,
 ) -> Option<Stragglers> {
     let mut operations = 0u64;
     let mut by_rank: Vec<Lateness> = vec![Lateness::default(); ranks as usize];
@@ -65,12 +70,11 @@ pub(super) fn stragglers(
     let rows: Vec<StragglerRank> = (0..ranks)
         .zip(by_rank)
         .map(|(rank, late)| {
-            let without = median(
-                &mut steps
-                    .iter()
-                    .map(|step| ms(without(step, rank)))
-                    .collect::<Vec<_>>(),
-            );
+            let lengths = steps.iter().map(|step| ms(without(step, rank)));
+            let without = match whatif.filter(|_| late.lag_ms.len() as u64 * RERUN_SHARE >= operations) {
+                Some(whatif) => step_ms - (whatif.modelled_ns - whatif.without(steps, rank)).max(0.0) / 1e6,
+                None => median(&mut lengths.collect::<Vec<_>>()),
+            };
             StragglerRank {
                 rank,
                 last: late.lag_ms.len() as u64,

@@ -1,16 +1,14 @@
 //! What to change: at most five sentences, each with the number it rests on and what to set.
 //!
 //! Nothing here is a rule of thumb. What a late rank costs is recomputed ([`super::stragglers`]), what settings would gain
-//! is predicted by running the recorded steps again ([`whatif`]), and what gains less than [`GAIN_LEAST`] of the step is
+//! is predicted by running the recorded steps again ([`super::whatif`]), and what gains less than [`GAIN_LEAST`] of the step is
 //! not said. If nothing is left to say, that is said.
 
 mod settings;
-mod whatif;
 
 use super::report::{Advice, PartKind, Report, Summary};
-use super::steady::SteadyStep;
+use super::whatif::WhatIf;
 use crate::trace::Format;
-use whatif::{Settings, WhatIf};
 
 /// Sentences.
 const MOST: usize = 5;
@@ -21,8 +19,8 @@ const STARTUP_LEAST: f64 = 0.02;
 /// Exposed communication that is none to speak of, share of the step.
 const HIDDEN: f64 = 0.05;
 
-/// What to change in the job of `report`, whose steady steps are `steps`.
-pub(super) fn advice(report: &Report, steps: &[SteadyStep<'_>]) -> Vec<Advice> {
+/// What to change in the job of `report`, whose steady steps `whatif` runs again.
+pub(super) fn advice(report: &Report, whatif: Option<&WhatIf>) -> Vec<Advice> {
     let Some(steady) = report
         .steady
         .as_ref()
@@ -30,12 +28,11 @@ pub(super) fn advice(report: &Report, steps: &[SteadyStep<'_>]) -> Vec<Advice> {
     else {
         return Vec::new();
     };
-    let whatif = model(report, steps);
     let mut advice: Vec<Advice> = straggler(report, steady).into_iter().collect();
-    let costs_known = whatif.as_ref().is_some_and(|whatif| whatif.costs_known);
+    let costs_known = whatif.is_some_and(|whatif| whatif.costs_known);
     let least = GAIN_LEAST * steady.step_ms.p50;
     let gains = |advice: &Advice| advice.gain_ms.is_some_and(|gain| gain >= least);
-    let best = whatif.as_ref().map(|whatif| {
+    let best = whatif.map(|whatif| {
         let (settings, best) = settings::settings(report, whatif);
         advice.extend(settings);
         best
@@ -43,7 +40,7 @@ pub(super) fn advice(report: &Report, steps: &[SteadyStep<'_>]) -> Vec<Advice> {
     advice.retain(gains);
     advice.sort_by(|a, b| b.gain_ms.unwrap_or(0.0).total_cmp(&a.gain_ms.unwrap_or(0.0)));
     // Sending less costs accuracy or a new network: to be thought of when the settings are right.
-    if let (Some(whatif), Some(best), true) = (&whatif, best, costs_known) {
+    if let (Some(whatif), Some(best), true) = (whatif, best, costs_known) {
         advice.extend(settings::fewer_bytes(report, steady, whatif, best).filter(gains));
     }
     advice.truncate(MOST - 1);
@@ -52,51 +49,12 @@ pub(super) fn advice(report: &Report, steps: &[SteadyStep<'_>]) -> Vec<Advice> {
         advice.push(nothing_to_gain(
             report,
             steady,
-            whatif.as_ref().filter(|_| costs_known),
+            whatif.filter(|_| costs_known),
             one_size,
         ));
     }
     advice.extend(startup(report, steady));
     advice
-}
-
-/// The recording as a model, if it can be one.
-fn model(report: &Report, steps: &[SteadyStep<'_>]) -> Option<WhatIf> {
-    let fusion = report.fusion.as_ref()?;
-    let source = report.sources.first()?;
-    let negotiate = report.negotiate_cached_ms.or(report.negotiate_uncached_ms)?;
-    let cycle_ms = fusion.cycle_time_ms;
-    // What is measured holds the wait for the cycle, a tenth of it in the p10.
-    let negotiate_ms = match cycle_ms {
-        Some(cycle) => (negotiate.p10 - 0.1 * cycle).max(negotiate.min),
-        None => negotiate.p50,
-    };
-    let current = Settings {
-        threshold_bytes: fusion.threshold_bytes.unwrap_or(0),
-        cycle_ns: cycle_ms.unwrap_or(0.0) * 1e6,
-        early: source.format == Format::Ronde && starts_early(steps, cycle_ms.unwrap_or(0.0) * 1e6),
-        bytes: 1.0,
-    };
-    WhatIf::new(
-        steps,
-        current,
-        negotiate_ms * 1e6,
-        source.format == Format::Horovod,
-    )
-}
-
-/// Whether the last batch of a step does not wait for the cycle time.
-fn starts_early(steps: &[SteadyStep<'_>], cycle_ns: f64) -> bool {
-    let delays = steps.iter().filter_map(|step| {
-        let (last, before) = step.batches.split_last()?;
-        let free = before
-            .iter()
-            .map(|batch| batch.span.ended)
-            .max()
-            .unwrap_or(step.span.began);
-        Some((last.began() - last.all_ready.max(free)).max(0) as f64)
-    });
-    super::quantiles::median(&mut delays.collect::<Vec<_>>()) < 0.25 * cycle_ns
 }
 
 fn straggler(report: &Report, steady: &Summary) -> Option<Advice> {

@@ -1,8 +1,8 @@
 //! Fusion threshold, cycle time, early start, bytes on the wire: what each would gain, and both settings together.
 
-use super::whatif::{Settings, WhatIf};
 use super::{GAIN_LEAST, bytes, ms, percent};
 use crate::analysis::report::{Advice, CutReason, PartKind, Report, Summary};
+use crate::analysis::whatif::{Settings, WhatIf};
 
 /// Thresholds tried, powers of two: 1 to 512 MiB.
 const THRESHOLDS: std::ops::RangeInclusive<u32> = 20..=29;

@@ -7,12 +7,13 @@
 
 use std::collections::HashMap;
 
-use crate::analysis::bandwidth::fit;
-use crate::analysis::quantiles::median;
-use crate::analysis::steady::SteadyStep;
+use super::bandwidth::fit;
+use super::quantiles::median;
+use super::report::{Fusion, Quantiles};
+use super::steady::SteadyStep;
 use crate::fusion::{Item, Plan};
 use crate::tensor::Dtype;
-use crate::trace::Kind;
+use crate::trace::{Format, Kind};
 
 /// Operations that are run through each set of settings.
 const OPS_MOST: usize = 1 << 17;
@@ -102,7 +103,7 @@ impl WhatIf {
         let mut points: Vec<Vec<(u64, f64)>> = Vec::new();
         let mut model = Vec::new();
         for step in steps.iter().step_by(every) {
-            model.push(model_step(step, &mut classes, &mut points)?);
+            model.push(model_step(step, None, &mut classes, &mut points)?);
         }
         // The class that moves most is the one that counts.
         let bytes =
@@ -131,6 +132,17 @@ impl WhatIf {
         (error.is_finite() && error <= ERROR_MOST).then_some(whatif)
     }
 
+    /// What a step would take with the settings as they were, if nobody had waited for `rank`; `steps` are those that
+    /// the model was made from.
+    pub(super) fn without(&self, steps: &[SteadyStep<'_>], rank: u32) -> f64 {
+        let mut classes = HashMap::new();
+        let mut points = Vec::new();
+        let every = steps.len().div_ceil(self.steps.len().max(1)).max(1);
+        let chosen = steps.iter().step_by(every);
+        let faster = chosen.filter_map(|step| model_step(step, Some(rank), &mut classes, &mut points));
+        self.run(&faster.collect::<Vec<_>>(), self.current).step_ns
+    }
+
     /// What `settings` save, nanoseconds a step.
     pub(super) fn gain_ns(&self, settings: Settings) -> f64 {
         self.modelled_ns - self.predict(settings).step_ns
@@ -138,6 +150,10 @@ impl WhatIf {
 
     /// Runs the steps one after another.
     pub(super) fn predict(&self, settings: Settings) -> Predicted {
+        self.run(&self.steps, settings)
+    }
+
+    fn run(&self, steps: &[ModelStep], settings: Settings) -> Predicted {
         let mut plan = Plan::default();
         let mut clock = Clock {
             began: f64::NEG_INFINITY,
@@ -145,11 +161,11 @@ impl WhatIf {
         };
         let mut batches = 0u64;
         let mut at = 0.0;
-        for step in &self.steps {
+        for step in steps {
             clock.free = clock.free.max(at);
             at = self.step(step, at, &mut clock, settings, &mut plan, &mut batches);
         }
-        let steps = self.steps.len().max(1) as f64;
+        let steps = steps.len().max(1) as f64;
         Predicted {
             step_ns: at / steps,
             batches: batches as f64 / steps,
@@ -216,10 +232,48 @@ struct Clock {
     free: f64,
 }
 
+/// The recording as a model, if it can be one; `negotiate` is in milliseconds.
+pub(super) fn model(
+    steps: &[SteadyStep<'_>],
+    fusion: &Fusion,
+    format: Format,
+    negotiate: Quantiles,
+) -> Option<WhatIf> {
+    let cycle_ms = fusion.cycle_time_ms;
+    // What is measured holds the wait for the cycle, a tenth of it in the p10.
+    let negotiate_ms = match cycle_ms {
+        Some(cycle) => (negotiate.p10 - 0.1 * cycle).max(negotiate.min),
+        None => negotiate.p50,
+    };
+    let current = Settings {
+        threshold_bytes: fusion.threshold_bytes.unwrap_or(0),
+        cycle_ns: cycle_ms.unwrap_or(0.0) * 1e6,
+        early: format == Format::Ronde && starts_early(steps, cycle_ms.unwrap_or(0.0) * 1e6),
+        bytes: 1.0,
+    };
+    WhatIf::new(steps, current, negotiate_ms * 1e6, format == Format::Horovod)
+}
+
+/// Whether the last batch of a step does not wait for the cycle time.
+fn starts_early(steps: &[SteadyStep<'_>], cycle_ns: f64) -> bool {
+    let delays = steps.iter().filter_map(|step| {
+        let (last, before) = step.batches.split_last()?;
+        let free = before
+            .iter()
+            .map(|batch| batch.span.ended)
+            .max()
+            .unwrap_or(step.span.began);
+        Some((last.began() - last.all_ready.max(free)).max(0) as f64)
+    });
+    median(&mut delays.collect::<Vec<_>>()) < 0.25 * cycle_ns
+}
+
 type Classes = HashMap<(Kind, Option<Dtype>, Option<u32>), u32>;
 
+/// `step` as it was; or as if `without` had been ready no later than the others.
 fn model_step(
     step: &SteadyStep<'_>,
+    without: Option<u32>,
     classes: &mut Classes,
     points: &mut Vec<Vec<(u64, f64)>>,
 ) -> Option<ModelStep> {
@@ -238,6 +292,12 @@ fn model_step(
             let class = *classes.entry((op.kind, op.dtype, alone)).or_insert(next);
             points.resize(classes.len(), Vec::new());
             let at = ready.all().and_then(|all| all.map(|(_, at)| at).max());
+            let at = at.map(|at| {
+                without
+                    .and_then(|rank| ready.last_without(rank))
+                    .unwrap_or(at)
+                    .min(at)
+            });
             let pending = ready
                 .at
                 .iter()
