@@ -8,8 +8,11 @@ use std::path::Path;
 
 use ronde::trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, read_input};
 
+/// A target.
+pub(crate) type Target = fn(&[u8]);
+
 /// Every target with its name, for whoever runs all of them.
-pub(crate) const ALL: [(&str, fn(&[u8])); 4] = [
+pub(crate) const ALL: [(&str, Target); 4] = [
     ("horovod", horovod),
     ("byteps", byteps),
     ("kineto", kineto),
