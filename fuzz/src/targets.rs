@@ -8,8 +8,11 @@ use std::path::Path;
 
 use ronde::trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, read_input};
 
+/// A target.
+pub(crate) type Target = fn(&[u8]);
+
 /// Every target with its name, for whoever runs all of them.
-pub const ALL: [(&str, fn(&[u8])); 4] = [
+pub(crate) const ALL: [(&str, Target); 4] = [
     ("horovod", horovod),
     ("byteps", byteps),
     ("kineto", kineto),
@@ -17,22 +20,22 @@ pub const ALL: [(&str, fn(&[u8])); 4] = [
 ];
 
 /// As a timeline of Horovod's or Ronde's.
-pub fn horovod(data: &[u8]) {
+pub(crate) fn horovod(data: &[u8]) {
     check(data, Some(Format::Horovod));
 }
 
 /// As BytePS's `comm.json`.
-pub fn byteps(data: &[u8]) {
+pub(crate) fn byteps(data: &[u8]) {
     check(data, Some(Format::Byteps));
 }
 
 /// As a trace of PyTorch's profiler.
-pub fn kineto(data: &[u8]) {
+pub(crate) fn kineto(data: &[u8]) {
     check(data, Some(Format::Kineto));
 }
 
 /// Whatever it is; once more with the bytes coming in pieces.
-pub fn read(data: &[u8]) {
+pub(crate) fn read(data: &[u8]) {
     // How much a decompressor gives before it meets damage depends on how much it is asked for.
     let compressed = data.starts_with(b"\x1f\x8b");
     let whole = told(std::io::Cursor::new(data.to_vec()), None);

@@ -2,7 +2,30 @@
 //! one [model].
 //!
 //! A file is read once from front to back; what it tells goes to a [`Visitor`], so that memory is bounded by what
-//! the visitor keeps, not by the file.
+//! the visitor keeps, not by the file. (BytePS's and PyTorch's files are in no order: of those a few tens of bytes are
+//! kept for each event until the end.) Damage is passed over and told of in [`Source::warnings`].
+//!
+//! ```no_run
+//! use ronde::trace::{Mark, NameId, Operation, Visitor};
+//!
+//! #[derive(Default)]
+//! struct Executed(u64);
+//!
+//! impl Visitor for Executed {
+//!     fn name(&mut self, _: NameId, _: &str) {}
+//!     fn operation(&mut self, operation: &Operation) {
+//!         self.0 += operation.execution.map_or(0, |span| span.ns());
+//!     }
+//!     fn mark(&mut self, _: Mark) {}
+//! }
+//!
+//! let mut executed = Executed::default();
+//! for file in ronde::trace::files(&["traces".into()])? {
+//!     let source = ronde::trace::read(&file, &mut executed, &mut |_bytes| {})?;
+//!     println!("{:?}: {} events, {:?}", source.format, source.events, source.warnings);
+//! }
+//! # Ok::<(), ronde::trace::ReadError>(())
+//! ```
 
 mod byteps;
 mod complaint;
@@ -16,6 +39,8 @@ mod json;
 mod kineto;
 pub mod model;
 mod names;
+#[cfg(test)]
+mod properties;
 mod read;
 mod reader;
 mod scan;

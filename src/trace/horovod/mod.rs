@@ -8,17 +8,19 @@
 //! but an end (facts/horovod.md §3.2). Bars of one tensor are taken in the order of the file, whatever their times.
 
 mod activities;
+mod arguments;
 mod header;
 mod tracks;
 
 pub(super) use self::header::of_ronde;
 
 use self::activities::Activities;
-use self::tracks::{Open, Stage, TrackId, Tracks};
+use self::arguments::{rank, sums};
+use self::tracks::{Stage, TrackId, Tracks};
 use super::complaint::{Complaint, Place};
 use super::event::{Event, Id, Time};
 use super::json::{NS_MAX, Value};
-use super::model::{Activity, Kind, Mark, MarkKind, Operation, Phase, PhaseSums, Span, Tick};
+use super::model::{Activity, Kind, Mark, MarkKind, Span, Tick};
 use super::reader::Out;
 use super::vocabulary;
 
@@ -284,77 +286,6 @@ impl Scene<'_> {
                 format!("{name:?}, pid {pid}")
             }
         });
-    }
-}
-
-/// The rank that a tick is named after.
-fn rank(name: &[u8]) -> Option<u32> {
-    // A rank has few digits; a name of many is something else.
-    if name.is_empty() || name.len() > 9 {
-        return None;
-    }
-    name.iter().try_fold(0, |rank: u32, &byte| {
-        byte.is_ascii_digit().then(|| 10 * rank + u32::from(byte - b'0'))
-    })
-}
-
-/// What Ronde has measured within a collective.
-fn sums(event: &Event<'_>) -> Option<PhaseSums> {
-    if event.arguments.is_empty() {
-        return None;
-    }
-    let ns = |key| {
-        let ns = event.argument(key).and_then(Value::us_as_ns);
-        ns.and_then(|ns| u64::try_from(ns).ok())
-    };
-    let found = [
-        ns("copy_in_us"),
-        ns("reduce_us"),
-        ns("copy_out_us"),
-        ns("wait_us"),
-    ];
-    found.iter().any(Option::is_some).then(|| {
-        let [copy_in_ns, reduce_ns, copy_out_ns, wait_ns] = found.map(Option::unwrap_or_default);
-        PhaseSums {
-            copy_in_ns,
-            reduce_ns,
-            copy_out_ns,
-            wait_ns,
-        }
-    })
-}
-
-impl Open {
-    /// Element type and shape at an operation's end; false if the event has none.
-    fn output(&mut self, event: &Event<'_>) -> bool {
-        if event.arguments.is_empty() {
-            return false;
-        }
-        let Some(name) = event.argument("dtype") else {
-            return false;
-        };
-        let name = name.decode();
-        let shape = event.argument("shape");
-        let Operation {
-            dtype,
-            elements,
-            bytes,
-            ..
-        } = &mut self.operation;
-        *dtype = vocabulary::dtype(&name);
-        *elements = shape.and_then(|shape| vocabulary::elements(&shape.decode()));
-        let size = vocabulary::dtype_bytes(&name);
-        *bytes = size
-            .zip(*elements)
-            .and_then(|(size, elements)| size.checked_mul(elements));
-        true
-    }
-
-    /// An activity begins.
-    fn push(&mut self, name: super::model::NameId, phase: Phase, at: i64) {
-        let span = Span { began: at, ended: at };
-        self.stack.push(self.operation.activities.len());
-        self.operation.activities.push(Activity { name, phase, span });
     }
 }
 

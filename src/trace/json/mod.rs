@@ -4,15 +4,18 @@
 //! a string that no punctuation follows (Horovod does not escape tensor names), unknown escapes, `NaN` and `Infinity`,
 //! any control character but NUL as a blank.
 
+mod text;
+mod time;
+
 use std::borrow::Cow;
 
 use memchr::memchr2;
 
+pub(super) use self::text::Text;
+pub(super) use self::time::{NS_MAX, us_as_ns};
+
 /// Deeper nesting than any trace has: what ends a reader's recursion.
 const DEPTH_MAX: u32 = 64;
-
-/// The largest time in nanoseconds: the difference of any two fits.
-pub(super) const NS_MAX: i64 = i64::MAX / 2;
 
 /// Why reading stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,26 +24,6 @@ pub(super) enum Stop {
     More,
     /// This is no JSON.
     Broken,
-}
-
-/// A string as it stands in the file, without its quotes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Text<'a> {
-    /// The bytes, escapes untouched.
-    pub(super) raw: &'a [u8],
-    /// Whether there are escapes.
-    pub(super) escaped: bool,
-}
-
-impl<'a> Text<'a> {
-    /// The string meant; what is no UTF-8 is replaced.
-    pub(super) fn decode(self) -> Cow<'a, str> {
-        if self.escaped {
-            Cow::Owned(String::from_utf8_lossy(&unescaped(self.raw)).into_owned())
-        } else {
-            String::from_utf8_lossy(self.raw)
-        }
-    }
 }
 
 /// A value within an event's arguments.
@@ -264,106 +247,6 @@ pub(super) fn member<'a>(object: &'a [u8], key: &str) -> Option<Value<'a>> {
     members.find_map(|(found, value)| (found.raw == key.as_bytes()).then_some(value))
 }
 
-/// A decimal number of microseconds in nanoseconds, rounded; `None` if it is no number, or none of this age.
-pub(super) fn us_as_ns(characters: &[u8]) -> Option<i64> {
-    let (negative, digits) = match characters.split_first()? {
-        (b'-', rest) => (true, rest),
-        _ => (false, characters),
-    };
-    // More digits than a time has: whatever they say overflows, or is a float with an exponent.
-    if digits.is_empty() || digits.len() > 40 {
-        return None;
-    }
-    let mut ns: i64 = 0;
-    let mut decimals: Option<u32> = None;
-    for &byte in digits {
-        match (byte, decimals) {
-            (b'0'..=b'9', Some(3)) => {
-                ns += i64::from(byte >= b'5');
-                decimals = Some(4);
-            }
-            (b'0'..=b'9', Some(4..)) => {}
-            (b'0'..=b'9', _) => {
-                ns = ns.checked_mul(10)?.checked_add(i64::from(byte - b'0'))?;
-                decimals = decimals.map(|decimals| decimals + 1);
-            }
-            (b'.', None) => decimals = Some(0),
-            _ => return us_as_ns_inexact(characters),
-        }
-    }
-    let missing = 3_u32.saturating_sub(decimals.unwrap_or(0));
-    let ns = ns.checked_mul(10_i64.pow(missing))?;
-    (ns <= NS_MAX).then_some(if negative { -ns } else { ns })
-}
-
-/// With an exponent, a sign, blanks around it.
-#[cold]
-fn us_as_ns_inexact(characters: &[u8]) -> Option<i64> {
-    let us: f64 = std::str::from_utf8(characters).ok()?.trim().parse().ok()?;
-    let ns = (us * 1e3).round();
-    (ns.abs() <= NS_MAX as f64 * 0.999).then_some(ns as i64)
-}
-
-/// The bytes that escapes stand for; an unknown escape stands for itself.
-fn unescaped(raw: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(raw.len());
-    let mut rest = raw;
-    while let Some(backslash) = memchr::memchr(b'\\', rest) {
-        plain.extend_from_slice(&rest[..backslash]);
-        rest = &rest[backslash + 1..];
-        let Some((&code, after)) = rest.split_first() else {
-            plain.push(b'\\');
-            break;
-        };
-        rest = after;
-        match code {
-            b'n' => plain.push(b'\n'),
-            b't' => plain.push(b'\t'),
-            b'r' => plain.push(b'\r'),
-            b'b' => plain.push(8),
-            b'f' => plain.push(12),
-            b'"' | b'\\' | b'/' => plain.push(code),
-            b'u' => match unicode(rest) {
-                Some((character, length)) => {
-                    plain.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-                    rest = &rest[length..];
-                }
-                None => plain.extend_from_slice(b"\\u"),
-            },
-            other => plain.extend_from_slice(&[b'\\', other]),
-        }
-    }
-    plain.extend_from_slice(rest);
-    plain
-}
-
-/// The character of an escape whose `\u` has been read, and the length of the rest of the escape. Half a surrogate
-/// pair is the replacement character.
-fn unicode(rest: &[u8]) -> Option<(char, usize)> {
-    let unit = |at: usize| {
-        let digits = rest.get(at..at + 4)?;
-        if !digits.iter().all(u8::is_ascii_hexdigit) {
-            return None;
-        }
-        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
-    };
-    let first = unit(0)?;
-    let second = (rest.get(4..6) == Some(b"\\u"))
-        .then(|| unit(6))
-        .flatten()
-        .filter(|second| (0xdc00..0xe000).contains(second));
-    match second {
-        Some(second) if (0xd800..0xdc00).contains(&first) => {
-            let decoded = char::decode_utf16([first, second]).next()?.ok()?;
-            Some((decoded, 10))
-        }
-        _ => Some((
-            char::from_u32(first.into()).unwrap_or(char::REPLACEMENT_CHARACTER),
-            4,
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -372,39 +255,6 @@ mod tests {
         Cursor::new(text.as_bytes(), 0)
             .string()
             .map(|text| text.decode().into_owned())
-    }
-
-    #[test]
-    fn times_are_rounded_to_nanoseconds() {
-        let ns = |text: &str| us_as_ns(text.as_bytes());
-        assert_eq!(ns("25702"), Some(25_702_000));
-        assert_eq!(ns("1682725898236567.123"), Some(1_682_725_898_236_567_123));
-        assert_eq!(ns("1.5"), Some(1_500));
-        assert_eq!(ns("0.0004"), Some(0));
-        assert_eq!(ns("0.00051234"), Some(1));
-        assert_eq!(ns("-3.25"), Some(-3_250));
-        assert_eq!(ns("1e3"), Some(1_000_000));
-        assert_eq!(ns(" 12 "), Some(12_000));
-        assert_eq!(ns("+1"), Some(1_000));
-        for none in [
-            "",
-            "-",
-            "NaN",
-            "Infinity",
-            "-Infinity",
-            "1e300",
-            "99999999999999999999",
-            "x",
-            "1.2.3",
-        ] {
-            assert_eq!(ns(none), None, "{none}");
-        }
-        assert_eq!(ns("4611686018427387"), Some(4_611_686_018_427_387_000));
-        assert_eq!(
-            ns("4611686018427388"),
-            None,
-            "the difference of two would overflow"
-        );
     }
 
     #[test]
