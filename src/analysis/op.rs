@@ -59,6 +59,7 @@ impl Op {
             odd |= activity.span != sane_span(activity.span);
             activity.span = sane_span(activity.span);
         }
+        activities.retain(|activity| activity.span.ended > span.began); // what came before is negotiation
         let bytes = operation.bytes.or_else(|| {
             let size = operation.dtype?.size_bytes() as u64;
             Some(operation.elements?.saturating_mul(size))

@@ -132,8 +132,8 @@ pub enum Phase {
     CopyOut,
 }
 
-/// Something that happened inside an operation. Those of Horovod and Ronde follow one another; those of other formats
-/// may overlap.
+/// Something that happened to an operation: while it was executed, or in BytePS's files before. Those of Horovod and Ronde
+/// follow one another; those of other formats may overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
     /// Its name in the file.

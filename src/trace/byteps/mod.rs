@@ -6,7 +6,7 @@
 //! | the whole row's beginning | when this rank had the tensor ready: a tick, if the rank is known |
 //! | from there to the first stage that moves data, if a `COORDINATE_*` stage stands before that | negotiation |
 //! | from the first stage that moves data to the end of the whole row | execution |
-//! | the stages within the execution | activities; `COORDINATE_*` ones are time spent waiting for data |
+//! | all stages | activities; `COORDINATE_*` ones are time spent waiting for data, and lie before the execution where they are negotiation |
 //!
 //! So what a tensor waits in BytePS's queue before its first stage counts as negotiation: the file does not tell one from
 //! the other. Sizes and types are not in the file.
@@ -239,7 +239,6 @@ fn operation(
     };
     let activities: SmallVec<[Activity; 4]> = parts()
         .filter_map(|row| Some((row, stage(row)?)))
-        .filter(|(row, (_, _, coordinates))| !coordinates || row.span.began >= start)
         .map(|(row, (name, phase, _))| Activity {
             name,
             phase,

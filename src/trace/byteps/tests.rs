@@ -72,6 +72,7 @@ fn unsorted_rows_become_synchronizations() {
     assert_eq!(
         activities,
         [
+            ("COORDINATE_REDUCE", Phase::WaitForData, us(11, 12)),
             ("REDUCE", Phase::Collective, us(12, 20)),
             ("COORDINATE_PUSH", Phase::WaitForData, us(22, 23)),
             ("PUSH", Phase::Collective, us(30, 35)),
