@@ -83,7 +83,10 @@ fn every_rank_records_and_the_files_make_one_view_and_a_profile() {
 
     let tensors = json(&profile)["tensors"].as_array().unwrap().clone();
     assert_eq!(tensors.len(), 40);
-    let elements: u64 = tensors.iter().filter_map(|tensor| tensor["elements"].as_u64()).sum();
+    let elements: u64 = tensors
+        .iter()
+        .filter_map(|tensor| tensor["elements"].as_u64())
+        .sum();
     assert_eq!(elements, 20 * 100_000);
     let ready: Vec<f64> = tensors.iter().map(|tensor| number(&tensor["ready_us"])).collect();
     assert!(ready.is_sorted(), "{ready:?}");
