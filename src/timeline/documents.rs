@@ -205,6 +205,9 @@ impl Documents {
     }
 
     fn executed(&mut self, names: &Names, batch: &Executed<'_>) {
+        if let Some(document) = &mut self.horovod {
+            document.format.batch();
+        }
         for member in batch.members.clone() {
             let Some(tensor) = names.tensor(member.tensor) else {
                 continue;

@@ -50,6 +50,9 @@ use crate::settings::Settings;
 use crate::tensor::Dtype;
 
 mod head;
+mod stencil;
+
+use stencil::Stencil;
 
 /// Turns records into the text of the format. It holds what has not been written yet; who writes it appends a
 /// `]`, to be overwritten by the next text.
@@ -64,6 +67,8 @@ pub(super) struct Format {
     /// For each pid, end of its last bar in microseconds since the zero; position 0 is unused.
     ends_us: Vec<u64>,
     ticks: Vec<(u64, u64)>,
+    /// The bars of the batch that is being told.
+    stencil: Stencil,
 }
 
 /// What the array's last element is: decides what separates it from the next.
@@ -86,6 +91,7 @@ impl Format {
             pids: Vec::new(),
             ends_us: vec![0],
             ticks: Vec::new(),
+            stencil: Stencil::default(),
         };
         format.metadata("process_name", 0);
         format.text.raw("\"start_time_since_epoch_in_micros\":");
@@ -182,12 +188,13 @@ impl Format {
                 self.separate(Last::Event);
                 self.text.raw("{\"ph\": \"X\", \"name\": \"");
                 self.text.number(rank);
-                self.text.push(b'"');
-                self.time_and_pid(at.clamp(began, ended), pid);
+                self.text.raw("\", \"ts\": ");
+                self.text.number(at.clamp(began, ended));
+                self.text.raw(", \"pid\": ");
+                self.text.number(pid);
                 self.text.raw(", \"dur\": 0}");
             }
             self.end(ended, pid);
-            self.text.push(b'}');
         }
         sorted.clear();
         self.ticks = sorted;
@@ -199,8 +206,12 @@ impl Format {
         if let Some((pid, began, ended)) = self.span(tensor, began, ended) {
             self.begin("", "ERROR", began, pid);
             self.end(ended, pid);
-            self.text.push(b'}');
         }
+    }
+
+    /// A batch has travelled; its tensors follow.
+    pub(super) fn batch(&mut self) {
+        self.stencil.clear();
     }
 
     /// A tensor has travelled in `batch`.
@@ -215,19 +226,9 @@ impl Format {
         let Some((pid, began, ended)) = self.span(tensor, began, ended) else {
             return;
         };
-        self.begin("", batch.op.name(), began, pid);
-        let mut now = began;
-        for (name, from, to, measured) in batch.activities() {
-            now = self.line.micros(from).clamp(now, ended);
-            self.begin("", names.constant(name), now, pid);
-            now = self.line.micros(to).clamp(now, ended);
-            self.end(now, pid);
-            if measured {
-                self.phases(batch);
-            }
-            self.text.push(b'}');
-        }
-        self.end(ended, pid);
+        self.stencil.cut(self.line, names, batch, (began, ended));
+        self.separate(Last::Event);
+        self.stencil.print(pid, &mut self.text);
         if let Some((dtype, shape)) = output {
             self.text.raw(", \"args\": {\"dtype\": \"");
             self.text.raw(dtype.name());
@@ -243,24 +244,6 @@ impl Format {
         self.text.push(b'}');
     }
 
-    /// Where the time of a collective went, if it says.
-    fn phases(&mut self, batch: &Executed<'_>) {
-        let phases = &batch.phases;
-        let sums = [
-            (", \"args\": {\"copy_in_us\": ", phases.copy_in_ns),
-            (", \"reduce_us\": ", phases.reduce_ns),
-            (", \"copy_out_us\": ", phases.copy_out_ns),
-            (", \"wait_us\": ", phases.wait_ns),
-        ];
-        if sums.iter().any(|&(_, ns)| ns > 0) {
-            for (before, ns) in sums {
-                self.text.raw(before);
-                self.text.micros(ns);
-            }
-            self.text.push(b'}');
-        }
-    }
-
     /// The tensor's pid, and its bar's two ends in microseconds since the zero, moved so that it does not reach back
     /// into the tensor's previous bar; `None` if the file is full.
     fn span(&mut self, tensor: &TensorName, began: u64, ended: u64) -> Option<(u64, u64, u64)> {
@@ -274,29 +257,20 @@ impl Format {
         Some((pid.into(), began, *previous))
     }
 
-    /// A bar up to its closing brace.
+    /// A bar's beginning.
     fn begin(&mut self, prefix: &str, name: &str, at_us: u64, pid: u64) {
         self.separate(Last::Event);
-        self.text.raw("{\"ph\": \"B\", \"name\": \"");
-        self.text.raw(prefix);
-        self.text.raw(name);
-        self.text.push(b'"');
-        self.time_and_pid(at_us, pid);
+        stencil::begin(&mut self.text, prefix, name, at_us);
+        self.text.number(pid);
         self.text.push(b'}');
     }
 
-    /// The end of a bar without its closing brace.
+    /// The end of a bar of which there is nothing more to say.
     fn end(&mut self, at_us: u64, pid: u64) {
         self.separate(Last::Event);
-        self.text.raw("{\"ph\": \"E\"");
-        self.time_and_pid(at_us, pid);
-    }
-
-    fn time_and_pid(&mut self, at_us: u64, pid: u64) {
-        self.text.raw(", \"ts\": ");
-        self.text.number(at_us);
-        self.text.raw(", \"pid\": ");
+        stencil::end(&mut self.text, at_us);
         self.text.number(pid);
+        self.text.push(b'}');
     }
 
     /// An instant without its closing brace.

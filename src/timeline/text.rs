@@ -20,18 +20,8 @@ impl Text for Vec<u8> {
         self.extend_from_slice(text.as_bytes());
     }
 
-    fn number(&mut self, mut value: u64) {
-        let mut digits = [0; 20];
-        let mut first = digits.len();
-        loop {
-            first -= 1;
-            digits[first] = b'0' + (value % 10) as u8;
-            value /= 10;
-            if value == 0 {
-                break;
-            }
-        }
-        self.extend_from_slice(&digits[first..]);
+    fn number(&mut self, value: u64) {
+        self.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
     }
 
     fn signed(&mut self, value: i64) {
