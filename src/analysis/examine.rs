@@ -243,13 +243,12 @@ fn warn(
                 .into(),
         );
     } else if reference.source.format == Format::Byteps {
-        let pushes = |name: &str| name.rsplit('.').next() == Some("PUSH");
-        if !reference
-            .counters
-            .activities
-            .keys()
-            .any(|&name| pushes(reference.name(name)))
-        {
+        let has = |stage: &str| {
+            let mut names = reference.counters.activities.keys();
+            names.any(|&name| reference.name(name).rsplit('.').next() == Some(stage))
+        };
+        // Who is told to push, and does not, leaves it to another; Ronde's own stages have no pushing at all.
+        if has("COORDINATE_PUSH") && !has("PUSH") {
             warnings.push(
                 "this worker pushes nothing over the network itself (its machine's root does): the time that takes shows here \
                  as waiting for data, between the stages"

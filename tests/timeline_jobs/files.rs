@@ -129,6 +129,10 @@ fn byteps_folders_of_every_rank() {
     let report = analysis(&[&bench.path("tr")], &[]);
     assert_eq!(report["ranks"], 2);
     assert_eq!(report["sources"][0]["format"], "byteps");
+    assert!(
+        !report["warnings"].to_string().contains("pushes nothing"),
+        "no stage is missing"
+    );
     let both = analysis(&[&bench.path("t.json.gz")], &[]);
     assert_eq!(both["sources"][0]["format"], "ronde");
 }

@@ -32,6 +32,10 @@ fn stages_partitions_and_whole_synchronizations() {
     assert_eq!(source["operations"], totals.len() as u64);
     assert_eq!(source["tensors"], 1);
     assert_activities(&report, &bars);
+    assert!(
+        report["warnings"].to_string().contains("pushes nothing"),
+        "it is no root"
+    );
 
     let ends: Vec<f64> = totals.iter().map(|(began, ms)| began / 1e3 + ms).collect();
     let steps = report["steps"].as_array().unwrap();
