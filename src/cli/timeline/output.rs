@@ -76,7 +76,7 @@ impl Output {
         });
         placed.map_err(|source| Error::Write {
             path: self.name,
-            source,
+            source: io::Error::new(source.kind(), cause(&source)),
         })
     }
 }
@@ -177,6 +177,19 @@ mod tests {
         entries
             .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
             .collect()
+    }
+
+    #[test]
+    fn an_error_names_the_file_that_was_asked_for_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("o.json");
+        let failing = |_: &mut dyn Write| {
+            let text = "No space left on device at path \"/x/.ronde-timeline-1\"";
+            Err(io::Error::new(io::ErrorKind::StorageFull, text))
+        };
+        let error = Output::open(&path).unwrap().finish(failing).unwrap_err();
+        let expected = format!("cannot write {}: No space left on device", path.display());
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]
