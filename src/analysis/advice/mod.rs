@@ -112,7 +112,7 @@ fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, o
     let settable = matches!(format, Some(Format::Horovod | Format::Ronde));
     let sentence = if share <= HIDDEN {
         format!(
-            "Communication is hidden behind computation: of {} a step only {} ({} of the step) adds to its length, so no \
+            "Communication is hidden behind computation: of {} a step only {} ({} of the step, on average) adds to its length, so no \
              setting can gain more than that. Leave the settings as they are.",
             ms(steady.communication_ms.p50),
             ms(exposed),
@@ -120,14 +120,14 @@ fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, o
         )
     } else if !settable {
         format!(
-            "{} of a step ({}) is not computation, most of it {largest}. This recording knows no cycles and no fusion that \
+            "On average {} of a step ({}) is not computation, most of it {largest}. This recording knows no cycles and no fusion that \
              could be set; one made with HOROVOD_TIMELINE has settings weighed.",
             ms(exposed),
             percent(share),
         )
     } else if let Some(whatif) = whatif {
         format!(
-            "{} of a step ({}) is not computation, most of it {}, but no fusion threshold or cycle time is predicted to gain \
+            "On average {} of a step ({}) is not computation, most of it {}, but no fusion threshold or cycle time is predicted to gain \
              {} (the model meets the recorded step within {}). Leave the settings as they are.",
             ms(exposed),
             percent(share),
@@ -138,7 +138,7 @@ fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, o
     } else {
         return Advice {
             sentence: format!(
-                "{} of a step ({}) is not computation, but what other settings would gain cannot be told from this recording \
+                "On average {} of a step ({}) is not computation, but what other settings would gain cannot be told from this recording \
                  ({}); HOROVOD_AUTOTUNE=1 measures it in the running job.",
                 ms(exposed),
                 percent(share),
