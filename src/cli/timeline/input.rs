@@ -71,8 +71,9 @@ impl Inputs {
 
     /// A report or a benchmark's result, if `path` is one. Whatever else it is, the readers of traces will say.
     fn result(path: &Path) -> Option<Self> {
+        // A pipe is opened once, by the reader of traces: its writer would find this one gone.
+        let length = path.metadata().ok().filter(|metadata| metadata.is_file())?.len();
         let file = File::open(path).ok()?;
-        let length = file.metadata().ok().filter(|metadata| metadata.is_file())?.len();
         let mut head = Vec::new();
         file.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
         let head = String::from_utf8_lossy(&head);

@@ -10,6 +10,7 @@ mod csv;
 mod error;
 mod html;
 mod input;
+mod interrupt;
 mod merge;
 mod output;
 mod profile;
