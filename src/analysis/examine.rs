@@ -115,7 +115,7 @@ pub(super) fn examine(records: &[RankRecord], window: &RangeInclusive<u64>) -> R
         lanes: lanes::lanes(records, ranks, settled, step_ms),
         warnings,
     };
-    report.advice = advice::advice(&report, whatif.as_ref());
+    report.advice = advice::advice(&report, whatif.as_ref(), in_force.changed);
     report
 }
 
@@ -239,6 +239,16 @@ fn warn(
         }
     }
     for record in &records[1..] {
+        let (here, there) = (reference.counters.ends_ns(), record.counters.ends_ns());
+        if let (Some(shift), Some(here), Some(there)) = (shift_ns(reference, record), here, there)
+            && (there.0.saturating_add(shift) > here.1 || there.1.saturating_add(shift) < here.0)
+        {
+            warnings.push(format!(
+                "{} was recorded while {} was not: are they of one job?",
+                record.source.path.display(),
+                reference.source.path.display()
+            ));
+        }
         if shift_ns(reference, record).is_none() {
             warnings.push(format!(
                 "{} says nothing of its clock, so its times are not compared with those of rank {}",

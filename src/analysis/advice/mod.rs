@@ -19,8 +19,9 @@ const STARTUP_LEAST: f64 = 0.02;
 /// Exposed communication that is none to speak of, share of the step.
 const HIDDEN: f64 = 0.05;
 
-/// What to change in the job of `report`, whose steady steps `whatif` runs again.
-pub(super) fn advice(report: &Report, whatif: Option<&WhatIf>) -> Vec<Advice> {
+/// What to change in the job of `report`, whose steady steps `whatif` runs again; `tuning` is whether settings changed
+/// during them.
+pub(super) fn advice(report: &Report, whatif: Option<&WhatIf>, tuning: bool) -> Vec<Advice> {
     let Some(steady) = report
         .steady
         .as_ref()
@@ -51,6 +52,7 @@ pub(super) fn advice(report: &Report, whatif: Option<&WhatIf>) -> Vec<Advice> {
             steady,
             whatif.filter(|_| costs_known),
             one_size,
+            tuning,
         ));
     }
     advice.extend(startup(report, steady));
@@ -97,7 +99,13 @@ fn startup(report: &Report, steady: &Summary) -> Option<Advice> {
 }
 
 /// What is said when nothing gains.
-fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, one_size: bool) -> Advice {
+fn nothing_to_gain(
+    report: &Report,
+    steady: &Summary,
+    whatif: Option<&WhatIf>,
+    one_size: bool,
+    tuning: bool,
+) -> Advice {
     let exposed: f64 = steady
         .parts
         .iter()
@@ -122,6 +130,13 @@ fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, o
         format!(
             "On average {} of a step ({}) is not computation, most of it {largest}. This recording knows no cycles and no fusion that \
              could be set; one made with HOROVOD_TIMELINE has settings weighed.",
+            ms(exposed),
+            percent(share),
+        )
+    } else if tuning {
+        format!(
+            "On average {} of a step ({}) is not computation, while settings changed (tuning?): look again when they stay, \
+             or at those steps alone with --steps.",
             ms(exposed),
             percent(share),
         )

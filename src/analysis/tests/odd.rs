@@ -100,6 +100,49 @@ fn a_clock_set_back_is_said() {
 }
 
 #[test]
+fn files_of_two_jobs_are_asked_about() {
+    let job = Job {
+        format: Format::Ronde,
+        ..Job::default()
+    };
+    let asked = |later_us: f64| {
+        let mut collector = Collector::new();
+        job.tell(1, 0.0, &mut collector);
+        let other = collector.finish(job.source(1, later_us));
+        let report = analyze(vec![job.record(0, 0.0), other]).unwrap();
+        report
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("of one job?"))
+    };
+    assert!(!asked(0.0));
+    assert!(asked(60e6) && asked(-60e6));
+}
+
+#[test]
+fn a_job_that_tunes_is_not_told_to_tune() {
+    let mut collector = Collector::new();
+    collector.name(NameId(0), "g");
+    for step in 0..30 {
+        let began = step * 10_000_000;
+        collector.mark(Mark {
+            kind: MarkKind::Settings {
+                fusion_threshold_bytes: 1 << (20 + step % 2),
+                cycle_time_ns: 1_000_000,
+            },
+            at: began,
+        });
+        collector.operation(&operation(0, began, began + 4_000_000));
+    }
+    let report = analyze(vec![collector.finish(source(Format::Ronde))]).unwrap();
+    let sentence = &report.advice[0].sentence;
+    assert!(
+        sentence.contains("while settings changed") && report.advice[0].variable.is_none(),
+        "{sentence}"
+    );
+}
+
+#[test]
 fn a_worker_that_waits_for_no_stage_is_not_said_to() {
     let run = |stages: &[(i64, i64)]| {
         let mut collector = Collector::new();
