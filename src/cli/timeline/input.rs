@@ -93,7 +93,9 @@ impl Inputs {
         if has(REPORT_KEY) {
             return Some(Self::Report([path.to_owned()]));
         }
-        (has("np") && has("step_ms")).then(|| Self::Bench([path.to_owned()], value))
+        // In a profile the latter is a number.
+        let times = value.get("step_ms").is_some_and(Value::is_object);
+        (has("np") && times).then(|| Self::Bench([path.to_owned()], value))
     }
 
     /// The files, none of which may be written over.
