@@ -8,6 +8,14 @@ use super::report::{PartKind, Quantiles, Summary};
 
 /// A difference that is not even this share of the larger value is none, however steady the runs.
 const LEAST: f64 = 0.01;
+/// A difference that no clock tells: what writing and reading a number leaves, in milliseconds.
+const NOTHING_MS: f64 = 1e-6;
+/// What is said of a setting that a file does not tell.
+const UNKNOWN: &str = "unknown";
+// Circumstances that nobody set.
+const RANKS: &str = "ranks";
+const RECORDED_BY: &str = "recorded by";
+const COLLECTIVES: &str = "collectives";
 
 /// What changed from run A to run B.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -157,7 +165,10 @@ fn changes(a: &Report, b: &Report) -> Vec<Change> {
     changes.push(distribution(Step, "communication", "ms", x, y));
     let (x, y) = steady(&|steady| steady.overlap * 100.0);
     changes.push(number(Step, "communication hidden", "%", x, y));
+    // No step is without payload: zero is that the file does not say.
     let (x, y) = steady(&|steady| steady.bytes as f64);
+    let told = |bytes: &f64| *bytes > 0.0;
+    let (x, y) = (x.filter(told), y.filter(told));
     changes.push(number(Step, "payload", "bytes", x, y));
     if a.startup.is_some() || b.startup.is_some() {
         let step = |report: &Report| report.startup.as_ref().map(|startup| startup.step_ms);
@@ -252,7 +263,7 @@ fn settings(a: &Report, b: &Report) -> Vec<SettingChange> {
     let mut settings = Vec::new();
     let mut setting = |name: &str, a: Option<String>, b: Option<String>| {
         if a != b {
-            let say = |value: Option<String>| value.unwrap_or_else(|| "unknown".to_owned());
+            let say = |value: Option<String>| value.unwrap_or_else(|| UNKNOWN.to_owned());
             settings.push(SettingChange {
                 name: name.to_owned(),
                 a: say(a),
@@ -270,15 +281,15 @@ fn settings(a: &Report, b: &Report) -> Vec<SettingChange> {
     setting("fusion threshold", threshold(a), threshold(b));
     let cycle = |report: &Report| Some(format!("{:.3} ms", report.fusion.as_ref()?.cycle_time_ms?));
     setting("cycle time", cycle(a), cycle(b));
-    setting("ranks", Some(a.ranks.to_string()), Some(b.ranks.to_string()));
+    setting(RANKS, Some(a.ranks.to_string()), Some(b.ranks.to_string()));
     let format = |report: &Report| Some(format!("{:?}", report.sources.first()?.format).to_lowercase());
-    setting("recorded by", format(a), format(b));
+    setting(RECORDED_BY, format(a), format(b));
     let collectives = |report: &Report| {
         let mut names: Vec<&str> = report.bandwidth.iter().map(|row| row.activity.as_str()).collect();
         names.sort_unstable();
         (!names.is_empty()).then(|| names.join(", "))
     };
-    setting("collectives", collectives(a), collectives(b));
+    setting(COLLECTIVES, collectives(a), collectives(b));
     settings
 }
 
@@ -295,13 +306,19 @@ fn sentences(changes: &[Change], settings: &[SettingChange]) -> Vec<String> {
         return vec!["Only one of the runs has steps, so there is nothing to compare.".to_owned()];
     };
     let mut sentences = Vec::new();
-    if !step.beyond_spread {
+    if difference.abs() < NOTHING_MS {
+        sentences.push(format!("No change: a step takes {} in both.", ms(b)));
+    } else if !step.beyond_spread {
         sentences.push(format!(
-            "A step takes {} in A and {} in B: a difference of {} is within what the runs vary in themselves ({}).",
+            "No change to speak of: a step takes {} in A and {} in B, a difference of {}, which is {}.",
             ms(a),
             ms(b),
             ms(difference.abs()),
-            ms(step.spread.unwrap_or(0.0)),
+            match step.spread {
+                Some(spread) if difference.abs() <= spread =>
+                    format!("within what the runs vary in themselves ({})", ms(spread)),
+                _ => "no more than a hundredth".to_owned(),
+            }
         ));
     } else {
         sentences.push(format!(
@@ -353,11 +370,17 @@ fn sentences(changes: &[Change], settings: &[SettingChange]) -> Vec<String> {
             if cost < 0.0 { "less" } else { "more" },
         ));
     }
-    for setting in settings {
-        sentences.push(format!(
-            "The {} changed from {} to {}.",
-            setting.name, setting.a, setting.b
-        ));
+    // What one file does not say has not changed for all that is known.
+    for setting in settings
+        .iter()
+        .filter(|setting| setting.a != UNKNOWN && setting.b != UNKNOWN)
+    {
+        sentences.push(match setting.name.as_str() {
+            RANKS => format!("A ran on {} ranks, B on {}.", setting.a, setting.b),
+            RECORDED_BY => format!("A was recorded by {}, B by {}.", setting.a, setting.b),
+            COLLECTIVES => format!("A used {}, B {}.", setting.a, setting.b),
+            name => format!("The {name} changed from {} to {}.", setting.a, setting.b),
+        });
     }
     sentences
 }

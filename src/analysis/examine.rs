@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use super::collect::{Cut, Facts, RankRecord};
 use super::join::{Readiness, ready_here, shift_ns};
 use super::quantiles::median;
-use super::report::{Quantiles, REPORT_VERSION, Report, StepsFoundBy};
+use super::report::{PartKind, Quantiles, REPORT_VERSION, Report, StepsFoundBy};
 use super::{
     advice, bandwidth, changepoint, fusion, lanes, sources, steady, stragglers, summary, tensors, whatif,
 };
@@ -82,7 +82,11 @@ pub(super) fn examine(records: &[RankRecord], window: &RangeInclusive<u64>) -> R
     let clock_error_ns = clock_error_ns.unwrap_or(0);
     let stragglers = stragglers::stragglers(reference, &steps, ranks, clock_error_ns, whatif.as_ref());
 
-    warn(&mut warnings, records, &whole, &steps);
+    let waits_for_data = steady.as_ref().is_some_and(|steady| {
+        let mut parts = steady.parts.iter();
+        parts.any(|part| part.kind == PartKind::Prepare && part.total_ms.p50 > 0.0)
+    });
+    warn(&mut warnings, records, &whole, &steps, waits_for_data);
     if in_force.changed {
         warnings.push(
             "fusion threshold or cycle time changed within the steady steps (tuning?): their figures mix settings".into(),
@@ -111,7 +115,7 @@ pub(super) fn examine(records: &[RankRecord], window: &RangeInclusive<u64>) -> R
         lanes: lanes::lanes(records, ranks, settled, step_ms),
         warnings,
     };
-    report.advice = advice::advice(&report, whatif.as_ref());
+    report.advice = advice::advice(&report, whatif.as_ref(), in_force.changed);
     report
 }
 
@@ -175,6 +179,7 @@ fn warn(
     records: &[RankRecord],
     whole: &[usize],
     steady: &[steady::SteadyStep<'_>],
+    waits_for_data: bool,
 ) {
     let reference = &records[0];
     if reference.counters.operations == 0 {
@@ -187,6 +192,11 @@ fn warn(
              or mark steps (ctx.mark_step())"
                 .into(),
         );
+    } else if whole.is_empty() {
+        warnings.push(
+            "each of these steps has foreign traffic or is cut off by the file's beginning or end: there is nothing to sum up"
+                .into(),
+        );
     } else if whole
         .iter()
         .all(|&index| reference.steps[index].cut != Cut::Whole)
@@ -196,8 +206,9 @@ fn warn(
         );
     } else if whole.len() < 10 {
         warnings.push(format!(
-            "only {} whole steps: medians are rough and tails mean little; record 20 or more",
-            whole.len()
+            "only {} whole step{}: medians are rough and tails mean little; record 20 or more",
+            whole.len(),
+            if whole.len() == 1 { "" } else { "s" }
         ));
     }
     for record in records {
@@ -228,6 +239,16 @@ fn warn(
         }
     }
     for record in &records[1..] {
+        let (here, there) = (reference.counters.ends_ns(), record.counters.ends_ns());
+        if let (Some(shift), Some(here), Some(there)) = (shift_ns(reference, record), here, there)
+            && (there.0.saturating_add(shift) > here.1 || there.1.saturating_add(shift) < here.0)
+        {
+            warnings.push(format!(
+                "{} was recorded while {} was not: are they of one job?",
+                record.source.path.display(),
+                reference.source.path.display()
+            ));
+        }
         if shift_ns(reference, record).is_none() {
             warnings.push(format!(
                 "{} says nothing of its clock, so its times are not compared with those of rank {}",
@@ -243,12 +264,11 @@ fn warn(
                 .into(),
         );
     } else if reference.source.format == Format::Byteps {
-        let has = |stage: &str| {
-            let mut names = reference.counters.activities.keys();
-            names.any(|&name| reference.name(name).rsplit('.').next() == Some(stage))
-        };
-        // Who is told to push, and does not, leaves it to another; Ronde's own stages have no pushing at all.
-        if has("COORDINATE_PUSH") && !has("PUSH") {
+        let pushes = |name: &str| name.rsplit('.').next() == Some("PUSH");
+        let mut stages = records
+            .iter()
+            .flat_map(|record| record.counters.activities.keys().map(|&name| record.name(name)));
+        if waits_for_data && !stages.any(pushes) {
             warnings.push(
                 "this worker pushes nothing over the network itself (its machine's root does): the time that takes shows here \
                  as waiting for data, between the stages"

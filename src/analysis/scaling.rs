@@ -251,8 +251,11 @@ fn warnings(runs: &[ScalingRun]) -> Vec<String> {
         let (a, b) = (&pair[0], &pair[1]);
         if a.ranks == b.ranks {
             warnings.push(format!(
-                "{} and {} both have {} ranks; both are shown",
-                a.label, b.label, a.ranks
+                "{} and {} both have {} rank{}; both are shown",
+                a.label,
+                b.label,
+                a.ranks,
+                if a.ranks == 1 { "" } else { "s" }
             ));
         }
         if let (Some(x), Some(y)) = (&a.what, &b.what)

@@ -81,6 +81,14 @@ pub(crate) fn fail(message: &str, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// The signals that this process ignores, signal n as bit n - 1 (proc_pid_status(5)); none if the kernel does not tell.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

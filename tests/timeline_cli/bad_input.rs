@@ -130,6 +130,35 @@ fn an_output_that_cannot_be_written_is_refused_before_the_work() {
 }
 
 #[test]
+fn a_full_disk_is_said_without_names_that_nobody_gave() {
+    let folder = tempfile::tempdir().unwrap();
+    Job::default().record(folder.path());
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = ronde(folder.path());
+    command.args(["timeline", "t.json", "--json", "-"]).stdout(full);
+    assert_fails(
+        &command.output().unwrap(),
+        1,
+        &["cannot write standard output", "No space left"],
+    );
+}
+
+#[test]
+fn a_pipe_is_read_but_not_merged() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = Job::default();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    // Refused before anything is read: nobody writes here.
+    let output = timeline(folder.path(), &["pipe", "--merge", "m.json"]);
+    assert_fails(&output, 2, &["--merge reads its inputs twice", "pipe"]);
+    let writer = std::thread::spawn(move || fs::write(pipe, job.ronde(0)).unwrap());
+    assert!(stdout(&timeline(folder.path(), &["pipe"])).contains("12 steps"));
+    writer.join().unwrap();
+}
+
+#[test]
 fn a_file_that_may_not_be_written_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     Job::default().record(folder.path());

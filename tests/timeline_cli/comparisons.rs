@@ -107,6 +107,12 @@ fn what_cannot_be_compared_is_said() {
         &["bench.json", "--scaling"],
     );
     assert_fails(&run(&["bench.json"]), 1, &["bench.json", "--scaling"]);
+    stdout(&run(&["t.json", "--profile", "p.json"]));
+    assert_fails(
+        &run(&["p.json"]),
+        1,
+        &["p.json holds no trace", "a profile of Ronde's"],
+    );
     assert_fails(&run(&["--compare", "t.json", "no.json"]), 1, &["no.json"]);
     assert_fails(&run(&["--compare", "t.json", "a,b"]), 1, &["cannot open a"]);
     write("old.json", r#"{"ronde_timeline": 99}"#);

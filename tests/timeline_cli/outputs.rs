@@ -171,3 +171,27 @@ fn check_nesting(thread: (u64, u64), mut bars: Vec<(f64, f64)>) {
         open.push(ended);
     }
 }
+
+#[test]
+fn ctrl_c_leaves_nothing_behind() {
+    use std::os::unix::process::ExitStatusExt;
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    for (signal, number) in [("-INT", 2), ("-TERM", 15)] {
+        let mut command = ronde(folder.path());
+        command.args(["timeline", "pipe", "--json", "o.json", "--html", "o.html"]);
+        let mut child = command.spawn().unwrap();
+        // The outputs are made first; then it waits for the pipe. This blocks until it does.
+        let writer = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+        let entries = || std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(entries(), 3);
+        let pid = child.id().to_string();
+        let sent = std::process::Command::new("kill").args([signal, &pid]).status();
+        assert!(sent.unwrap().success());
+        assert_eq!(child.wait().unwrap().signal(), Some(number));
+        assert_eq!(entries(), 1);
+        drop(writer);
+    }
+}

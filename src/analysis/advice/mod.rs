@@ -19,8 +19,9 @@ const STARTUP_LEAST: f64 = 0.02;
 /// Exposed communication that is none to speak of, share of the step.
 const HIDDEN: f64 = 0.05;
 
-/// What to change in the job of `report`, whose steady steps `whatif` runs again.
-pub(super) fn advice(report: &Report, whatif: Option<&WhatIf>) -> Vec<Advice> {
+/// What to change in the job of `report`, whose steady steps `whatif` runs again; `tuning` is whether settings changed
+/// during them.
+pub(super) fn advice(report: &Report, whatif: Option<&WhatIf>, tuning: bool) -> Vec<Advice> {
     let Some(steady) = report
         .steady
         .as_ref()
@@ -51,6 +52,7 @@ pub(super) fn advice(report: &Report, whatif: Option<&WhatIf>) -> Vec<Advice> {
             steady,
             whatif.filter(|_| costs_known),
             one_size,
+            tuning,
         ));
     }
     advice.extend(startup(report, steady));
@@ -97,7 +99,13 @@ fn startup(report: &Report, steady: &Summary) -> Option<Advice> {
 }
 
 /// What is said when nothing gains.
-fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, one_size: bool) -> Advice {
+fn nothing_to_gain(
+    report: &Report,
+    steady: &Summary,
+    whatif: Option<&WhatIf>,
+    one_size: bool,
+    tuning: bool,
+) -> Advice {
     let exposed: f64 = steady
         .parts
         .iter()
@@ -112,7 +120,7 @@ fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, o
     let settable = matches!(format, Some(Format::Horovod | Format::Ronde));
     let sentence = if share <= HIDDEN {
         format!(
-            "Communication is hidden behind computation: of {} a step only {} ({} of the step) adds to its length, so no \
+            "Communication is hidden behind computation: of {} a step only {} ({} of the step, on average) adds to its length, so no \
              setting can gain more than that. Leave the settings as they are.",
             ms(steady.communication_ms.p50),
             ms(exposed),
@@ -120,14 +128,21 @@ fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, o
         )
     } else if !settable {
         format!(
-            "{} of a step ({}) is not computation, most of it {largest}. This recording knows no cycles and no fusion that \
+            "On average {} of a step ({}) is not computation, most of it {largest}. This recording knows no cycles and no fusion that \
              could be set; one made with HOROVOD_TIMELINE has settings weighed.",
+            ms(exposed),
+            percent(share),
+        )
+    } else if tuning {
+        format!(
+            "On average {} of a step ({}) is not computation, while settings changed (tuning?): look again when they stay, \
+             or at those steps alone with --steps.",
             ms(exposed),
             percent(share),
         )
     } else if let Some(whatif) = whatif {
         format!(
-            "{} of a step ({}) is not computation, most of it {}, but no fusion threshold or cycle time is predicted to gain \
+            "On average {} of a step ({}) is not computation, most of it {}, but no fusion threshold or cycle time is predicted to gain \
              {} (the model meets the recorded step within {}). Leave the settings as they are.",
             ms(exposed),
             percent(share),
@@ -138,7 +153,7 @@ fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, o
     } else {
         return Advice {
             sentence: format!(
-                "{} of a step ({}) is not computation, but what other settings would gain cannot be told from this recording \
+                "On average {} of a step ({}) is not computation, but what other settings would gain cannot be told from this recording \
                  ({}); HOROVOD_AUTOTUNE=1 measures it in the running job.",
                 ms(exposed),
                 percent(share),

@@ -124,7 +124,7 @@ pub(super) fn fewer_bytes(
     });
     Some(Advice {
         sentence: format!(
-            "{} of a step ({}) is the collective itself, not hidden{speed}. {} half the bytes would gain up to {} (a faster network \
+            "On average {} of a step ({}) is the collective itself, not hidden{speed}. {} half the bytes would gain up to {} (a faster network \
              likewise): Compression.fp16 in the optimizer, if the model bears it.",
             ms(collective.exposed_ms.mean),
             percent(collective.share),

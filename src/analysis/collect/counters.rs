@@ -95,6 +95,11 @@ impl Counters {
         self.ranks
     }
 
+    /// The first and the last event, on the file's clock, nanoseconds; none without events.
+    pub(in crate::analysis) fn ends_ns(&self) -> Option<(i64, i64)> {
+        self.first_ns.map(|first| (first, self.last_ns))
+    }
+
     /// From the first to the last event, nanoseconds.
     pub(in crate::analysis) fn span_ns(&self) -> u64 {
         self.first_ns

@@ -50,6 +50,10 @@ pub struct Collector {
     names: Vec<Box<str>>,
     /// For each name, how often a tensor called so has travelled.
     times: Vec<u32>,
+    /// For each name, when a tensor called so last arrived.
+    arrived: Vec<i64>,
+    /// Operations that began before the one before on the same tensor was over, and the first such tensor.
+    back: (u64, Option<NameId>),
     counters: Counters,
     marks: Marks,
     /// When the rank computed: disjoint, in order of beginning as far as the file was.
@@ -111,6 +115,15 @@ impl Collector {
         self.compute = disjoint(std::mem::take(&mut self.compute));
         self.deal(Some(&source));
         let mut warnings = self.counters.warnings();
+        if let (times, Some(tensor)) = self.back
+            && matches!(source.format, Format::Horovod | Format::Ronde)
+        {
+            warnings.push(format!(
+                "{times} times a tensor travels again before it arrived, first {}: the clock was set back, or the file holds \
+                 more than one recording, and what is said of steps means little",
+                self.names.get(tensor.0 as usize).map_or("?", |name| name)
+            ));
+        }
         let (found_by, batcher) = match &self.dealing {
             Some(dealing) => {
                 warnings.extend(dealing.stepper.warnings());
@@ -269,6 +282,7 @@ impl Visitor for Collector {
         if index >= self.times.len() {
             // Not further than there are names: a number out of nowhere must not take all memory.
             self.times.resize(self.names.len().max(self.times.len()), 0);
+            self.arrived.resize(self.times.len(), i64::MIN);
         }
         let occurrence = self.times.get(index).copied().unwrap_or(0);
         let cycle = operation
@@ -279,6 +293,12 @@ impl Visitor for Collector {
         };
         if let Some(times) = self.times.get_mut(index) {
             *times = times.saturating_add(1);
+        }
+        if let Some(arrived) = self.arrived.get_mut(index) {
+            if op.span.began < *arrived {
+                self.back = (self.back.0 + 1, self.back.1.or(Some(op.tensor)));
+            }
+            *arrived = op.span.ended;
         }
         self.counters.odd(odd);
         self.pending_bytes += op.weight();

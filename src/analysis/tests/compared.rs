@@ -20,9 +20,41 @@ fn a_run_is_like_itself() {
         "{comparison:?}"
     );
     assert!(
-        comparison.sentences[0].contains("within what the runs vary"),
+        comparison.sentences == ["No change: a step takes 51.3 ms in both."],
         "{comparison:?}"
     );
+}
+
+#[test]
+fn what_varies_as_much_is_no_change() {
+    let run = report(&Job::default());
+    let mut other = run.clone();
+    other.steady.as_mut().unwrap().step_ms.p50 += 0.2;
+    let sentence = &compare(&run, &other).sentences[0];
+    assert_eq!(
+        sentence,
+        "No change to speak of: a step takes 51.3 ms in A and 51.5 ms in B, a difference of 200 µs, which is no more than a \
+         hundredth."
+    );
+}
+
+#[test]
+fn what_a_file_does_not_say_has_not_changed() {
+    let told = report(&Job::default());
+    let silent = report(&Job {
+        says_settings: false,
+        ..Job::default()
+    });
+    let comparison = compare(&told, &silent);
+    assert!(comparison.settings.iter().any(|setting| setting.b == "unknown"));
+    assert_eq!(comparison.sentences.len(), 1, "{comparison:?}");
+    let more = report(&Job {
+        ranks: 4,
+        ..Job::default()
+    });
+    let comparison = compare(&told, &more);
+    let said = comparison.sentences.last().unwrap();
+    assert_eq!(said, "A ran on 2 ranks, B on 4.");
 }
 
 #[test]

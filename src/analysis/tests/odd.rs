@@ -76,6 +76,125 @@ fn one_tensor_again_and_again_is_a_step_each_time() {
 }
 
 #[test]
+fn a_clock_set_back_is_said() {
+    let run = |back_ns: i64| {
+        let mut collector = Collector::new();
+        collector.name(NameId(0), "g");
+        for step in 0..20 {
+            let began = step * 10_000_000 - if step < 10 { 0 } else { back_ns };
+            collector.operation(&operation(0, began, began + 4_000_000));
+        }
+        let report = analyze(vec![collector.finish(source(Format::Ronde))]).unwrap();
+        report
+            .warnings
+            .iter()
+            .find(|warning| warning.contains("the clock was set back"))
+            .cloned()
+    };
+    assert_eq!(run(0), None);
+    let warning = run(55_000_000).unwrap();
+    assert!(
+        warning.starts_with("1 times a tensor travels again before it arrived, first g"),
+        "{warning}"
+    );
+}
+
+#[test]
+fn files_of_two_jobs_are_asked_about() {
+    let job = Job {
+        format: Format::Ronde,
+        ..Job::default()
+    };
+    let asked = |later_us: f64| {
+        let mut collector = Collector::new();
+        job.tell(1, 0.0, &mut collector);
+        let other = collector.finish(job.source(1, later_us));
+        let report = analyze(vec![job.record(0, 0.0), other]).unwrap();
+        report
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("of one job?"))
+    };
+    assert!(!asked(0.0));
+    assert!(asked(60e6) && asked(-60e6));
+}
+
+#[test]
+fn a_job_that_tunes_is_not_told_to_tune() {
+    let mut collector = Collector::new();
+    collector.name(NameId(0), "g");
+    for step in 0..30 {
+        let began = step * 10_000_000;
+        collector.mark(Mark {
+            kind: MarkKind::Settings {
+                fusion_threshold_bytes: 1 << (20 + step % 2),
+                cycle_time_ns: 1_000_000,
+            },
+            at: began,
+        });
+        collector.operation(&operation(0, began, began + 4_000_000));
+    }
+    let report = analyze(vec![collector.finish(source(Format::Ronde))]).unwrap();
+    let sentence = &report.advice[0].sentence;
+    assert!(
+        sentence.contains("while settings changed") && report.advice[0].variable.is_none(),
+        "{sentence}"
+    );
+}
+
+#[test]
+fn a_worker_that_waits_for_no_stage_is_not_said_to() {
+    let run = |stages: &[(i64, i64)]| {
+        let mut collector = Collector::new();
+        collector.name(NameId(0), "g");
+        collector.name(NameId(1), "g.REDUCE");
+        for step in 0..11 {
+            let began = step * 10_000_000;
+            let mut operation = operation(0, began, began + 8_000_000);
+            for (from, to) in stages {
+                operation.activities.push(Activity {
+                    name: NameId(1),
+                    phase: Phase::Collective,
+                    span: Span {
+                        began: began + from * 1_000_000,
+                        ended: began + to * 1_000_000,
+                    },
+                });
+            }
+            collector.operation(&operation);
+        }
+        let report = analyze(vec![collector.finish(source(Format::Byteps))]).unwrap();
+        report
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("pushes nothing"))
+    };
+    assert!(run(&[(0, 2), (6, 8)]));
+    assert!(!run(&[(0, 8)]));
+}
+
+#[test]
+fn steps_that_are_none_of_them_whole_are_not_called_shown() {
+    let mut collector = Collector::new();
+    collector.name(NameId(0), "g");
+    for step in 0..11 {
+        let began = step * 10_000_000;
+        collector.operation(&operation(0, began, began + 4_000_000));
+    }
+    let record = collector.finish(source(Format::Horovod));
+    let report = crate::analysis::analyze_steps(vec![record], 10..=10).unwrap();
+    assert!(report.steps[0].partial && report.steady.is_none());
+    assert!(
+        report
+            .warnings
+            .iter()
+            .any(|warning| warning.contains("nothing to sum up")),
+        "{:?}",
+        report.warnings
+    );
+}
+
+#[test]
 fn a_loss_for_each_micro_batch_does_not_end_a_step() {
     let mut collector = Collector::new();
     (0..5).for_each(|id| collector.name(NameId(id), &format!("n{id}")));

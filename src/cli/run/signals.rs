@@ -1,6 +1,7 @@
 //! The signals that a launcher passes on to its ranks, as descriptors to poll.
 
 use super::LaunchError;
+use crate::cli::ignored_signals;
 use signal_hook::SigId;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -42,7 +43,7 @@ impl Signals {
                 registration,
             })
         };
-        let ignored = ignored();
+        let ignored = ignored_signals();
         let wanted = [SIGINT, SIGTERM, SIGHUP]
             .into_iter()
             .filter(|signal| ignored >> (signal - 1) & 1 == 0);
@@ -76,12 +77,4 @@ impl Drop for Signals {
         }
         unregister(self.child);
     }
-}
-
-/// The signals that this process ignores, signal n as bit n - 1 (proc_pid_status(5)); none if the kernel does not tell.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
 }

@@ -7,6 +7,7 @@ use crate::analysis::{AnalysisError, ScalingError};
 use crate::cli::EXIT_USAGE;
 use crate::trace::ReadError;
 
+use super::output::is_stdout;
 use super::profile::ProfileError;
 
 /// Why there is no report, or not all that was asked for.
@@ -20,7 +21,7 @@ pub(super) enum Error {
     Scaling(#[from] ScalingError),
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    #[error("cannot write {}: {source}", path.display())]
+    #[error("cannot write {}: {source}", if is_stdout(path) { "standard output".into() } else { path.display().to_string() })]
     Write { path: PathBuf, source: io::Error },
     #[error("{} is an input; write to another file", path.display())]
     OverInput { path: PathBuf },
@@ -48,13 +49,18 @@ pub(super) enum Error {
     Bench { path: PathBuf },
     #[error("{flag} needs the timelines themselves; a report has no events")]
     NeedsTraces { flag: &'static str },
+    #[error("--merge reads its inputs twice, which {} does not allow; give a file", path.display())]
+    MergeOfPipe { path: PathBuf },
 }
 
 impl Error {
     /// 2 where the command line is to blame, 1 where the world is.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::OverInput { .. } | Self::Twice { .. } | Self::NeedsTraces { .. } => EXIT_USAGE,
+            Self::OverInput { .. }
+            | Self::Twice { .. }
+            | Self::NeedsTraces { .. }
+            | Self::MergeOfPipe { .. } => EXIT_USAGE,
             _ => 1,
         }
     }

@@ -71,8 +71,9 @@ impl Inputs {
 
     /// A report or a benchmark's result, if `path` is one. Whatever else it is, the readers of traces will say.
     fn result(path: &Path) -> Option<Self> {
+        // A pipe is opened once, by the reader of traces: its writer would find this one gone.
+        let length = path.metadata().ok().filter(|metadata| metadata.is_file())?.len();
         let file = File::open(path).ok()?;
-        let length = file.metadata().ok().filter(|metadata| metadata.is_file())?.len();
         let mut head = Vec::new();
         file.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
         let head = String::from_utf8_lossy(&head);
@@ -92,7 +93,9 @@ impl Inputs {
         if has(REPORT_KEY) {
             return Some(Self::Report([path.to_owned()]));
         }
-        (has("np") && has("step_ms")).then(|| Self::Bench([path.to_owned()], value))
+        // In a profile the latter is a number.
+        let times = value.get("step_ms").is_some_and(Value::is_object);
+        (has("np") && times).then(|| Self::Bench([path.to_owned()], value))
     }
 
     /// The files, none of which may be written over.

@@ -10,6 +10,7 @@ mod csv;
 mod error;
 mod html;
 mod input;
+mod interrupt;
 mod merge;
 mod output;
 mod profile;
@@ -47,6 +48,9 @@ pub(super) fn main(args: &Args) -> ExitCode {
 fn analyse(args: &Args) -> Result<ExitCode, Error> {
     let inputs = input::Inputs::find(&args.paths)?;
     output::check_distinct(&args.outputs(), inputs.files())?;
+    if args.merge.is_some() {
+        merge::check_inputs(inputs.files())?;
+    }
     let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
     let (json, csv, html) = (open(&args.json)?, open(&args.csv)?, open(&args.html)?);
     let (profile, merge) = (open(&args.profile)?, open(&args.merge)?);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use super::Error;
+use super::interrupt;
 
 /// What a new file may be used for, before the process's mask takes from it.
 const MODE: u32 = 0o666;
@@ -15,7 +16,7 @@ const MODE: u32 = 0o666;
 /// A file to be written, or standard output.
 ///
 /// What is written goes to a file of another name beside it, which takes the place of the real one at the end; dropped
-/// before that, it leaves no trace. What is no plain file (`/dev/stdout`, a pipe) is written directly.
+/// before that, or ended by Ctrl-C, it leaves no trace. What is no plain file (`/dev/stdout`, a pipe) is written directly.
 pub(super) struct Output {
     /// As the user gave it, for messages.
     name: PathBuf,
@@ -76,7 +77,7 @@ impl Output {
         });
         placed.map_err(|source| Error::Write {
             path: self.name,
-            source,
+            source: io::Error::new(source.kind(), cause(&source)),
         })
     }
 }
@@ -106,10 +107,13 @@ fn sink(path: &Path) -> io::Result<Sink> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let file = tempfile::Builder::new()
-        .prefix(".ronde-timeline-")
-        .permissions(Permissions::from_mode(MODE))
-        .tempfile_in(folder)
+    let create = || {
+        tempfile::Builder::new()
+            .prefix(".ronde-timeline-")
+            .permissions(Permissions::from_mode(MODE))
+            .tempfile_in(folder)
+    };
+    let file = interrupt::removed_with(create, |file| file.path())
         .map_err(|error| io::Error::new(error.kind(), cause(&error)))?;
     Ok(Sink::Aside {
         file: BufWriter::new(file),
@@ -177,6 +181,19 @@ mod tests {
         entries
             .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
             .collect()
+    }
+
+    #[test]
+    fn an_error_names_the_file_that_was_asked_for_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("o.json");
+        let failing = |_: &mut dyn Write| {
+            let text = "No space left on device at path \"/x/.ronde-timeline-1\"";
+            Err(io::Error::new(io::ErrorKind::StorageFull, text))
+        };
+        let error = Output::open(&path).unwrap().finish(failing).unwrap_err();
+        let expected = format!("cannot write {}: No space left on device", path.display());
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 
 use crate::trace::{self, Source};
@@ -22,6 +23,18 @@ use super::output::Output;
 use super::progress::Progress;
 use events::Events;
 use merger::{Merger, Process};
+
+/// Refuses what cannot be read a second time: opened again, a pipe would wait for a writer that has gone.
+///
+/// # Errors
+/// [`Error::MergeOfPipe`].
+pub(super) fn check_inputs(files: &[PathBuf]) -> Result<(), Error> {
+    let pipe = files.iter().find(|file| {
+        file.metadata()
+            .is_ok_and(|metadata| metadata.file_type().is_fifo())
+    });
+    pipe.map_or(Ok(()), |path| Err(Error::MergeOfPipe { path: path.clone() }))
+}
 
 /// Writes the merged trace of `sources` and says what to know of it.
 ///
