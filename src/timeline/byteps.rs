@@ -43,7 +43,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::files::{Files, write_whole};
+use super::files::{Files, prepare_whole, write_whole};
 use super::inbox::TensorName;
 use super::line::Line;
 use super::record::Executed;
@@ -106,11 +106,9 @@ impl Trace {
         }
     }
 
-    /// Makes sure, at the beginning, that there is a folder to write to.
+    /// Makes sure, at the beginning, that there is a folder that can be written to.
     pub(super) fn prepare(&self, files: &mut dyn Files) -> io::Result<()> {
-        self.path
-            .parent()
-            .map_or(Ok(()), |folder| files.create_folder(folder))
+        prepare_whole(files, &self.path)
     }
 
     /// A tensor has travelled `count` times now.

@@ -127,9 +127,26 @@ impl Documents {
 
     /// Ends all.
     pub(super) fn finish(&mut self) {
+        self.say_if_empty();
         self.stop();
         if let Some(trace) = self.byteps.take() {
             trace.finish(&mut *self.files, &self.steps, self.dropped);
+        }
+    }
+
+    /// Says so if the job has not come to the steps that its file is to have.
+    fn say_if_empty(&self) {
+        let seen = self.steps.seen();
+        if let (Some(window), Some(document)) = (&self.window, &self.horovod)
+            && self.options.rank == 0
+            && seen < window.range.first
+        {
+            tracing::warn!(
+                "the timeline {} is to begin with step {}, but there were {seen}, so it is empty; set \
+                 RONDE_TIMELINE_STEPS to steps that the job reaches",
+                document.path().display(),
+                window.range.first
+            );
         }
     }
 
@@ -179,11 +196,7 @@ impl Documents {
                 let Some(tensor) = names.tensor(tensor) else {
                     return;
                 };
-                let first_us = ticks.iter().map(|&tick| record::tick(tick).1).min();
-                let at = first_us.map_or_else(
-                    || self.line.reference_ns(ended),
-                    |us| us.saturating_mul(1_000) as i64,
-                );
+                let at = ready_ns(ticks, names.rank as u64).unwrap_or_else(|| self.line.reference_ns(ended));
                 let step = self.step(tensor.serial, at);
                 if let Some(document) = self.document(step) {
                     document.format.negotiated(tensor, op.name(), ticks, ended);
@@ -329,4 +342,14 @@ impl Documents {
             let _ = self.document(step);
         }
     }
+}
+
+/// When rank `rank` had a tensor ready, on rank 0's clock: in which of its steps that was is the tensor's step here,
+/// though another rank may be a step ahead. The first of the others counts for one that has joined. Ticks have no
+/// nanoseconds: what is submitted right behind a mark is behind it.
+fn ready_ns(ticks: &[u64], rank: u64) -> Option<i64> {
+    let mut ticks = ticks.iter().map(|&tick| record::tick(tick));
+    let own = ticks.clone().find(|&(of, _)| of == rank).map(|(_, us)| us);
+    let us = own.or_else(|| ticks.by_ref().map(|(_, us)| us).min())?;
+    i64::try_from(us.saturating_mul(1_000).saturating_add(999)).ok()
 }

@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 /// Makes files.
 pub(super) trait Files: Send {
@@ -12,6 +14,8 @@ pub(super) trait Files: Send {
     fn create(&mut self, path: &Path) -> io::Result<Box<dyn Output>>;
     /// Gives a file another name, in place of one that has it.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Deletes a file.
+    fn remove(&mut self, path: &Path) -> io::Result<()>;
     /// Makes a folder and those that it lies in.
     fn create_folder(&mut self, path: &Path) -> io::Result<()>;
 }
@@ -33,12 +37,17 @@ impl Files for Disk {
             .write(true)
             .create(true)
             .truncate(true)
+            .custom_flags(OFlags::NONBLOCK.bits() as i32) // a pipe without a reader is an error, not a wait
             .open(path)?;
         Ok(Box::new(file))
     }
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
     }
 
     fn create_folder(&mut self, path: &Path) -> io::Result<()> {
@@ -56,16 +65,33 @@ impl Output for File {
     }
 }
 
-/// Writes a file whole: whoever reads it finds all of it or what was there before.
+/// Writes a file whole: whoever reads it finds all of it or what was there before. Nothing else is left if it fails.
 pub(super) fn write_whole(files: &mut dyn Files, path: &Path, text: &[u8]) -> io::Result<()> {
+    let unfinished = unfinished(path);
+    let mut output = begin_whole(files, path)?;
+    let written = output.write_at(text, 0);
+    let written = written.and_then(|()| files.rename(&unfinished, path));
+    written.inspect_err(|_| drop(files.remove(&unfinished)))
+}
+
+/// Makes the folder of a file that is to be [written whole](write_whole), and finds out whether it can be written there.
+pub(super) fn prepare_whole(files: &mut dyn Files, path: &Path) -> io::Result<()> {
+    begin_whole(files, path)?;
+    files.remove(&unfinished(path))
+}
+
+fn begin_whole(files: &mut dyn Files, path: &Path) -> io::Result<Box<dyn Output>> {
     if let Some(folder) = path.parent() {
         files.create_folder(folder)?;
     }
-    let mut unfinished = path.to_owned().into_os_string();
-    unfinished.push(".tmp");
-    let unfinished = PathBuf::from(unfinished);
-    files.create(&unfinished)?.write_at(text, 0)?;
-    files.rename(&unfinished, path)
+    files.create(&unfinished(path))
+}
+
+/// The name of a file until it is whole.
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.to_owned().into_os_string();
+    name.push(".tmp");
+    name.into()
 }
 
 /// The file of rank `rank` where rank 0's is `path`: `t.json` → `t.rank1.json`, `t.json.gz` → `t.rank1.json.gz`,
@@ -102,6 +128,15 @@ fn with_infix(path: &Path, infix: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pipe_without_a_reader_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.json");
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+        assert!(Disk.create(&path).is_err());
+    }
 
     #[test]
     fn neighbours_keep_the_extension() {

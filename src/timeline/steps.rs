@@ -35,6 +35,14 @@ impl Steps {
         self.marks.last().map_or(0, |&(number, _)| number)
     }
 
+    /// Steps so far, as far as is known.
+    pub(super) fn seen(&self) -> u64 {
+        match self.marked() {
+            0 => self.travelled.iter().copied().max().unwrap_or(0),
+            marked => marked,
+        }
+    }
+
     /// The step of a tensor submitted at `at` that is about to travel; it has not been [counted](Self::travels) yet.
     pub(super) fn of(&self, serial: u32, at: i64) -> u64 {
         if self.marks.is_empty() {

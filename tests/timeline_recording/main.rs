@@ -347,3 +347,23 @@ fn what_is_ordered_is_recorded_on_all_ranks_from_the_same_cycle_to_the_same_cycl
         assert!(range.contains(&marks("STEP")), "{} on rank {rank}", marks("STEP"));
     }
 }
+
+#[test]
+fn a_window_that_the_job_never_reaches_is_told_once() {
+    let test = "a_window_that_the_job_never_reaches_is_told_once";
+    let folder = Folder::new();
+    let path = folder.file("t.json");
+    let env = [
+        ("HOROVOD_TIMELINE", path.to_str().expect("text")),
+        ("RONDE_TIMELINE_STEPS", "100..110"),
+        ("RONDE_TIMELINE_ALL_RANKS", "1"),
+    ];
+    let outcomes = job_with(test, 2, &env, || train(&context(2), STEPS));
+    let told = outcomes
+        .iter()
+        .map(|outcome| outcome.output.matches("set RONDE_TIMELINE_STEPS").count());
+    assert_eq!(told.collect::<Vec<_>>(), [1, 0]);
+    for name in ["t.json", "t.rank1.json"] {
+        assert!(Timeline::read(&folder.file(name)).instants.is_empty());
+    }
+}

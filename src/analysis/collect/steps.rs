@@ -109,7 +109,8 @@ impl Stepper {
                 .chain(first_compute);
             self.began = Some(known.fold(op.span.began, i64::min));
         }
-        self.close_at_marks(op.span.began, marks);
+        // What is over at a mark lies before it, though it began in the same microsecond.
+        self.close_at_marks(op.span.began.min(op.span.ended.saturating_sub(1)), marks);
         let joins = (self.current.get(self.batch)).is_some_and(|first| self.batcher.joins(first, &op));
         if !joins {
             self.batch = self.current.len();

@@ -237,6 +237,23 @@ fn validation_between_steps_is_left_out() {
 }
 
 #[test]
+fn what_is_over_in_the_microsecond_of_a_mark_lies_before_it() {
+    let mut collector = Collector::new();
+    (0..2).for_each(|id| collector.name(NameId(id), &format!("n{id}")));
+    for step in 1..=12 {
+        let at = step * 10_000_000;
+        let began = if step % 3 == 0 { at } else { at - 1_000 };
+        collector.operation(&operation(0, at - 9_000_000, at - 8_000_000));
+        collector.operation(&operation(1, began, at));
+        let kind = MarkKind::Step;
+        collector.mark(Mark { kind, at });
+    }
+    let report = analyze(vec![collector.finish(source(Format::Ronde))]).unwrap();
+    let tensors: Vec<_> = report.steps.iter().map(|step| step.tensors).collect();
+    assert_eq!(tensors, [2; 12]);
+}
+
+#[test]
 fn a_file_too_long_to_keep_says_nearly_the_same() {
     let job = Job {
         steps: 200,

@@ -188,14 +188,26 @@ fn a_job_that_ends_early_leaves_what_there_is() {
 
 #[test]
 fn a_folder_that_cannot_be_made_is_an_error_now() {
-    let mut options = options(1, 2);
-    options.byteps.as_mut().unwrap().folder = "/nowhere/tr".into();
-    let made = Timeline::with_files(options, &Zero, Box::new(Memory::new()), 64);
-    let error = made.unwrap_err().to_string();
-    assert!(
-        error.contains("/nowhere/tr") && error.contains("BYTEPS_TRACE_DIR"),
-        "{error}"
-    );
+    // The second is there, but nothing can be made in it.
+    for folder in ["/nowhere/tr", "/sealed/tr"] {
+        let mut options = options(1, 2);
+        options.byteps.as_mut().unwrap().folder = folder.into();
+        let made = Timeline::with_files(options, &Zero, Box::new(Memory::new()), 64);
+        let error = made.unwrap_err().to_string();
+        assert!(
+            error.contains(folder) && error.contains("BYTEPS_TRACE_DIR"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_full_disk_keeps_no_half_of_a_trace() {
+    let memory = Memory::with_room(100);
+    let mut recording = Recording::new(memory.timeline(options(1, 2)));
+    (1..=3).for_each(|step| recording.step(step * 100, &["a"]));
+    recording.finish();
+    assert!(memory.names().is_empty(), "{:?}", memory.names());
 }
 
 #[test]

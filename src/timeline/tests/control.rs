@@ -195,3 +195,38 @@ fn an_open_window_counts_marked_steps_by_time() {
         .unwrap();
     assert_eq!((&step["ts"], &step["args"]["step"]), (&150.into(), &1.into()));
 }
+
+#[test]
+fn a_negotiation_belongs_to_the_step_of_its_tensor_though_another_rank_is_ahead() {
+    let memory = Memory::new();
+    let options = Options {
+        size: 2,
+        ..windowed(2, Some(2))
+    };
+    let mut recording = Recording::new(memory.timeline(options));
+    let track = &mut recording.track;
+    let a = track.tensor("a");
+    // Rank 1 is ready for a step before rank 0 has marked the end of the one before, and rank 0 at once then.
+    for step in 1..=3 {
+        let ended = step * 100 + 100;
+        track.begin_cycle(us(ended - 70));
+        let ticks = [(0, ended - 100), (1, ended - 120)];
+        track.negotiated(a, OpKind::Allreduce, ticks.into_iter(), us(ended - 60));
+        let own = Member {
+            submitted: Some(Nanos((ended - 100) * 1_000 + 500)),
+            ..member(a)
+        };
+        track.executed(&allreduce(ended - 50, ended - 40, &[]), [own]);
+        track.mark_steps(&[Nanos(ended * 1_000 + 400)]);
+        track.end_cycle();
+    }
+    recording.finish();
+    let text = memory.text();
+    assert_eq!(ends(&text), [260]);
+    let events = balanced(&text);
+    let negotiated = events
+        .iter()
+        .filter(|event| event["name"] == "NEGOTIATE_ALLREDUCE");
+    let began: Vec<u64> = negotiated.map(|event| event["ts"].as_u64().unwrap()).collect();
+    assert_eq!(began, [180]);
+}

@@ -90,7 +90,7 @@ impl Memory {
 
 impl Files for Memory {
     fn create(&mut self, path: &Path) -> io::Result<Box<dyn Output>> {
-        if path.starts_with("/nowhere") {
+        if path.starts_with("/nowhere") || path.starts_with("/sealed") {
             return Err(io::ErrorKind::NotFound.into());
         }
         self.hold().insert(path.to_owned(), Vec::new());
@@ -105,6 +105,11 @@ impl Files for Memory {
         let bytes = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
         files.insert(to.to_owned(), bytes);
         Ok(())
+    }
+
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        let removed = self.hold().remove(path);
+        removed.map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn create_folder(&mut self, path: &Path) -> io::Result<()> {

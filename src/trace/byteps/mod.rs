@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use super::complaint::{Complaint, Place};
 use super::event::{Event, Id, Time};
-use super::json::NS_MAX;
+use super::json::{NS_MAX, Text};
 use super::model::{Activity, Kind, NameId, Operation, Span, Tick};
 use super::reader::Out;
 use super::vocabulary;
@@ -135,8 +135,11 @@ impl Byteps {
         }
         let groups = self.group(out);
         let tensors: Vec<NameId> = self.tensors.names(|raw| {
-            let plain = raw.strip_prefix(PREFIX).unwrap_or(raw);
-            out.name(&String::from_utf8_lossy(plain))
+            let plain = Text {
+                raw: raw.strip_prefix(PREFIX).unwrap_or(raw),
+                escaped: true,
+            };
+            out.name(&plain.decode())
         });
         let stages = self.stages.names(|raw| {
             let id = out.name(&String::from_utf8_lossy(raw));

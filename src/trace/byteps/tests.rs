@@ -126,3 +126,9 @@ fn ranks_of_folders() {
     assert_eq!(rank("node1/7"), None, "more than the first node has");
     assert_eq!(rank("traces"), None);
 }
+
+#[test]
+fn escapes_in_names_stand_for_what_they_mean() {
+    let (told, _) = told(&file(&[row(r#"a\"b\n\u00fc"#, "", "total", 0, 60)]));
+    assert_eq!(told.name(told.operations[0].tensor), "a\"b\nü");
+}
