@@ -65,6 +65,8 @@ pub struct SourceReport {
     pub format: Format,
     /// Its rank.
     pub rank: Option<u32>,
+    /// The wall clock at the file's zero: RFC 3339 in UTC, to the millisecond. None if the file does not say.
+    pub recorded_at: Option<String>,
     /// Events in it.
     pub events: u64,
     /// Tensors that travelled, counted each time.
