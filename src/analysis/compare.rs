@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Report;
-use super::advice::{bytes, ms, part_name, percent};
+use super::advice::{bytes, ms, percent};
 use super::report::{PartKind, Quantiles, Summary};
 
 /// A difference that is not even this share of the larger value is none, however steady the runs.
@@ -192,7 +192,7 @@ fn changes(a: &Report, b: &Report) -> Vec<Change> {
                 .map(|part| part.exposed_ms)
         };
         let of = |report: &Report| report.steady.as_ref().and_then(exposed);
-        changes.push(distribution(Part, part_name(kind), "ms", of(a), of(b)));
+        changes.push(distribution(Part, kind.name(), "ms", of(a), of(b)));
     }
     let cached = |report: &Report| report.negotiate_cached_ms;
     changes.push(distribution(
@@ -342,7 +342,7 @@ fn sentences(changes: &[Change], settings: &[SettingChange]) -> Vec<String> {
             .max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
         if let Some((change, part)) = largest {
             sentences.push(format!(
-                "Most of it is {}: {} instead of {} exposed ({} {}).",
+                "Most of it is “{}”: {} instead of {} exposed ({} {}).",
                 change.name,
                 ms(change.b.unwrap_or(0.0)),
                 ms(change.a.unwrap_or(0.0)),

@@ -30,11 +30,13 @@ struct Other {
     times: HashMap<NameId, Vec<(i64, i64, i64)>>,
 }
 
-/// One operation on all ranks.
+/// One operation on all ranks. It takes memory for what is known, not for what a file says of the job's size.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ready {
-    /// By rank.
-    pub(super) at: Vec<Option<i64>>,
+    /// Ranks of the job.
+    ranks: u32,
+    /// Rank and time, in order of rank.
+    known: Vec<(u32, i64)>,
 }
 
 /// When the rank of `record`, whose operation it is, had `op` ready, if the file says so.
@@ -97,42 +99,66 @@ impl Readiness {
 
     /// When each rank had `op`, one of the reference's, ready.
     pub(super) fn of(&self, op: &Op) -> Ready {
-        let mut at = vec![None; self.ranks as usize];
+        let mut ready = Ready {
+            ranks: self.ranks,
+            known: Vec::with_capacity(op.ticks.len()),
+        };
         for tick in &op.ticks {
-            if let Some(at) = at.get_mut(tick.rank as usize) {
-                *at = Some(tick.at);
-            }
+            ready.set(tick.rank, tick.at);
         }
-        if let Some(own @ None) = at.get_mut(self.reference as usize) {
-            *own = self.own_bars.then(|| op.ready(self.reference));
+        if self.own_bars && ready.of(self.reference).is_none() {
+            ready.set(self.reference, op.ready(self.reference));
         }
         let middle = op.span.began + (op.span.ended - op.span.began) / 2;
         for other in &self.others {
-            let Some(theirs @ None) = at.get_mut(other.rank as usize) else {
+            if ready.of(other.rank).is_some() {
                 continue;
-            };
+            }
             let times = other.times.get(&op.tensor).map_or(&[][..], Vec::as_slice);
             let after = times.partition_point(|&(at, ..)| at < middle);
             let near = times[after.saturating_sub(1)..].iter().take(2);
             let nearest = near.min_by_key(|&&(at, ..)| at.abs_diff(middle));
-            *theirs = nearest
-                .filter(|&&(at, ..)| at.abs_diff(middle) <= self.near_ns.unsigned_abs())
-                .map(|&(_, ready, _)| ready);
+            let nearest = nearest.filter(|&&(at, ..)| at.abs_diff(middle) <= self.near_ns.unsigned_abs());
+            if let Some(&(_, at, _)) = nearest {
+                ready.set(other.rank, at);
+            }
         }
-        Ready { at }
+        ready
     }
 }
 
 impl Ready {
+    /// The time of `rank`, unless there is no such rank.
+    fn set(&mut self, rank: u32, at: i64) {
+        if rank >= self.ranks {
+            return;
+        }
+        match self.known.binary_search_by_key(&rank, |&(rank, _)| rank) {
+            Ok(place) => self.known[place].1 = at,
+            Err(place) => self.known.insert(place, (rank, at)),
+        }
+    }
+
+    /// When `rank` had it ready, if that is known.
+    pub(super) fn of(&self, rank: u32) -> Option<i64> {
+        let place = self.known.binary_search_by_key(&rank, |&(rank, _)| rank);
+        place.ok().map(|place| self.known[place].1)
+    }
+
+    /// The ranks whose ready times are known, and these.
+    pub(super) fn known(&self) -> impl Iterator<Item = (u32, i64)> + '_ {
+        self.known.iter().copied()
+    }
+
     /// The ready times, if they are known of all ranks and there are two or more.
     pub(super) fn all(&self) -> Option<impl Iterator<Item = (u32, i64)> + '_> {
-        let whole = self.at.len() >= 2 && self.at.iter().all(Option::is_some);
-        whole.then(|| (0..).zip(self.at.iter().flatten().copied()))
+        let whole = self.ranks >= 2 && self.known.len() == self.ranks as usize;
+        whole.then(|| self.known())
     }
 
     /// The latest of the known ones, without `rank`.
     pub(super) fn last_without(&self, rank: u32) -> Option<i64> {
-        let others = (0..).zip(&self.at).filter(|&(other, _)| other != rank);
-        others.filter_map(|(_, at)| *at).max()
+        let others = self.known().filter(|&(other, _)| other != rank);
+        others.map(|(_, at)| at).max()
     }
 }

@@ -16,8 +16,8 @@ const BARS_MOST: usize = 12_000;
 /// Two ranks' executions this close are the same, nanoseconds.
 const SAME_NS: u64 = 1_000_000;
 
-/// The lanes of `records` of a job of `ranks` ranks, the first of which is the reference; `whole` are its whole steady steps, and their median
-/// length is `step_ms`.
+/// The lanes of `records` of a job of `ranks` ranks, the first of which is the reference; `whole` are its whole steady
+/// steps, and `step_ms` is their median length in milliseconds.
 pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms: f64) -> Vec<Lane> {
     let reference = &records[0];
     let Some(steps) = typical(reference, whole, step_ms) else {

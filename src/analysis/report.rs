@@ -4,6 +4,10 @@
 //! A step lasts from the end of the step before (its last result in place; its mark, where the file marks steps) to its own
 //! end, on the *reference rank*: rank 0 if its file is there, else the lowest.
 
+mod part;
+
+pub use part::PartKind;
+
 use serde::{Deserialize, Serialize};
 
 use crate::trace::{Clock, Format, Kind, Phase};
@@ -61,6 +65,8 @@ pub struct SourceReport {
     pub format: Format,
     /// Its rank.
     pub rank: Option<u32>,
+    /// The wall clock at the file's zero: RFC 3339 in UTC, to the millisecond. None if the file does not say.
+    pub recorded_at: Option<String>,
     /// Events in it.
     pub events: u64,
     /// Tensors that travelled, counted each time.
@@ -153,45 +159,6 @@ pub struct Step {
     pub partial: bool,
 }
 
-/// What a step's time is spent on. An instant belongs to the first of these that applies: the rank computes (it still has
-/// tensors of the step to come, or nothing is under way; where a profiler's kernels are known, one of them runs or nothing
-/// is under way; in a job that waits for each result before it submits the next tensor, only nothing under way); an
-/// operation is in its collective, copied in, copied out, otherwise begun; all ranks have a tensor ready; this rank waits
-/// for others. These are the exposed parts. The total of a part counts what goes on behind computation as well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PartKind {
-    /// Until this rank's last tensor of the step is ready.
-    Compute,
-    /// Ready here, not on every rank.
-    WaitForRanks,
-    /// Ready on every rank and not moving: cycle time and negotiation.
-    Negotiation,
-    /// Waiting for data or the device, making buffers.
-    Prepare,
-    /// Copying in.
-    CopyIn,
-    /// The collective.
-    Collective,
-    /// Copying out.
-    CopyOut,
-}
-
-impl PartKind {
-    /// How many there are.
-    pub const COUNT: usize = 7;
-    /// All, in order.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Compute,
-        Self::WaitForRanks,
-        Self::Negotiation,
-        Self::Prepare,
-        Self::CopyIn,
-        Self::Collective,
-        Self::CopyOut,
-    ];
-}
-
 /// One part of the steps of a summary.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Part {
@@ -230,6 +197,14 @@ pub struct Summary {
     pub streamed_ms: Option<[f64; 4]>,
     /// Payload a step, bytes, median.
     pub bytes: u64,
+}
+
+impl Summary {
+    /// What of a mean step is not computation, milliseconds.
+    pub fn exposed_ms(&self) -> f64 {
+        let exposed = self.parts.iter().filter(|part| part.kind != PartKind::Compute);
+        exposed.map(|part| part.exposed_ms.mean).sum()
+    }
 }
 
 /// Who was late.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Report;
-use super::advice::{ms, part_name, percent};
+use super::advice::{ms, percent};
 use super::report::{PartKind, Quantiles};
 
 /// One run of a series, from a timeline's report or from what `ronde bench --json` wrote.
@@ -218,13 +218,13 @@ fn sentences(base: &ScalingRun, rows: &[ScalingRow]) -> Vec<String> {
     )];
     if let (Some(kind), Some(lost)) = (last.eaten_by, last.parts_lost_ms) {
         sentences.push(format!(
-            "A step at {ranks} ranks takes {} longer than at {} ({} instead of {}); most of it, {}, is {}.",
+            "A step at {ranks} ranks takes {} longer than at {} ({} instead of {}); most of it, {}, is “{}”.",
             ms(last.lost_ms),
             base.ranks,
             ms(last.run.step_ms.p50),
             ms(base.step_ms.p50),
             ms(lost[kind as usize]),
-            part_name(kind),
+            kind.name(),
         ));
     }
     let startup = |row: &ScalingRow| {
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(scaling.rows[1].eaten_by, Some(PartKind::Collective));
         assert_eq!(scaling.rows[0].eaten_by, None);
         assert!(
-            scaling.sentences[1].contains("18.0 ms, is the collective itself"),
+            scaling.sentences[1].contains("18.0 ms, is “collective”"),
             "{:?}",
             scaling.sentences
         );

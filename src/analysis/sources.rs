@@ -2,23 +2,7 @@
 
 use super::collect::{Counters, RankRecord};
 use super::report::{ActivityRow, SourceReport};
-use crate::trace::{Format, Kind};
-
-/// What Horovod calls an operation's bar.
-pub(super) const fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Allreduce => "ALLREDUCE",
-        Kind::Adasum => "ADASUM",
-        Kind::Allgather => "ALLGATHER",
-        Kind::Broadcast => "BROADCAST",
-        Kind::Alltoall => "ALLTOALL",
-        Kind::Reducescatter => "REDUCESCATTER",
-        Kind::Join => "JOIN",
-        Kind::Barrier => "BARRIER",
-        Kind::PointToPoint => "POINT_TO_POINT",
-        Kind::Other => "OTHER",
-    }
-}
+use crate::trace::{Format, Kind, WALL_CLOCK_MIN_NS};
 
 /// What `record`'s file holds.
 pub(super) fn source(record: &RankRecord) -> SourceReport {
@@ -34,6 +18,7 @@ pub(super) fn source(record: &RankRecord) -> SourceReport {
         path: source.path.display().to_string(),
         format: source.format,
         rank: source.rank,
+        recorded_at: source.epoch_ns.and_then(recorded_at),
         events: source.events,
         operations: record.counters.operations,
         tensors: record.travelled.iter().filter(|&&travelled| travelled).count() as u64,
@@ -54,6 +39,12 @@ pub(super) fn source(record: &RankRecord) -> SourceReport {
     }
 }
 
+/// The time `epoch_ns` after 1970 as people write it; none if no clock that has been set can have shown it.
+fn recorded_at(epoch_ns: i64) -> Option<String> {
+    let at = jiff::Timestamp::from_nanosecond(i128::from(epoch_ns)).ok()?;
+    (epoch_ns >= WALL_CLOCK_MIN_NS).then(|| format!("{at:.3}"))
+}
+
 fn activities(record: &RankRecord, counters: &Counters) -> Vec<ActivityRow> {
     let row = |name: String, bars: super::collect::Bars| ActivityRow {
         name,
@@ -63,13 +54,13 @@ fn activities(record: &RankRecord, counters: &Counters) -> Vec<ActivityRow> {
     let negotiations = counters
         .negotiations
         .iter()
-        .map(|(&kind, &bars)| row(format!("NEGOTIATE_{}", kind_name(kind)), bars));
+        .map(|(&kind, &bars)| row(format!("NEGOTIATE_{}", kind.name()), bars));
     // Horovod's format has a bar for the whole operation, BytePS's a row called so; a profiler has only kernels.
     let executions = counters
         .executions
         .iter()
         .filter_map(|(&kind, &bars)| match record.source.format {
-            Format::Horovod | Format::Ronde => Some(row(kind_name(kind).to_owned(), bars)),
+            Format::Horovod | Format::Ronde => Some(row(kind.name().to_owned(), bars)),
             Format::Byteps => Some(row("total".to_owned(), bars)),
             Format::Kineto => None,
         });
@@ -80,4 +71,24 @@ fn activities(record: &RankRecord, counters: &Counters) -> Vec<ActivityRow> {
     let mut rows: Vec<ActivityRow> = negotiations.chain(executions).chain(named).collect();
     rows.sort_by(|a, b| b.total_ms.total_cmp(&a.total_ms).then(a.name.cmp(&b.name)));
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::recorded_at;
+
+    #[test]
+    fn wall_clocks_are_told_as_dates() {
+        // `date -u -d @1795167892`: Fri Nov 20 09:44:52 UTC 2026.
+        let at = recorded_at(1_795_167_892_487_931_000).unwrap();
+        assert_eq!(at, "2026-11-20T09:44:52.487Z");
+        assert_eq!(recorded_at(0), None);
+        assert_eq!(
+            recorded_at(86_400_000_000_000),
+            None,
+            "a clock that counts from the boot"
+        );
+        assert_eq!(recorded_at(-1), None);
+        assert!(recorded_at(i64::MAX).is_some_and(|at| at.starts_with("2262-04-11")));
+    }
 }

@@ -1,10 +1,10 @@
 //! Who was late, and what the step would take without that rank: recomputed, not guessed.
 //!
 //! The steps are run again through the runtime's own planner ([`super::whatif`]) with the ready times of the others. Where
-//! that model does not meet the recorded steps, batches stay as they were composed: a batch begins when what it had to wait for has happened (all members ready on all ranks, the batch before it over)
-//! plus some delay (the cycle, negotiation). The recomputation keeps delays and durations as they were, and the ready
-//! times of all ranks but one, and lets every batch begin as early as that allows. With no rank left out it yields the
-//! step as it was.
+//! that model does not meet the recorded steps, batches stay as they were composed: a batch begins when what it had to wait
+//! for has happened (all members ready on all ranks, the batch before it over) plus some delay (the cycle, negotiation).
+//! The recomputation keeps delays and durations as they were, and the ready times of all ranks but one, and lets every
+//! batch begin as early as that allows. With no rank left out it yields the step as it was.
 
 use std::collections::HashMap;
 

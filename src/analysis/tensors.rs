@@ -52,14 +52,13 @@ pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32)
                 }
                 times.steps += 1;
                 times.own_us.push(us(here));
-                times.ready_us.resize(ready.at.len(), Vec::new());
-                for (rank, at) in ready.at.iter().enumerate() {
-                    let at = if rank == own as usize {
-                        at.or_else(|| ready_here(record, op))
-                    } else {
-                        *at
-                    };
-                    times.ready_us[rank].extend(at.map(us));
+                let own_too = ready.of(own).is_none().then(|| ready_here(record, op)).flatten();
+                for (rank, at) in ready.known().chain(own_too.map(|at| (own, at))) {
+                    let rank = rank as usize;
+                    if times.ready_us.len() <= rank {
+                        times.ready_us.resize(rank + 1, Vec::new());
+                    }
+                    times.ready_us[rank].push(us(at));
                 }
             }
         }
@@ -89,11 +88,7 @@ pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32)
 
 /// Medians, as far as the last rank of which something is known.
 fn ready_us(times: Vec<Vec<f64>>) -> Vec<Option<f64>> {
-    let known = times
-        .iter()
-        .rposition(|at| !at.is_empty())
-        .map_or(0, |last| last + 1);
-    let ranks = times.into_iter().take(known);
+    let ranks = times.into_iter();
     ranks
         .map(|mut at| (!at.is_empty()).then(|| median(&mut at)))
         .collect()

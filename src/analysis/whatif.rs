@@ -62,6 +62,7 @@ pub(super) struct Predicted {
 
 #[derive(Debug)]
 struct ModelStep {
+    /// In order of readiness.
     ops: Vec<ModelOp>,
     /// From the last result to the step's end.
     tail_ns: f64,
@@ -69,8 +70,9 @@ struct ModelStep {
 
 #[derive(Clone, Copy, Debug)]
 struct ModelOp {
-    /// On any rank, on all ranks: nanoseconds since the step's beginning.
+    /// When this one, or one after it in the step, was first ready on any rank: nanoseconds since the step's beginning.
     pending_ns: f64,
+    /// When it was ready on all ranks: likewise.
     ready_ns: f64,
     item: Item,
 }
@@ -182,16 +184,15 @@ impl WhatIf {
         plan: &mut Plan,
         batches: &mut u64,
     ) -> f64 {
-        let mut open: Vec<ModelOp> = step.ops.clone(); // in order of readiness
-        let all_ready = zero + open.last().map_or(0.0, |op| op.ready_ns);
+        let all_ready = zero + step.ops.last().map_or(0.0, |op| op.ready_ns);
         let mut items = Vec::new();
-        while let Some(next) = open.first() {
+        let mut done = 0;
+        while let Some(next) = step.ops.get(done) {
             let next_ready = zero + next.ready_ns;
             let mut began = clock.free.max(clock.began + settings.cycle_ns);
             if !self.ticks_on {
                 // Idle until the first rank rings.
-                let pending = open.iter().map(|op| op.pending_ns).fold(f64::INFINITY, f64::min);
-                began = began.max(zero + pending);
+                began = began.max(zero + next.pending_ns);
             }
             if began < next_ready {
                 let cycles = ((next_ready - began) / settings.cycle_ns).ceil();
@@ -206,15 +207,21 @@ impl WhatIf {
             if settings.early {
                 began = began.min(clock.free.max(all_ready));
             }
-            let ready = open.partition_point(|op| zero + op.ready_ns <= began);
+            let open = &step.ops[done..];
+            let ready = open.partition_point(|op| zero + op.ready_ns <= began).max(1);
             items.clear();
-            items.extend(open.drain(..ready.max(1)).map(|op| op.item));
+            items.extend(open[..ready].iter().map(|op| op.item));
+            done += ready;
             plan.make(&items, settings.threshold_bytes);
             let mut at = began + self.negotiate_ns;
             for batch in plan.batches() {
-                let bytes: u64 = batch.iter().map(|&index| items[index as usize].bytes).sum();
+                // Not as integers: a damaged file's sizes could overflow.
+                let bytes: f64 = batch
+                    .iter()
+                    .map(|&index| items[index as usize].bytes as f64)
+                    .sum();
                 let cost = self.costs[items[batch[0] as usize].class as usize];
-                at += cost.alpha_ns + cost.ns_per_byte * bytes as f64 * settings.bytes;
+                at += cost.alpha_ns + cost.ns_per_byte * bytes * settings.bytes;
                 *batches += 1;
             }
             *clock = Clock { began, free: at };
@@ -298,13 +305,8 @@ fn model_step(
                     .unwrap_or(at)
                     .min(at)
             });
-            let pending = ready
-                .at
-                .iter()
-                .flatten()
-                .copied()
-                .min()
-                .or(op.negotiation.map(|span| span.began));
+            let first = ready.known().map(|(_, at)| at).min();
+            let pending = first.or(op.negotiation.map(|span| span.began));
             let since = |at: i64| ((at - step.span.began).max(0)) as f64;
             let ready_ns = since(at.unwrap_or(batch.all_ready).min(batch.span.began));
             ops.push(ModelOp {
@@ -321,6 +323,10 @@ fn model_step(
         points[class as usize].push((bytes, batch.moving_ns().max(0) as f64 / 1e3));
     }
     ops.sort_by(|a, b| a.ready_ns.total_cmp(&b.ready_ns));
+    ops.iter_mut().rev().fold(f64::INFINITY, |earliest, op| {
+        op.pending_ns = earliest.min(op.pending_ns);
+        op.pending_ns
+    });
     Some(ModelStep {
         ops,
         tail_ns: (step.span.ended - end).max(0) as f64,

@@ -24,6 +24,9 @@ pub enum Format {
     Kineto,
 }
 
+/// A wall clock shows at least this, in nanoseconds since 1970 (2001): a time below it is one since some start.
+pub(crate) const WALL_CLOCK_MIN_NS: i64 = 1_000_000_000_000_000_000;
+
 /// What is known of a file as a whole. Complete when the file has been read; what stands in its head is there from
 /// the first event on.
 #[derive(Clone, Debug)]
@@ -112,6 +115,24 @@ pub enum Kind {
     PointToPoint,
     /// Any other collective.
     Other,
+}
+
+impl Kind {
+    /// The name of its bar, as in Horovod's timelines where those have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allreduce => "ALLREDUCE",
+            Self::Adasum => "ADASUM",
+            Self::Allgather => "ALLGATHER",
+            Self::Broadcast => "BROADCAST",
+            Self::Alltoall => "ALLTOALL",
+            Self::Reducescatter => "REDUCESCATTER",
+            Self::Join => "JOIN",
+            Self::Barrier => "BARRIER",
+            Self::PointToPoint => "POINT_TO_POINT",
+            Self::Other => "COLLECTIVE",
+        }
+    }
 }
 
 /// What an activity is time spent on.

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use super::byteps::Byteps;
-use super::complaint::{Complaints, Place};
-use super::event::Event;
+use super::complaint::{Complaint, Complaints, Place};
+use super::event::{Event, Time};
 use super::horovod::Horovod;
+use super::json::NS_MAX;
 use super::kineto::Kineto;
-use super::model::{Format, NameId, Source, Visitor};
+use super::model::{Format, NameId, Source, Span, Visitor};
 use super::names::Names;
 
 /// Where a reader's findings go.
@@ -44,6 +45,24 @@ impl<'v> Out<'v> {
                 warnings: Vec::new(),
             },
         }
+    }
+
+    /// When a whole event (`X`) was; none, with a complaint, if it does not say. Without a duration it took no time.
+    pub(super) fn span(&mut self, event: &Event<'_>, place: Place<'_>) -> Option<Span> {
+        let Time::Ns(began) = event.at else {
+            self.complaints.add(Complaint::BadTime, place, String::new);
+            return None;
+        };
+        let duration = match event.duration {
+            Time::Ns(ns) if ns >= 0 => ns,
+            _ => {
+                let detail = || format!("{:?}", event.name.decode());
+                self.complaints.add(Complaint::NoDuration, place, detail);
+                0
+            }
+        };
+        let ended = (began + duration).min(NS_MAX);
+        Some(Span { began, ended })
     }
 
     /// The name's number.

@@ -181,12 +181,7 @@ impl<R: Read> Scanner<R> {
                 self.at = end;
                 true
             }
-            Err(Stop::More) => self.more(sink),
-            Err(Stop::Broken) => {
-                self.lose(Complaint::Damaged, sink);
-                self.at += 1;
-                self.resync(sink)
-            }
+            Err(stop) => self.stop(stop, sink),
         }
     }
 
@@ -216,13 +211,23 @@ impl<R: Read> Scanner<R> {
                 self.at = cursor.at;
                 true
             }
-            Err(Stop::More) => self.more(sink),
-            Err(Stop::Broken) => {
-                self.lose(Complaint::Damaged, sink);
-                self.at += 1;
-                self.resync(sink)
-            }
+            Err(stop) => self.stop(stop, sink),
         }
+    }
+
+    /// What begins at the window's place cannot be read: see why.
+    fn stop(&mut self, stop: Stop, sink: &mut impl Sink) -> bool {
+        match stop {
+            Stop::More => self.more(sink),
+            Stop::Broken => self.pass(Complaint::Damaged, sink),
+        }
+    }
+
+    /// Passes over the byte at the window's place, which cannot be used.
+    fn pass(&mut self, complaint: Complaint, sink: &mut impl Sink) -> bool {
+        self.lose(complaint, sink);
+        self.at += 1;
+        self.resync(sink)
     }
 
     /// What begins at the window's place does not end in the window: gets more text, or passes over the beginning.
@@ -230,15 +235,13 @@ impl<R: Read> Scanner<R> {
         if self.fill(sink) {
             return true;
         }
-        let too_long = !self.ended;
-        let complaint = if too_long {
-            Complaint::TooLong
-        } else {
+        // There is no room for more, or no more.
+        let complaint = if self.ended {
             Complaint::Unfinished
+        } else {
+            Complaint::TooLong
         };
-        self.lose(complaint, sink);
-        self.at += 1;
-        self.resync(sink)
+        self.pass(complaint, sink)
     }
 
     /// Notes that damage begins at the window's place, unless that is within damage.

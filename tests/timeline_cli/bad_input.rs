@@ -47,6 +47,26 @@ fn one_rank_twice_is_refused() {
 }
 
 #[test]
+fn a_damaged_number_of_ranks_takes_no_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = Job {
+        steps: 1000,
+        tensors: 10,
+        step_us: 40_000,
+        ..Job::default()
+    };
+    let text = job.ronde(0).replacen("\"size\": 2,", "\"size\": 65536,", 1);
+    assert!(text.contains("65536"), "{}", &text[..500]);
+    fs::write(folder.path().join("t.json"), text).unwrap();
+    // A time for each rank of each operation would be 10 GB.
+    let limited = "ulimit -v 2000000; exec \"$0\" timeline t.json";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", limited, env!("CARGO_BIN_EXE_ronde")]);
+    let output = shell.current_dir(folder.path()).output().unwrap();
+    assert!(stdout(&output).contains("1,000 steps"), "{}", stdout(&output));
+}
+
+#[test]
 fn a_damaged_file_is_read_as_far_as_it_goes() {
     let folder = tempfile::tempdir().unwrap();
     let whole = Job::default().ronde(0);

@@ -106,16 +106,11 @@ fn nothing_to_gain(
     one_size: bool,
     tuning: bool,
 ) -> Advice {
-    let exposed: f64 = steady
-        .parts
-        .iter()
-        .filter(|part| part.kind != PartKind::Compute)
-        .map(|part| part.exposed_ms.mean)
-        .sum();
+    let exposed = steady.exposed_ms();
     let share = exposed / steady.step_ms.mean.max(f64::MIN_POSITIVE);
     let parts = steady.parts.iter().filter(|part| part.kind != PartKind::Compute);
     let largest = parts.max_by(|a, b| a.exposed_ms.mean.total_cmp(&b.exposed_ms.mean));
-    let largest = largest.map_or("waiting", |part| part_name(part.kind));
+    let largest = largest.map_or("waiting", |part| part.kind.name());
     let format = report.sources.first().map(|source| source.format);
     let settable = matches!(format, Some(Format::Horovod | Format::Ronde));
     let sentence = if share <= HIDDEN {
@@ -128,7 +123,7 @@ fn nothing_to_gain(
         )
     } else if !settable {
         format!(
-            "On average {} of a step ({}) is not computation, most of it {largest}. This recording knows no cycles and no fusion that \
+            "On average {} of a step ({}) is not computation, most of it “{largest}”. This recording knows no cycles and no fusion that \
              could be set; one made with HOROVOD_TIMELINE has settings weighed.",
             ms(exposed),
             percent(share),
@@ -142,7 +137,7 @@ fn nothing_to_gain(
         )
     } else if let Some(whatif) = whatif {
         format!(
-            "On average {} of a step ({}) is not computation, most of it {}, but no fusion threshold or cycle time is predicted to gain \
+            "On average {} of a step ({}) is not computation, most of it “{}”, but no fusion threshold or cycle time is predicted to gain \
              {} (the model meets the recorded step within {}). Leave the settings as they are.",
             ms(exposed),
             percent(share),
@@ -173,19 +168,6 @@ fn nothing_to_gain(
         variable: None,
         value: None,
         gain_ms: None,
-    }
-}
-
-/// What a part is, within a sentence.
-pub(super) fn part_name(kind: PartKind) -> &'static str {
-    match kind {
-        PartKind::Compute => "computation",
-        PartKind::WaitForRanks => "waiting for other ranks",
-        PartKind::Negotiation => "negotiation",
-        PartKind::Prepare => "waiting for data and making buffers",
-        PartKind::CopyIn => "copying in",
-        PartKind::Collective => "the collective itself",
-        PartKind::CopyOut => "copying out",
     }
 }
 

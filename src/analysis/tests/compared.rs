@@ -81,10 +81,7 @@ fn a_slower_link_is_seen_where_it_acts() {
         (speed.b.unwrap() / speed.a.unwrap() - 0.25).abs() < 0.02,
         "{speed:?}"
     );
-    assert!(
-        comparison.sentences[0].contains("longer")
-            && comparison.sentences[1].contains("the collective itself")
-    );
+    assert!(comparison.sentences[0].contains("longer") && comparison.sentences[1].contains("“collective”"));
     let said: Vec<&str> = comparison
         .settings
         .iter()

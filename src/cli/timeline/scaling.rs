@@ -11,7 +11,7 @@ use super::args::Args;
 use super::error::Error;
 use super::input::Inputs;
 use super::output::{self, Output};
-use super::text::{self, Look, Table, harmless, label, wrapped};
+use super::text::{self, Look, Table, harmless, wrapped};
 use super::write_json;
 
 /// Reads the runs and shows how they scale.
@@ -91,7 +91,7 @@ fn efficiency(scaling: &Scaling, look: &Look) -> Vec<String> {
             format!("{:.2}", row.speedup),
             text::percent(row.efficiency),
             startup,
-            row.eaten_by.map_or("", label).to_owned(),
+            row.eaten_by.map_or("", PartKind::name).to_owned(),
             format!("{:<10}", look.gauge(row.efficiency, 10)),
             harmless(&run.label),
         ]);
@@ -124,7 +124,7 @@ fn losses(scaling: &Scaling, look: &Look) -> Vec<String> {
     if grown.is_empty() {
         return Vec::new();
     }
-    let labels = grown.iter().map(|part| label(PartKind::ALL[*part]));
+    let labels = grown.iter().map(|part| PartKind::ALL[*part].name());
     let headings: Vec<&str> = ["ranks"].into_iter().chain(labels).chain(["in all ms"]).collect();
     let mut table = Table::new(&headings);
     for (row, parts) in rows {

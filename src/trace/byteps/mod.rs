@@ -17,7 +17,7 @@ use std::path::Path;
 use smallvec::SmallVec;
 
 use super::complaint::{Complaint, Place};
-use super::event::{Event, Id, Time};
+use super::event::{Event, Id};
 use super::json::{NS_MAX, Text};
 use super::model::{Activity, Kind, NameId, Operation, Span, Tick};
 use super::reader::Out;
@@ -76,18 +76,9 @@ impl Byteps {
                 return out.complaints.add(Complaint::NoProcess, place, detail);
             }
         };
-        let Time::Ns(began) = event.at else {
-            return out.complaints.add(Complaint::BadTime, place, String::new);
+        let Some(span) = out.span(event, place) else {
+            return;
         };
-        let duration = match event.duration {
-            Time::Ns(ns) if ns >= 0 => ns,
-            _ => {
-                let detail = || format!("{:?}", event.name.decode());
-                out.complaints.add(Complaint::NoDuration, place, detail);
-                0
-            }
-        };
-        let ended = (began + duration).min(NS_MAX);
         let rest = event.name.raw.strip_prefix(tensor);
         let stage = match rest {
             Some(b"") => None,
@@ -109,7 +100,7 @@ impl Byteps {
             tensor: self.tensors.number(tensor),
             key,
             stage,
-            span: Span { began, ended },
+            span,
             group: 0,
         });
     }

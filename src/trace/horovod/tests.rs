@@ -375,7 +375,8 @@ fn the_end_tells_what_was_under_way() {
     assert_eq!(told.operations[0].execution, None);
     let warnings = source.warnings.join("\n");
     assert!(
-        warnings.contains("1 tensor was still waiting") && warnings.contains("ranks 0, 2 alone"),
+        warnings.contains("1 tensor was still waiting")
+            && warnings.contains("(waiting, ready on ranks 0, 2 alone)"),
         "{warnings}"
     );
     assert!(warnings.contains("1 operation was under way"), "{warnings}");

@@ -318,11 +318,14 @@ impl Tracks {
             match stage {
                 Stage::Negotiating => {
                     let ranks: Vec<String> = ranks.take(16).map(|rank| rank.to_string()).collect();
-                    let ready = format!("ready on ranks {} alone", ranks.join(", "));
+                    let ready = match &ranks[..] {
+                        [] => String::new(),
+                        [rank] => format!(", ready on rank {rank} alone"),
+                        ranks => format!(", ready on ranks {} alone", ranks.join(", ")),
+                    };
                     let name = out.names.name(name);
-                    out.complaints.add(Complaint::Waiting, place, || {
-                        format!("{name}{}", if ranks.is_empty() { "" } else { &ready })
-                    });
+                    out.complaints
+                        .add(Complaint::Waiting, place, || format!("{name}{ready}"));
                 }
                 _ => out
                     .complaints

@@ -12,14 +12,11 @@ use std::collections::HashMap;
 
 use self::collectives::{Annotation, Kernel, Launch};
 use self::description::Description;
-use super::complaint::{Complaint, Place};
-use super::event::{Event, Id, Time};
+use super::complaint::Place;
+use super::event::{Event, Id};
 use super::json::{NS_MAX, Value, member};
-use super::model::{Mark, MarkKind, Operation, Span};
+use super::model::{Mark, MarkKind, Operation, Span, WALL_CLOCK_MIN_NS};
 use super::reader::Out;
-
-/// A wall clock shows at least this, in nanoseconds since 1970 (2001): a time below it is one since some start.
-const WALL_CLOCK_MIN_NS: i64 = 1_000_000_000_000_000_000;
 
 /// What a process group's annotations begin with.
 const BACKENDS: [&str; 4] = ["nccl:", "gloo:", "mpi:", "ucc:"];
@@ -60,21 +57,11 @@ impl Kineto {
         if class == Class::Other {
             return;
         }
-        let Time::Ns(began) = event.at else {
-            return out.complaints.add(Complaint::BadTime, place, String::new);
+        let Some(span) = out.span(event, place) else {
+            return;
         };
-        let duration = match event.duration {
-            Time::Ns(ns) if ns >= 0 => ns,
-            _ => {
-                let detail = || format!("{:?}", event.name.decode());
-                out.complaints.add(Complaint::NoDuration, place, detail);
-                0
-            }
-        };
-        let ended = (began + duration).min(NS_MAX);
-        let span = Span { began, ended };
         match class {
-            Class::Step => self.steps.push(ended),
+            Class::Step => self.steps.push(span.ended),
             Class::Kernel => self.kernel(event, span, out),
             Class::Annotation => {
                 let annotation = self.annotation(event, span);
@@ -91,7 +78,7 @@ impl Kineto {
                     self.launches.push(Launch {
                         correlation,
                         thread,
-                        at: began,
+                        at: span.began,
                     });
                 }
             }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::parts::{look, series};
+use super::parts::{look, series, title};
 use crate::analysis::Report;
 use crate::analysis::report::{PartKind, Summary};
 use crate::cli::html::chart::{Axis, Bar, Caption, legend, stacked, swatch};
@@ -90,7 +90,7 @@ fn table(summaries: &[(&str, &Summary)]) -> Markup {
             tbody {
                 @for kind in PartKind::ALL.into_iter().filter(|kind| present(summaries, *kind)) {
                     tr {
-                        th scope="row" { (swatch(&look(kind).class())) " " (look(kind).name) }
+                        th scope="row" { (swatch(&look(kind).class())) " " (title(kind)) }
                         @for (_, summary) in summaries {
                             @if let Some(part) = summary.parts.iter().find(|part| part.kind == kind) {
                                 td.n.group { (percent(part.share)) } td.n { (number(part.exposed_ms.mean)) }

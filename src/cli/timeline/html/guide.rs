@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::parts::look;
+use super::parts::{look, title};
 use crate::analysis::report::PartKind;
 use crate::cli::html::chart::swatch;
 
@@ -12,7 +12,7 @@ pub(super) fn show() -> Markup {
             dt { "A step" }
             dd { "lasts from the last result of the step before to its own last result, on the rank named at the top." }
             @for kind in PartKind::ALL {
-                dt { (swatch(&look(kind).class())) " " (look(kind).name) }
+                dt { (swatch(&look(kind).class())) " " (title(kind)) }
                 dd { (look(kind).meaning) "." }
             }
             dt { "Exposed" }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::analysis::Report;
-use crate::analysis::report::{Advice, PartKind, StepsFoundBy, Summary};
+use crate::analysis::report::{Advice, StepsFoundBy};
 use crate::cli::html::number::{self, count, counted, ms, percent};
 use crate::cli::html::text::{Foreign, shortened};
 
@@ -30,6 +30,10 @@ pub(super) fn title(report: &Report) -> String {
 /// A sentence on what was read.
 pub(super) fn summary(report: &Report) -> Markup {
     let warnings = report.warnings.len() + report.sources.iter().map(|s| s.warnings.len()).sum::<usize>();
+    let recorded_at = report
+        .sources
+        .iter()
+        .find_map(|source| source.recorded_at.as_ref());
     html! {
         p.soft {
             (counted(report.sources.len() as u64, "file")) " of a job of " (counted(u64::from(report.ranks), "rank"))
@@ -40,6 +44,7 @@ pub(super) fn summary(report: &Report) -> Markup {
                 StepsFoundBy::Period => "told apart by a repeating sequence of operations.",
                 StepsFoundBy::Nothing => "not told apart: all of the file counts as one.",
             })
+            @if let Some(at) = recorded_at { " Recorded at " (Foreign(at)) "." }
             @if warnings > 0 { " " a href="#sources" { (counted(warnings as u64, "warning")) } " to read first." }
         }
     }
@@ -76,7 +81,7 @@ fn sentence(advice: &Advice) -> Markup {
 /// Step, communication, slowest rank in large letters.
 pub(super) fn figures(report: &Report) -> Option<Markup> {
     let steady = report.steady.as_ref()?;
-    let exposed = exposed_ms(steady);
+    let exposed = steady.exposed_ms();
     Some(html! {
         dl.tiles {
             (tile("Median step", &ms(steady.step_ms.p50), &format!("of {}", counted(steady.steps, "steady step"))))
@@ -90,16 +95,6 @@ pub(super) fn figures(report: &Report) -> Option<Markup> {
             }
         }
     })
-}
-
-/// Mean time a step that is not computation.
-fn exposed_ms(summary: &Summary) -> f64 {
-    summary
-        .parts
-        .iter()
-        .filter(|part| part.kind != PartKind::Compute)
-        .map(|part| part.exposed_ms.mean)
-        .sum()
 }
 
 fn tensors(report: &Report) -> String {

@@ -9,7 +9,7 @@ use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
 use super::gather::gathered;
-use super::parts::{for_script, look, series};
+use super::parts::{for_script, look, series, title};
 use crate::analysis::report::{Lane, LaneBar};
 use crate::cli::html::chart::{legend, swatch};
 use crate::cli::html::number::{count, counted, digits, ms};
@@ -193,7 +193,7 @@ fn longest(lanes: &[Lane]) -> Markup {
                 @for (rank, bar) in all.into_iter().take(LONGEST) {
                     tr {
                         td.name { (Foreign(&shortened(&bar.label, LABEL_CHARS))) }
-                        td { (swatch(&look(bar.part).class())) " " (look(bar.part).name) }
+                        td { (swatch(&look(bar.part).class())) " " (title(bar.part)) }
                         td.n { (count(u64::from(rank))) } td.n { (digits(bar.began_ms)) } td.n { (ms(length(bar))) }
                     }
                 }

@@ -1,4 +1,4 @@
-//! The parts of a step as the page shows them: one table of names, meanings, colours and patterns, used by every
+//! The parts of a step as the page shows them: one table of meanings, colours and patterns, used by every
 //! picture of it.
 //!
 //! Colours differ in lightness as well as in hue, and every neighbour differs in pattern, so that neither colour
@@ -11,10 +11,8 @@ use maud::{Markup, PreEscaped, html};
 use crate::analysis::report::PartKind;
 use crate::cli::html::chart::Series;
 
-/// How a part looks and what it is called.
+/// How a part looks and what it means.
 pub(super) struct Look {
-    /// Its name.
-    pub(super) name: &'static str,
     /// What time of it is, for the table and the guide.
     pub(super) meaning: &'static str,
     /// Its class, without the `part-` before it.
@@ -29,7 +27,6 @@ pub(super) struct Look {
 pub(super) fn look(kind: PartKind) -> &'static Look {
     match kind {
         PartKind::Compute => &Look {
-            name: "Computation",
             meaning: "this rank still has tensors to come; communication behind it costs nothing",
             key: "compute",
             light: "#aeb6be",
@@ -37,7 +34,6 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
             hatch: "",
         },
         PartKind::WaitForRanks => &Look {
-            name: "Waiting for ranks",
             meaning: "tensors are ready here, but not on every rank",
             key: "wait",
             light: "#d95f02",
@@ -45,7 +41,6 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
             hatch: "M-2 2l4 -4M0 8l8 -8M6 10l4 -4",
         },
         PartKind::Negotiation => &Look {
-            name: "Negotiation",
             meaning: "tensors are ready everywhere and do not move: cycle time, agreeing on what comes next, the batch before",
             key: "negotiation",
             light: "#e6ab02",
@@ -53,7 +48,6 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
             hatch: "M1 2h2M5 6h2",
         },
         PartKind::Prepare => &Look {
-            name: "Preparation",
             meaning: "waiting for data or the device, making buffers",
             key: "prepare",
             light: "#b8639f",
@@ -61,7 +55,6 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
             hatch: "M0 0l8 8M8 0l-8 8",
         },
         PartKind::CopyIn => &Look {
-            name: "Copying in",
             meaning: "into the fusion buffer, shared memory or the host",
             key: "copy-in",
             light: "#6bb5e8",
@@ -69,7 +62,6 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
             hatch: "M0 2h8M0 6h8",
         },
         PartKind::Collective => &Look {
-            name: "Collective",
             meaning: "the operation itself: transfer, combination and waiting for peers inside it",
             key: "collective",
             light: "#0b5fa5",
@@ -77,7 +69,6 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
             hatch: "",
         },
         PartKind::CopyOut => &Look {
-            name: "Copying out",
             meaning: "out of there, into the results",
             key: "copy-out",
             light: "#1b9e77",
@@ -85,6 +76,12 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
             hatch: "M2 0v8M6 0v8",
         },
     }
+}
+
+/// The name of a part as a heading.
+pub(super) fn title(kind: PartKind) -> String {
+    let (first, rest) = kind.name().split_at(1); // ASCII, and not empty
+    first.to_ascii_uppercase() + rest
 }
 
 impl Look {
@@ -98,7 +95,7 @@ impl Look {
 pub(super) fn series() -> Vec<Series> {
     PartKind::ALL
         .map(|kind| Series {
-            name: look(kind).name.to_owned(),
+            name: title(kind),
             class: look(kind).class(),
         })
         .to_vec()
@@ -108,7 +105,7 @@ pub(super) fn series() -> Vec<Series> {
 pub(super) fn flat_series() -> Vec<Series> {
     PartKind::ALL
         .map(|kind| Series {
-            name: look(kind).name.to_owned(),
+            name: title(kind),
             class: format!("flat-{}", look(kind).key),
         })
         .to_vec()
@@ -157,17 +154,11 @@ pub(super) fn patterns() -> Markup {
 
 /// What the lane view's script needs: name, the variable with its colour, and pattern of every part, in order.
 pub(super) fn for_script() -> Vec<[String; 3]> {
-    PartKind::ALL
-        .map(look)
-        .iter()
-        .map(|look| {
-            [
-                look.name.to_owned(),
-                format!("--part-{}", look.key),
-                look.hatch.to_owned(),
-            ]
-        })
-        .collect()
+    let part = |kind| {
+        let look = look(kind);
+        [title(kind), format!("--part-{}", look.key), look.hatch.to_owned()]
+    };
+    PartKind::ALL.map(part).to_vec()
 }
 
 #[cfg(test)]
@@ -184,7 +175,9 @@ mod tests {
             assert!(patterns.contains(&format!("id=\"hatch-{}\"", a.key)));
             for other in &PartKind::ALL[i + 1..] {
                 let b = look(*other);
-                assert!(a.name != b.name && a.key != b.key && a.light != b.light && a.dark != b.dark);
+                assert!(
+                    kind.name() != other.name() && a.key != b.key && a.light != b.light && a.dark != b.dark
+                );
             }
         }
         let neighbours: Vec<_> = PartKind::ALL.map(|k| look(k).hatch).to_vec();

@@ -96,6 +96,7 @@ fn source(rank: u32) -> SourceReport {
         },
         format: Format::Ronde,
         rank: Some(rank),
+        recorded_at: Some("2026-11-21T22:31:05.250Z".into()),
         events: 154_560,
         operations: 19_320,
         tensors: 161,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::json;
 
-use crate::trace::{Activity, Kind, Mark, MarkKind, NameId, Operation, Span, Visitor};
+use crate::trace::{Activity, Mark, MarkKind, NameId, Operation, Span, Visitor};
 
 use super::events::{Details, Events, Sums};
 use super::lanes::Lanes;
@@ -181,7 +181,7 @@ impl Visitor for Merger<'_, '_> {
 
     fn operation(&mut self, operation: &Operation) {
         let track = self.track(operation.tensor);
-        let kind = kind_name(operation.kind);
+        let kind = operation.kind.name();
         let mut tid = None;
         if let Some(span) = operation.negotiation.map(|span| self.span(span)) {
             tid = Some(self.bar(&format!("NEGOTIATE_{kind}"), track, span, None));
@@ -235,21 +235,5 @@ impl Visitor for Merger<'_, '_> {
         let track = self.process.track(COMPUTATION);
         let span = self.span(span);
         self.bar(COMPUTATION, track, span, None);
-    }
-}
-
-/// The name of an operation's bar, as in Horovod's timelines.
-fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Allreduce => "ALLREDUCE",
-        Kind::Adasum => "ADASUM",
-        Kind::Allgather => "ALLGATHER",
-        Kind::Broadcast => "BROADCAST",
-        Kind::Alltoall => "ALLTOALL",
-        Kind::Reducescatter => "REDUCESCATTER",
-        Kind::Join => "JOIN",
-        Kind::Barrier => "BARRIER",
-        Kind::PointToPoint => "POINT_TO_POINT",
-        Kind::Other => "COLLECTIVE",
     }
 }

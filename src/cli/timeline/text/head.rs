@@ -21,8 +21,12 @@ pub(super) fn steps(report: &Report, look: &Look) -> Vec<String> {
 
 fn source(source: &SourceReport, look: &Look) -> Vec<String> {
     let rank = source.rank.map_or(String::new(), |rank| format!(", rank {rank}"));
+    let recorded_at = source
+        .recorded_at
+        .as_ref()
+        .map_or(String::new(), |at| format!(", {}", harmless(at)));
     let mut text = format!(
-        "{}{rank}: {}, {} on {}, {}",
+        "{}{rank}{recorded_at}: {}, {} on {}, {}",
         format_name(source.format),
         plural(source.events, "event"),
         plural(source.operations, "operation"),

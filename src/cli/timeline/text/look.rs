@@ -124,19 +124,6 @@ fn appearance(part: PartKind) -> Appearance {
     Appearance { cell, colour }
 }
 
-/// What a part is called.
-pub(in crate::cli::timeline) fn label(part: PartKind) -> &'static str {
-    match part {
-        PartKind::Compute => "computation",
-        PartKind::WaitForRanks => "waiting for ranks",
-        PartKind::Negotiation => "negotiation",
-        PartKind::Prepare => "preparation",
-        PartKind::CopyIn => "copying in",
-        PartKind::Collective => "collective",
-        PartKind::CopyOut => "copying out",
-    }
-}
-
 /// The cell that stands for a part in a bar.
 pub(in crate::cli::timeline) fn key(part: PartKind) -> String {
     appearance(part).cell.to_string()

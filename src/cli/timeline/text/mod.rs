@@ -14,7 +14,7 @@ pub(super) mod sample;
 #[cfg(test)]
 mod tests;
 
-pub(super) use look::{Look, harmless, label};
+pub(super) use look::{Look, harmless};
 pub(super) use numbers::{binary_bytes, bytes, change, count, decimals, duration, ms, percent, plural};
 pub(super) use table::{Table, wrapped};
 

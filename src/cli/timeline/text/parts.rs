@@ -3,7 +3,7 @@
 use crate::analysis::Report;
 use crate::analysis::report::{PartKind, Summary};
 
-use super::look::{key, label};
+use super::look::key;
 use super::{Look, Table, decimals, ms, percent, titled, wrapped};
 
 /// Widest bar; a wider one says no more.
@@ -48,7 +48,7 @@ fn table(steady: &Summary, look: &Look) -> Vec<String> {
         let hidden = (part.total_ms.mean - part.exposed_ms.mean).max(0.0);
         table.row([
             look.part(part.kind, &key(part.kind)),
-            label(part.kind).to_owned(),
+            part.kind.name().to_owned(),
             number(part.exposed_ms.p50),
             number(part.exposed_ms.p90),
             percent(part.share),

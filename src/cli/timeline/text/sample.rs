@@ -55,6 +55,7 @@ fn source(rank: u32) -> SourceReport {
         path: if rank == 0 { "t.json" } else { "t.rank1.json" }.to_owned(),
         format: Format::Ronde,
         rank: Some(rank),
+        recorded_at: (rank == 0).then(|| "2026-11-21T22:31:05.250Z".to_owned()),
         events: 1234,
         operations: 15,
         tensors: 3,
