@@ -45,8 +45,8 @@ pub enum AnalysisError {
     Nothing,
     /// Two files are of the same rank and are not segments of one recording.
     #[error(
-        "{} and {} both say that they are rank {rank}'s; give the files of one job, one for each rank (segments of one \
-         recording are called t.old.json and t.json)",
+        "{} and {} both say that they are rank {rank}'s; give the files of one job, one for each rank and all of one format \
+         (segments of one recording are called t.old.json and t.json)",
         first.display(),
         second.display()
     )]

@@ -57,11 +57,14 @@ impl Document {
         self.format.text().len() >= self.text_max_bytes()
     }
 
-    /// Whether all is written, and another text might not fit in its half of the bound.
+    /// Whether another text might not fit in its half of the bound.
     pub(super) fn is_full(&self) -> bool {
-        self.half_bytes > 0
-            && self.format.text().is_empty()
-            && self.sink.bytes() + self.text_max_bytes() as u64 > self.half_bytes
+        self.half_bytes > 0 && self.sink.bytes() + self.text_max_bytes() as u64 > self.half_bytes
+    }
+
+    /// Whether it has come to the whole bound.
+    pub(super) fn is_overfull(&self) -> bool {
+        self.half_bytes > 0 && self.sink.bytes() > 2 * self.half_bytes
     }
 
     fn text_max_bytes(&self) -> usize {
@@ -99,6 +102,7 @@ impl Document {
         line: Line,
         settings: Settings,
     ) -> io::Result<()> {
+        self.flush()?;
         self.sink.finish()?;
         files.rename(&self.path, &older(&self.path))?;
         self.sink = Sink::create(files, &self.path)?;

@@ -33,6 +33,8 @@ pub(super) struct Documents {
     steps: Steps,
     /// A cycle that has begun, to be marked if something in it is recorded.
     cycle: Option<Nanos>,
+    /// Tensors that have been negotiated and have not travelled yet.
+    under_way: usize,
     /// Dropped cycles so far.
     dropped: u64,
     dropped_said: bool,
@@ -61,6 +63,7 @@ impl Documents {
             byteps,
             steps: Steps::default(),
             cycle: None,
+            under_way: 0,
             dropped: 0,
             dropped_said: false,
         }
@@ -159,6 +162,7 @@ impl Documents {
 
     /// Takes in a record of the track that `names` belong to.
     pub(super) fn record(&mut self, names: &Names, record: Record<'_>) {
+        self.rotate_if_full();
         match record {
             Record::Cycle { at } => {
                 self.mark_pending_cycle(self.steps.latest);
@@ -193,6 +197,7 @@ impl Documents {
                 ended,
                 ticks,
             } => {
+                self.under_way += 1;
                 let Some(tensor) = names.tensor(tensor) else {
                     return;
                 };
@@ -204,6 +209,7 @@ impl Documents {
                 }
             }
             Record::Error { tensor, began, ended } => {
+                self.under_way = self.under_way.saturating_sub(1);
                 let Some(tensor) = names.tensor(tensor) else {
                     return;
                 };
@@ -222,6 +228,7 @@ impl Documents {
             document.format.batch();
         }
         for member in batch.members.clone() {
+            self.under_way = self.under_way.saturating_sub(1);
             let Some(tensor) = names.tensor(member.tensor) else {
                 continue;
             };
@@ -296,9 +303,13 @@ impl Documents {
         }
     }
 
-    /// Goes on in a new file.
-    fn rotate(&mut self) {
-        if let Some(document) = &mut self.horovod {
+    /// Goes on in a new file where this one is full: between cycles, as far as its size allows, so that what a tensor did
+    /// stands in one file.
+    fn rotate_if_full(&mut self) {
+        if let Some(document) = &mut self.horovod
+            && document.is_full()
+            && (self.under_way == 0 || document.is_overfull())
+        {
             let (line, settings) = (self.line, self.options.settings);
             let begun = document.rotate(&mut *self.files, &self.options, line, settings);
             self.or_give_up(begun);
@@ -326,9 +337,6 @@ impl Documents {
     fn document(&mut self, step: u64) -> Option<&mut Document> {
         if self.window.as_ref().is_some_and(|window| !window.holds(step)) {
             return None;
-        }
-        if self.horovod.as_ref().is_some_and(Document::is_full) {
-            self.rotate();
         }
         let document = self.horovod.as_mut()?;
         if let Some(at) = self.cycle.take() {

@@ -174,3 +174,39 @@ fn a_file_that_grows_too_large_makes_room_for_a_new_one() {
     assert!(ts(old.last()) <= ts(new.first()) + 10);
     assert_eq!(ts(new.last()), 10 + (steps - 1) * 10 + 6);
 }
+
+#[test]
+fn what_a_tensor_did_stands_in_one_file() {
+    let memory = Memory::new();
+    let options = Options {
+        path: Some("t.json".into()),
+        max_bytes: 20_000,
+        ..Options::default()
+    };
+    let mut recording = Recording::new(memory.timeline(options));
+    let tensors: Vec<TensorId> = (0..20)
+        .map(|tensor| recording.track.tensor(&format!("gradient {tensor}")))
+        .collect();
+    for step in 0..60 {
+        let began = 10 + step * 10;
+        recording.track.begin_cycle(us(began));
+        for &tensor in &tensors {
+            let tick = [(0, began)].into_iter();
+            recording
+                .track
+                .negotiated(tensor, OpKind::Allreduce, tick, us(began + 1));
+        }
+        let batch = allreduce(began + 2, began + 6, &[]);
+        recording
+            .track
+            .executed(&batch, tensors.iter().map(|&tensor| member(tensor)));
+        recording.track.end_cycle();
+    }
+    recording.finish();
+    for file in ["t.old.json", "t.json"] {
+        let events = balanced(&memory.text_of(file));
+        let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+        assert_eq!(count("NEGOTIATE_ALLREDUCE"), count("ALLREDUCE"), "{file}");
+        assert_eq!(count("ALLREDUCE") % 20, 0, "{file}");
+    }
+}

@@ -221,9 +221,8 @@ impl Visitor for Merger<'_, '_> {
                 fusion_threshold_bytes,
                 cycle_time_ns,
             } => {
-                let cycle_time_ms = cycle_time_ns as f64 / 1e6;
                 let args =
-                    json!({"fusion_threshold_bytes": fusion_threshold_bytes, "cycle_time_ms": cycle_time_ms});
+                    json!({"fusion_threshold_bytes": fusion_threshold_bytes, "cycle_time_ns": cycle_time_ns});
                 ("SETTINGS", "p", Some(args))
             }
         };
