@@ -23,6 +23,8 @@ const TENSORS_MOST: usize = 50;
 const COST_LEAST: f64 = 0.02;
 /// Nor one that costs less than this many times what the next one does.
 const COST_OVER_NEXT: f64 = 1.5;
+/// Steps that it takes for a rank to stand out: in fewer, one of two is the last in all of them too often.
+const STEPS_LEAST: usize = 5;
 
 /// Looks at `steps`; `clock_error_ns` is how wrong the times of two ranks may be against each other. None if ready
 /// times are known of fewer than two ranks.
@@ -143,6 +145,9 @@ fn slowest(rows: &[StragglerRank], step_ms: f64, steps: usize, clock_error_ms: f
     let (most, next) = (by_cost.first()?, by_cost.get(1)?);
     // Tensors of a step are late together, so a step counts once.
     let share = 1.0 / rows.len() as f64;
+    if steps < STEPS_LEAST {
+        return None;
+    }
     let chance = 2.0 * (share * (1.0 - share) / steps.max(1) as f64).sqrt();
     let stands_out = most.cost_ms > COST_LEAST * step_ms
         && most.cost_ms > COST_OVER_NEXT * next.cost_ms
