@@ -47,6 +47,7 @@ pub mod knobs;
 pub mod logging;
 pub mod negotiation;
 mod observer;
+mod percentile;
 mod queue;
 pub mod settings;
 mod shm;

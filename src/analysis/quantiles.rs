@@ -1,6 +1,7 @@
 //! Distributions: quantiles of what is at hand, and a sample of bounded size of what is too much to keep.
 
 use super::report::Quantiles;
+use crate::percentile::percentile;
 
 impl Quantiles {
     /// Of `values`, by linear interpolation between neighbours; values that are no numbers are left out. All zero,
@@ -39,14 +40,7 @@ impl Quantiles {
 
 /// The value below which a share `q` of `sorted` lies, interpolated; 0 of nothing.
 pub(super) fn quantile(sorted: &[f64], q: f64) -> f64 {
-    let Some(last) = sorted.len().checked_sub(1) else {
-        return 0.0;
-    };
-    let position = q.clamp(0.0, 1.0) * last as f64;
-    let below = position.floor() as usize;
-    let above = (below + 1).min(last);
-    let part = position - below as f64;
-    sorted[below] * (1.0 - part) + sorted[above] * part
+    percentile(sorted, q).unwrap_or(0.0)
 }
 
 /// The median of `values`, which are sorted for it; 0 of nothing.

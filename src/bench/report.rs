@@ -11,6 +11,8 @@ use serde::Serialize;
 use crate::knobs::Link;
 use crate::settings::Settings;
 
+pub use crate::percentile::percentile;
+
 /// The result of one benchmark run; serialised, it is what `ronde bench --json` writes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BenchReport {
@@ -145,17 +147,6 @@ impl StepSummary {
             mean: sorted.iter().sum::<f64>() / sorted.len() as f64,
         })
     }
-}
-
-/// The `fraction` percentile (0 to 1) of values in ascending order, linear between neighbours; `None` without values.
-///
-/// This is definition 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages" (1996), the default of NumPy.
-pub fn percentile(sorted: &[f64], fraction: f64) -> Option<f64> {
-    let last = sorted.len().checked_sub(1)?;
-    let position = fraction.clamp(0.0, 1.0) * last as f64;
-    let below = position.floor() as usize;
-    let above = (below + 1).min(last);
-    Some(sorted[below] + (position - below as f64) * (sorted[above] - sorted[below]))
 }
 
 /// GB/s of `bytes` in `ms`.
@@ -302,16 +293,6 @@ mod tests {
             memcpy_gb_per_s: 5.5,
             autotune: None,
         }
-    }
-
-    #[test]
-    fn percentiles_interpolate_as_numpy_does() {
-        let values = [1.0, 2.0, 4.0, 8.0, 16.0];
-        assert_eq!(percentile(&values, 0.5), Some(4.0));
-        assert_eq!(percentile(&values, 0.1), Some(1.4)); // position 0.4: 1 + 0.4·(2 − 1)
-        assert_eq!(percentile(&values, 0.9), Some(12.8)); // position 3.6: 8 + 0.6·8
-        assert_eq!(percentile(&[7.0], 0.9), Some(7.0));
-        assert_eq!(percentile(&[], 0.5), None);
     }
 
     #[test]
