@@ -1,7 +1,12 @@
 //! `ronde bench` as a user calls it: results, launching, and every bad input.
 
+#[path = "support/program.rs"]
+mod program;
+
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
+
+use program::ronde;
 
 /// Runs `ronde bench` with `arguments` (split at spaces) in a clean environment with the variables given.
 fn bench(arguments: &str, variables: &[(&str, &str)]) -> Output {
@@ -11,28 +16,6 @@ fn bench(arguments: &str, variables: &[(&str, &str)]) -> Output {
         .args(arguments.split_whitespace())
         .envs(variables.iter().copied());
     command.output().unwrap()
-}
-
-/// The program, in an environment without launchers and settings.
-fn ronde() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ronde"));
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy().into_owned();
-        let foreign = [
-            "HOROVOD_",
-            "RONDE_",
-            "OMPI_",
-            "PMI",
-            "SLURM_",
-            "WORLD_SIZE",
-            "RANK",
-            "LOCAL_",
-        ];
-        if foreign.iter().any(|prefix| name.starts_with(prefix)) {
-            command.env_remove(name);
-        }
-    }
-    command
 }
 
 fn stdout(output: &Output) -> String {

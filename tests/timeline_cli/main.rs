@@ -3,11 +3,13 @@
 mod bad_input;
 mod comparisons;
 mod outputs;
+mod real;
+#[path = "../support/recorded.rs"]
 mod recorded;
 mod report;
 mod trace;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -52,14 +54,4 @@ fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
 
 fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
-}
-
-/// A real recorded file, if it is there.
-fn recorded(name: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/traces")).join(name);
-    if path.exists() {
-        return Some(path.canonicalize().unwrap());
-    }
-    eprintln!("skipped: {} is not there", path.display());
-    None
 }

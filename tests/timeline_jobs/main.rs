@@ -1,13 +1,17 @@
 //! From a job to its analysis: `ronde bench` records, `ronde timeline` reads, and finds what was planted.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::Mutex;
 
 use serde_json::Value;
 
 mod causes;
 mod files;
+#[path = "../support/program.rs"]
+mod program;
+
+use program::ronde;
 
 /// One job at a time: their times are looked at.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -69,19 +73,6 @@ fn timeline(paths: &[&Path], arguments: &[&str]) -> Output {
         .args(arguments)
         .output()
         .unwrap()
-}
-
-/// The program, in an environment without launchers and settings.
-fn ronde() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ronde"));
-    for (name, _) in std::env::vars_os() {
-        let foreign = ["HOROVOD_", "RONDE_", "BYTEPS_", "OMPI_", "PMI", "SLURM_"];
-        let text = name.to_string_lossy();
-        if foreign.iter().any(|prefix| text.starts_with(prefix)) {
-            command.env_remove(&name);
-        }
-    }
-    command
 }
 
 fn success(output: &Output) -> String {

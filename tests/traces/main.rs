@@ -4,30 +4,24 @@
 //! The files lie beside the project (`../shared/traces`); without them these tests say so and pass.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use serde_json::Value;
 
 mod byteps;
 mod horovod;
 mod kineto;
+#[path = "../support/program.rs"]
+mod program;
+#[path = "../support/recorded.rs"]
+mod recorded;
 
-/// The recorded file called `name`, if it is there.
-fn recorded(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../shared/traces")
-        .join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    println!("skipped: {} is not there", path.display());
-    None
-}
+use program::ronde;
+use recorded::recorded;
 
 /// What `ronde timeline` reports of the files.
 fn report(paths: &[&Path]) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_ronde"))
+    let output = ronde()
         .arg("timeline")
         .args(paths)
         .args(["--json", "-"])

@@ -1,6 +1,7 @@
 //! Real recorded files, where they are there.
 
 use super::outputs::check_format;
+use super::recorded::recorded;
 use super::*;
 
 #[test]
