@@ -128,12 +128,11 @@ fn run(options: &Options, path: &PathBuf) -> Result<(), Failure> {
     }
     if context.rank() == 0 {
         let [off, on] = &medians;
-        let mut change: Vec<f64> = off
+        let change: Vec<f64> = off
             .iter()
             .zip(on)
             .map(|(off, on)| 100.0 * (on / off - 1.0))
             .collect();
-        change.sort_by(f64::total_cmp);
         let quantiles = |values: &[f64]| {
             let mut sorted = values.to_vec();
             sorted.sort_by(f64::total_cmp);

@@ -58,6 +58,26 @@ pub struct Source {
     pub warnings: Vec<String>,
 }
 
+impl Source {
+    /// A file of which nothing more is known.
+    pub fn new(path: impl Into<PathBuf>, format: Format) -> Self {
+        Self {
+            path: path.into(),
+            format,
+            rank: None,
+            size: None,
+            epoch_ns: None,
+            clock: None,
+            fusion_threshold_bytes: None,
+            cycle_time_ms: None,
+            dropped_cycles: 0,
+            bytes: 0,
+            events: 0,
+            warnings: Vec::new(),
+        }
+    }
+}
+
 /// How a file's clock relates to that of rank 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Clock {

@@ -30,20 +30,7 @@ impl<'v> Out<'v> {
             visitor,
             names: Names::default(),
             complaints: Complaints::default(),
-            source: Source {
-                path: path.to_path_buf(),
-                format: Format::Horovod,
-                rank: None,
-                size: None,
-                epoch_ns: None,
-                clock: None,
-                fusion_threshold_bytes: None,
-                cycle_time_ms: None,
-                dropped_cycles: 0,
-                bytes: 0,
-                events: 0,
-                warnings: Vec::new(),
-            },
+            source: Source::new(path, Format::Horovod),
         }
     }
 

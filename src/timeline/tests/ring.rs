@@ -146,15 +146,21 @@ fn a_compressed_file_cut_short_decodes_as_far_as_it_goes() {
     assert_eq!(balanced(&text).len(), 4);
 }
 
-#[test]
-fn a_file_that_grows_too_large_makes_room_for_a_new_one() {
+/// A recording of at most 20 kB.
+fn bounded() -> (Memory, Recording) {
     let memory = Memory::new();
     let options = Options {
         path: Some("t.json".into()),
         max_bytes: 20_000,
         ..Options::default()
     };
-    let mut recording = Recording::new(memory.timeline(options));
+    let recording = Recording::new(memory.timeline(options));
+    (memory, recording)
+}
+
+#[test]
+fn a_file_that_grows_too_large_makes_room_for_a_new_one() {
+    let (memory, mut recording) = bounded();
     let steps = 400;
     for step in 0..steps {
         recording.step(10 + step * 10, &["a", "b"]);
@@ -177,13 +183,7 @@ fn a_file_that_grows_too_large_makes_room_for_a_new_one() {
 
 #[test]
 fn what_a_tensor_did_stands_in_one_file() {
-    let memory = Memory::new();
-    let options = Options {
-        path: Some("t.json".into()),
-        max_bytes: 20_000,
-        ..Options::default()
-    };
-    let mut recording = Recording::new(memory.timeline(options));
+    let (memory, mut recording) = bounded();
     let tensors: Vec<TensorId> = (0..20)
         .map(|tensor| recording.track.tensor(&format!("gradient {tensor}")))
         .collect();

@@ -331,27 +331,3 @@ fn a_long_run_stays_small() {
     assert!(page.len() < 1_500_000, "{}", page.len());
     assert!(parsed(&page).1.contains("Each column is the mean of 417 steps."));
 }
-
-/// Writes pages to look at into the folder that `RONDE_HTML_OUT` names: `RONDE_HTML_OUT=/tmp/pages cargo test --lib
-/// pages_to_look_at -- --ignored`.
-#[test]
-#[ignore = "writes files"]
-fn pages_to_look_at() {
-    let Some(folder) = std::env::var_os("RONDE_HTML_OUT") else {
-        return println!("skipped: RONDE_HTML_OUT is not set");
-    };
-    let folder = std::path::Path::new(&folder);
-    std::fs::create_dir_all(folder).expect("the folder");
-    for (name, report) in [
-        ("resnet50", resnet50()),
-        ("nothing", nothing()),
-        (
-            "evil",
-            saying(
-                "<b>\"&'</script>\u{202e}\u{1b}long-name-without-any-space-in-it-that-goes-on-and-on-and-on-and-on-and-on-and-on-and-on",
-            ),
-        ),
-    ] {
-        std::fs::write(folder.join(format!("{name}.html")), page(&report)).expect("written");
-    }
-}

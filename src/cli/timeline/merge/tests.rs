@@ -142,21 +142,13 @@ fn a_full_disk_is_said_at_the_end() {
 
 fn source(name: &str, rank: Option<u32>, zero_ns: Option<i64>, epoch_ns: Option<i64>) -> Source {
     Source {
-        path: name.into(),
-        format: Format::Ronde,
         rank,
-        size: None,
         epoch_ns,
         clock: zero_ns.map(|zero_ns| Clock {
             zero_ns,
             ..Clock::default()
         }),
-        fusion_threshold_bytes: None,
-        cycle_time_ms: None,
-        dropped_cycles: 0,
-        bytes: 0,
-        events: 0,
-        warnings: Vec::new(),
+        ..Source::new(name, Format::Ronde)
     }
 }
 

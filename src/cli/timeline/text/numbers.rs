@@ -1,5 +1,7 @@
 //! Numbers as people read them: three digits that matter, units they use.
 
+pub(in crate::cli::timeline) use crate::cli::html::number::count;
+
 /// How many decimals a column takes whose largest value is `max`: about five digits in all, at most three behind the
 /// point; small values beside large ones keep one.
 pub(in crate::cli::timeline) fn decimals(max: f64) -> usize {
@@ -69,19 +71,6 @@ pub(in crate::cli::timeline) fn change(share: f64) -> String {
         ..0.0995 => format!("{:+.1} %", share * 100.0),
         _ => format!("{:+.0} %", share * 100.0),
     }
-}
-
-/// A count with commas between thousands.
-pub(in crate::cli::timeline) fn count(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// `count` of what is called `one`, in the plural where there is not just one.
