@@ -24,7 +24,8 @@
 //! - [`Context`] and what it hands out: [`context`]. Settings: [`knobs`]. Who am I: [`identity`].
 //! - The heart: `cycle/` (one step: collect, negotiate, plan, execute, complete), [`negotiation`], [`fusion`].
 //! - The seams, each with a simulated twin: [`clock`], [`transport`] (control), [`collective`] (data).
-//! - What is recorded: [`timeline`]; what is tuned from it: the crate `ronde-tuner`.
+//! - What is recorded: [`timeline`]; what it would have been otherwise: [`replay`]; what is tuned by both: the crate
+//!   `ronde-tuner`.
 //! - The program `ronde`: `cli`, [`mod@bench`].
 //!
 //! Linux only. Results are bit-identical on all ranks, and whatever the fusion and the order of arrival.
@@ -49,6 +50,7 @@ pub mod negotiation;
 mod observer;
 mod percentile;
 mod queue;
+pub mod replay;
 pub mod settings;
 mod shm;
 #[cfg(test)]

@@ -1,0 +1,220 @@
+//! A step of a job, run on paper: ready times in, the runtime's own planner, costs added up, the step's length out.
+//!
+//! A cycle begins no sooner than the one before it has ended and the cycle time has passed; it negotiates, takes what is
+//! ready on all ranks, and runs its batches one after another (`design.md` §3). Ronde's cycles sleep until a tensor is
+//! pending, and the last of a step may begin early; Horovod's tick on while there is nothing to do, so that the phase
+//! in which a step meets them is random: its mean is taken over evenly spaced phases.
+
+use super::{Costs, Setting, Workload};
+use crate::fusion::{Item, Plan};
+
+/// How cycles come about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Cycles follow one another while there is nothing to do, as Horovod's do.
+    pub ticking: bool,
+    /// A cycle begins at once when all of the step is ready (`RONDE_EARLY_CYCLE`).
+    pub early: bool,
+    /// Phases that the mean is taken over where cycles tick, ≥ 1.
+    pub phases: u32,
+}
+
+impl Rules {
+    /// Ronde's: asleep until something is pending, early at the step's end.
+    pub const RONDE: Self = Self {
+        ticking: false,
+        early: true,
+        phases: 1,
+    };
+    /// Horovod's.
+    pub const HOROVOD: Self = Self {
+        ticking: true,
+        early: false,
+        phases: 3,
+    };
+}
+
+/// Steps run one after another, at most, where the end of one holds up the first cycle of the next.
+const STEPS_MOST: u32 = 4;
+
+/// Runs steps of one workload; kept for its memory.
+#[derive(Clone, Debug)]
+pub struct Simulator {
+    rules: Rules,
+    items: Vec<Item>,
+    ready_us: Vec<f64>,
+    /// When the tensor, or one after it, is first pending on some rank.
+    pending_us: Vec<f64>,
+    tail_us: f64,
+    plan: Plan,
+    batches: u64,
+}
+
+/// Where the cycles are.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    /// When the last one began.
+    began: f64,
+    /// When it was over.
+    free: f64,
+}
+
+impl Simulator {
+    /// For steps of `workload`.
+    pub fn new(workload: &Workload, rules: Rules) -> Self {
+        let mut pending_us: Vec<f64> = workload.tensors.iter().map(|t| t.pending_us).collect();
+        let mut earliest = f64::INFINITY;
+        for pending in pending_us.iter_mut().rev() {
+            earliest = earliest.min(*pending);
+            *pending = earliest;
+        }
+        Self {
+            rules,
+            items: workload.tensors.iter().map(|t| t.item).collect(),
+            ready_us: workload.tensors.iter().map(|t| t.ready_us).collect(),
+            pending_us,
+            tail_us: workload.tail_us,
+            plan: Plan::default(),
+            batches: 0,
+        }
+    }
+
+    /// The mean length of a step, µs.
+    pub fn step_us(&mut self, costs: &Costs, setting: &Setting) -> f64 {
+        self.stretched_step_us(costs, setting, 1.0)
+    }
+
+    /// Batches of the steps run so far.
+    pub fn batches(&self) -> u64 {
+        self.batches
+    }
+
+    /// As [`step_us`](Self::step_us), of a computation that takes `stretch` times as long.
+    pub(super) fn stretched_step_us(&mut self, costs: &Costs, setting: &Setting, stretch: f64) -> f64 {
+        let idle_us = if setting.cache {
+            costs.cached
+        } else {
+            costs.uncached
+        }
+        .base_us;
+        let period_us = setting.cycle_us.max(idle_us).max(1e-3);
+        let stretch = stretch * (1.0 + costs.polling * idle_us / period_us);
+        let mut run = Run {
+            costs,
+            setting,
+            stretch,
+            period_us,
+        };
+        if self.rules.ticking {
+            let phases = self.rules.phases.max(1);
+            let step = |phase: u32| {
+                let free = period_us * (f64::from(phase) + 0.5) / f64::from(phases);
+                let mut clock = Clock {
+                    began: f64::NEG_INFINITY,
+                    free,
+                };
+                self.step(&mut run, 0.0, &mut clock)
+            };
+            return (0..phases).map(step).sum::<f64>() / f64::from(phases);
+        }
+        let mut clock = Clock {
+            began: f64::NEG_INFINITY,
+            free: 0.0,
+        };
+        let mut ended = self.step(&mut run, 0.0, &mut clock);
+        let first_us = self.pending_us.first().map_or(0.0, |pending| pending * stretch);
+        if clock.began + setting.cycle_us <= ended + first_us {
+            return ended; // the next step finds the cycles asleep, as this one did
+        }
+        let began = ended;
+        for _ in 1..STEPS_MOST {
+            ended = self.step(&mut run, ended, &mut clock);
+        }
+        (ended - began) / f64::from(STEPS_MOST - 1)
+    }
+
+    /// Runs a step that begins at `zero`; says when it ends.
+    fn step(&mut self, run: &mut Run<'_>, zero: f64, clock: &mut Clock) -> f64 {
+        let Run {
+            costs,
+            setting,
+            stretch,
+            period_us,
+        } = *run;
+        clock.free = clock.free.max(zero);
+        let count = self.items.len();
+        let all_ready = zero + self.ready_us.last().map_or(0.0, |ready| ready * stretch);
+        let mut overlapped_us = 0.0;
+        let mut done = 0;
+        while done < count {
+            let next_ready = zero + self.ready_us[done] * stretch;
+            let mut began = clock.free.max(clock.began + setting.cycle_us);
+            if !self.rules.ticking {
+                began = began.max(zero + self.pending_us[done] * stretch);
+            }
+            if began < next_ready {
+                began = (began + ((next_ready - began) / period_us).ceil() * period_us).max(next_ready);
+            }
+            if self.rules.early {
+                began = began.min(clock.free.max(all_ready));
+            }
+            let open = &self.ready_us[done..];
+            let ready = open
+                .partition_point(|&ready| zero + ready * stretch <= began)
+                .max(1);
+            self.plan
+                .make(&self.items[done..done + ready], setting.fusion_threshold_bytes);
+            let negotiation = if setting.cache {
+                costs.cached
+            } else {
+                costs.uncached
+            };
+            let moving = began + negotiation.base_us + negotiation.per_tensor_us * ready as f64;
+            let free = self.moved(run, done, moving);
+            overlapped_us += (free.min(all_ready) - began).max(0.0);
+            *clock = Clock { began, free };
+            done += ready;
+        }
+        clock.free.max(all_ready) + costs.contention * overlapped_us + self.tail_us
+    }
+
+    /// When the planned batches, which begin with item `done`, have been moved.
+    fn moved(&mut self, run: &Run<'_>, done: usize, began: f64) -> f64 {
+        let Run { costs, setting, .. } = run;
+        let copying = &costs.copying;
+        // When the copying in, the collective and the copying out of the last batch end.
+        let (mut copied, mut collected, mut out) = (began, began, began);
+        for batch in self.plan.batches() {
+            let bytes: f64 = batch
+                .iter()
+                .map(|&i| self.items[done + i as usize].bytes as f64)
+                .sum();
+            let class = self.items[done + batch[0] as usize].class;
+            let collective = costs.collective(class, setting.hierarchical);
+            let collective_us = collective.alpha_us + collective.us_per_byte * bytes;
+            let copy_us = if batch.len() > 1 {
+                copying.way_us(batch.len(), bytes)
+            } else {
+                0.0
+            };
+            if copying.overlaps {
+                copied += copy_us;
+                collected = copied.max(collected) + collective_us;
+                out = collected.max(out) + copy_us;
+            } else {
+                out += copy_us + collective_us + copy_us;
+            }
+            self.batches += 1;
+        }
+        out
+    }
+}
+
+/// What one run of steps is under.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    costs: &'a Costs,
+    setting: &'a Setting,
+    stretch: f64,
+    period_us: f64,
+}
