@@ -24,6 +24,7 @@ mod steady;
 mod stragglers;
 mod summary;
 mod tensors;
+mod traced;
 mod whatif;
 
 #[cfg(test)]

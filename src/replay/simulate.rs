@@ -47,6 +47,7 @@ pub struct Simulator {
     pending_us: Vec<f64>,
     tail_us: f64,
     plan: Plan,
+    steps: u64,
     batches: u64,
 }
 
@@ -75,6 +76,7 @@ impl Simulator {
             pending_us,
             tail_us: workload.tail_us,
             plan: Plan::default(),
+            steps: 0,
             batches: 0,
         }
     }
@@ -84,9 +86,9 @@ impl Simulator {
         self.stretched_step_us(costs, setting, 1.0)
     }
 
-    /// Batches of the steps run so far.
-    pub fn batches(&self) -> u64 {
-        self.batches
+    /// Mean batches of the steps run so far.
+    pub fn batches_per_step(&self) -> f64 {
+        self.batches as f64 / self.steps.max(1) as f64
     }
 
     /// As [`step_us`](Self::step_us), of a computation that takes `stretch` times as long.
@@ -142,6 +144,7 @@ impl Simulator {
             period_us,
         } = *run;
         clock.free = clock.free.max(zero);
+        self.steps += 1;
         let count = self.items.len();
         let all_ready = zero + self.ready_us.last().map_or(0.0, |ready| ready * stretch);
         let mut overlapped_us = 0.0;
