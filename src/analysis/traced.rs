@@ -74,8 +74,17 @@ pub(super) fn tail_us(step: &SteadyStep<'_>) -> f64 {
 
 /// `steps`, in which `setting` was in force, as a trace; `name` gives a tensor's name. None without steps or if sizes are
 /// unknown.
-pub(super) fn trace(steps: &[SteadyStep<'_>], setting: Setting, name: impl Fn(NameId) -> u64) -> Option<Trace> {
-    let ops = |step: &SteadyStep<'_>| step.batches.iter().map(|batch| batch.members.len()).sum::<usize>();
+pub(super) fn trace(
+    steps: &[SteadyStep<'_>],
+    setting: Setting,
+    name: impl Fn(NameId) -> u64,
+) -> Option<Trace> {
+    let ops = |step: &SteadyStep<'_>| {
+        step.batches
+            .iter()
+            .map(|batch| batch.members.len())
+            .sum::<usize>()
+    };
     let most = (OPS_MOST / ops(steps.first()?).max(1)).max(1);
     let every = steps.len().div_ceil(most);
     let mut classes = Classes::default();
@@ -97,7 +106,10 @@ pub(super) fn trace(steps: &[SteadyStep<'_>], setting: Setting, name: impl Fn(Na
             cycles: cycles(step, negotiate_us, &mut classes)?,
         });
     }
-    Some(Trace { setting, steps: traced })
+    Some(Trace {
+        setting,
+        steps: traced,
+    })
 }
 
 /// The batches of `step`, by the cycles that moved them.
@@ -153,7 +165,9 @@ fn same_cycle(first: &Batch<'_>, batch: &Batch<'_>) -> bool {
 fn copy_us(batch: &Batch<'_>) -> f64 {
     let way = |phase: Phase| {
         let activities = batch.members.iter().flat_map(|op| &op.activities);
-        let spans = activities.filter(|activity| activity.phase == phase).map(|activity| activity.span);
+        let spans = activities
+            .filter(|activity| activity.phase == phase)
+            .map(|activity| activity.span);
         let span = spans.reduce(super::op::join);
         span.map_or(0.0, |span| span.ns() as f64 / 1e3)
     };

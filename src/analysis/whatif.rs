@@ -211,7 +211,10 @@ fn starts_early(steps: &[SteadyStep<'_>], cycle_ns: f64) -> bool {
 
 /// `step` as it was; or as if `without` had been ready no later than the others.
 fn workload(step: &SteadyStep<'_>, without: Option<u32>, classes: &mut Classes) -> Option<Workload> {
-    let mut work: Vec<WorkTensor> = tensors(step, without, classes)?.into_iter().map(|(_, work)| work).collect();
+    let mut work: Vec<WorkTensor> = tensors(step, without, classes)?
+        .into_iter()
+        .map(|(_, work)| work)
+        .collect();
     work.sort_by(|a, b| a.ready_us.total_cmp(&b.ready_us));
     Some(Workload {
         tensors: work,

@@ -109,6 +109,12 @@ impl Ensemble {
         }
     }
 
+    /// The costs of job number `index`, and by what factor its ready times are later.
+    pub(super) fn job(&self, index: usize) -> (Costs, f64) {
+        let Member { costs, stretch, .. } = self.draw(index);
+        (costs, stretch)
+    }
+
     /// Job number `index`: the same for the same seed, whatever was drawn before.
     fn draw(&self, index: usize) -> Member {
         let seed = self

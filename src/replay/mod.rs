@@ -8,7 +8,9 @@
 mod costs;
 mod ensemble;
 mod fit;
+mod forecast;
 mod linear;
+pub mod network;
 mod place;
 mod simulate;
 mod trace;
@@ -17,6 +19,7 @@ mod workload;
 pub use costs::{Collective, Copying, Costs, Negotiation};
 pub use ensemble::{Ensemble, Prediction};
 pub use fit::{Fit, Spread, fit};
+pub use forecast::{Forecast, Ratio};
 pub use linear::Linear;
 pub use place::Place;
 pub use simulate::{Rules, Simulator};

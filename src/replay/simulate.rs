@@ -278,7 +278,7 @@ mod tests {
         // The last is ready at 13 ms, and takes 20 + 5 + 200 µs from then on; then the tail.
         let mut simulator = Simulator::new(&workload(4), LATE);
         assert!((simulator.step_us(&costs(), &setting(1 << 20, 100.0)) - (13_225.0 + 500.0)).abs() < 1e-9);
-        assert_eq!(simulator.batches(), 4);
+        assert_eq!(simulator.batches_per_step(), 4.0);
     }
 
     #[test]

@@ -14,4 +14,4 @@ mod project;
 pub use formula::{Algorithm, Terms, Topology, terms};
 pub use order::expected_maximum;
 pub use preset::{Link, Network, NetworkError};
-pub use project::{Measured, Projected, ProjectError, Target, Widening};
+pub use project::{Measured, ProjectError, Projected, Target, Widening};

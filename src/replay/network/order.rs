@@ -36,9 +36,19 @@ mod tests {
     #[test]
     fn maxima_are_those_of_the_tables() {
         // 1/√π, 3/(2√π), and Tippett's 2.50759 of 100.
-        let cases = [(1, 0.0), (2, 0.564_189_6), (3, 0.846_284_4), (100, 2.507_594), (1000, 3.241_436)];
+        let cases = [
+            (1, 0.0),
+            (2, 0.564_189_6),
+            (3, 0.846_284_4),
+            (100, 2.507_594),
+            (1000, 3.241_436),
+        ];
         for (count, expected) in cases {
-            assert!((expected_maximum(count) - expected).abs() < 1e-5, "{count}: {}", expected_maximum(count));
+            assert!(
+                (expected_maximum(count) - expected).abs() < 1e-5,
+                "{count}: {}",
+                expected_maximum(count)
+            );
         }
         assert!(expected_maximum(10_000) > 3.8 && expected_maximum(10_000) < 3.9);
         assert!(expected_maximum(u32::MAX).is_finite());

@@ -67,7 +67,7 @@ const PRESETS: [Preset; 11] = [
     ("ib-edr", 9.6, 12.1, VERBS),
     ("ib-hdr", 9.6, 24.2, VERBS),
     ("ib-ndr", 9.6, 48.5, VERBS),
-    ("nvlink", 3.4, 240.0, NVLINK), // NVLink 3 (A100): 300
+    ("nvlink", 3.4, 240.0, NVLINK),  // NVLink 3 (A100): 300
     ("nvlink2", 3.4, 120.0, NVLINK), // V100: 150
     ("nvlink4", 3.4, 360.0, NVLINK), // H100: 450
 ];
@@ -96,7 +96,9 @@ impl Network {
                 source,
             });
         }
-        let wrong = || NetworkError { text: text.to_owned() };
+        let wrong = || NetworkError {
+            text: text.to_owned(),
+        };
         let number = |text: &str| text.trim().parse::<f64>().ok().filter(|value| *value <= MOST);
         let (alpha, speed) = text.split_once(',').ok_or_else(wrong)?;
         let alpha_us = number(alpha).filter(|us| *us >= 0.0).ok_or_else(wrong)?;
@@ -123,13 +125,26 @@ mod tests {
         assert_eq!(given.link, Link::new(1000.0, 2.5));
         // 2.5 GB/s are 2,500 bytes a µs.
         assert!((given.link.us_per_byte * 2500.0 - 1.0).abs() < 1e-12);
-        for bad in ["", "25", "25gbee", "-1,2", "1,0", "1,nan", "inf,1", "1,2,3", "1e9,1"] {
+        for bad in [
+            "", "25", "25gbee", "-1,2", "1,0", "1,nan", "inf,1", "1,2,3", "1e9,1",
+        ] {
             let error = Network::parse(bad).unwrap_err().to_string();
-            assert!(error.contains("ib-hdr") && error.contains(&format!("`{bad}`")), "{error}");
+            assert!(
+                error.contains("ib-hdr") && error.contains(&format!("`{bad}`")),
+                "{error}"
+            );
         }
         // No preset is faster than its line.
-        for (line_gbit, name) in [(1.0, "1gbe"), (25.0, "25gbe"), (100.0, "ib-edr"), (400.0, "ib-ndr")] {
-            assert!(Network::parse(name).unwrap().link.gb_per_s() < line_gbit / 8.0, "{name}");
+        for (line_gbit, name) in [
+            (1.0, "1gbe"),
+            (25.0, "25gbe"),
+            (100.0, "ib-edr"),
+            (400.0, "ib-ndr"),
+        ] {
+            assert!(
+                Network::parse(name).unwrap().link.gb_per_s() < line_gbit / 8.0,
+                "{name}"
+            );
         }
     }
 
