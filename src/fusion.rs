@@ -8,8 +8,10 @@
 //! tensor larger than the threshold goes alone. A group is never cut, even when it is larger than the threshold;
 //! others may join it if they fit. Threshold 0: every tensor (or group) alone.
 
+use serde::{Deserialize, Serialize};
+
 /// A ready tensor, as far as planning is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
     /// Tensors of different classes never share a batch. Any numbering will do, the same on every rank.
     pub class: u32,

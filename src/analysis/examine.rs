@@ -7,6 +7,7 @@ use super::collect::{Cut, Facts, RankRecord};
 use super::join::{Readiness, ready_here, shift_ns};
 use super::quantiles::median;
 use super::report::{PartKind, Quantiles, REPORT_VERSION, Report, StepsFoundBy};
+use super::steady::SteadyStep;
 use super::{
     advice, bandwidth, changepoint, fusion, lanes, sources, steady, stragglers, summary, tensors, whatif,
 };
@@ -17,8 +18,11 @@ const USUAL_SHARE: f64 = 0.5;
 /// Where no composition is usual, a step is odd whose payload is further than this from the median.
 const BYTES_OFF: f64 = 0.1;
 
-/// Looks at the steps `window` of `records`, in order of rank, of which there is at least one.
-pub(super) fn examine(records: &[RankRecord], window: &RangeInclusive<u64>) -> Report {
+/// Looks at the steps `window` of `records`, in order of rank, of which there is at least one; and gives the steady ones.
+pub(super) fn examine<'a>(
+    records: &'a [RankRecord],
+    window: &RangeInclusive<u64>,
+) -> (Report, Vec<SteadyStep<'a>>) {
     let reference = &records[0];
     let wanted = |index: usize| window.contains(&(index as u64));
     let ranks = ranks(records);
@@ -116,7 +120,7 @@ pub(super) fn examine(records: &[RankRecord], window: &RangeInclusive<u64>) -> R
         warnings,
     };
     report.advice = advice::advice(&report, whatif.as_ref(), in_force.changed);
-    report
+    (report, steps)
 }
 
 /// Ranks of the job, as far as the files tell.
@@ -178,7 +182,7 @@ fn warn(
     warnings: &mut Vec<String>,
     records: &[RankRecord],
     whole: &[usize],
-    steady: &[steady::SteadyStep<'_>],
+    steady: &[SteadyStep<'_>],
     waits_for_data: bool,
 ) {
     let reference = &records[0];

@@ -33,6 +33,8 @@ mod tests;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use crate::replay::{Place, Rules, Trace};
+
 pub use collect::{Collector, RankRecord};
 pub use compare::{Comparison, compare};
 pub use report::Report;
@@ -89,6 +91,41 @@ pub fn analyze(records: Vec<RankRecord>) -> Result<Report, AnalysisError> {
 /// # Errors
 /// Likewise; and if none of them is there.
 pub fn analyze_steps(records: Vec<RankRecord>, steps: RangeInclusive<u64>) -> Result<Report, AnalysisError> {
+    let records = put_together(records, &steps)?;
+    Ok(examine::examine(&records, &steps).0)
+}
+
+/// A recording that replay can run: see [`crate::replay::fit`](fn@crate::replay::fit).
+#[derive(Clone, Debug)]
+pub struct Replayable {
+    /// The steady steps.
+    pub trace: Trace,
+    /// How its cycles came about.
+    pub rules: Rules,
+    /// Where its ranks were: on one host if the file says that memory was shared, else one on each.
+    pub place: Place,
+}
+
+/// As [`analyze_steps`], with the steady steps as replay wants them; none if the files do not say how tensors were negotiated and
+/// fused, or how large they are.
+///
+/// # Errors
+/// Likewise.
+pub fn analyze_for_replay(
+    records: Vec<RankRecord>,
+    steps: RangeInclusive<u64>,
+) -> Result<(Report, Option<Replayable>), AnalysisError> {
+    let records = put_together(records, &steps)?;
+    let (report, steady) = examine::examine(&records, &steps);
+    let replayable = traced::replayable(&records[0], &steady, &report);
+    Ok((report, replayable))
+}
+
+/// The files of one job in order of rank.
+fn put_together(
+    records: Vec<RankRecord>,
+    steps: &RangeInclusive<u64>,
+) -> Result<Vec<RankRecord>, AnalysisError> {
     let records = job::put_together(records)?;
     let recorded = records[0].steps.len() as u64;
     if steps.is_empty() || (*steps.start() > 0 && *steps.start() >= recorded) {
@@ -98,5 +135,5 @@ pub fn analyze_steps(records: Vec<RankRecord>, steps: RangeInclusive<u64>) -> Re
             steps: recorded,
         });
     }
-    Ok(examine::examine(&records, &steps))
+    Ok(records)
 }

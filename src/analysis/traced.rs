@@ -1,14 +1,19 @@
 //! Steady steps as replay wants them: when tensors were ready, what cycles and batches took.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use super::Replayable;
+use super::collect::RankRecord;
 use super::op::Op;
-use super::quantiles::quantile;
+use super::quantiles::{median, quantile};
+use super::report::Report;
 use super::steady::{Batch, SteadyStep};
 use crate::fusion::Item;
-use crate::replay::{Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor};
+use crate::replay::{
+    Place, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor,
+};
 use crate::tensor::Dtype;
-use crate::trace::{Kind, NameId, Phase};
+use crate::trace::{Format, Kind, NameId, Phase};
 
 /// Operations of a trace; steps beyond are left out, evenly.
 const OPS_MOST: usize = 1 << 17;
@@ -72,13 +77,58 @@ pub(super) fn tail_us(step: &SteadyStep<'_>) -> f64 {
     (step.span.ended - end).max(0) as f64 / 1e3
 }
 
-/// `steps`, in which `setting` was in force, as a trace; `name` gives a tensor's name. None without steps or if sizes are
-/// unknown.
-pub(super) fn trace(
+/// The recording of `record`, whose steady `steps` were found, for replay. None if its kind of file does not say how tensors are
+/// negotiated and fused, or sizes are unknown.
+pub(super) fn replayable(
+    record: &RankRecord,
     steps: &[SteadyStep<'_>],
-    setting: Setting,
-    name: impl Fn(NameId) -> u64,
-) -> Option<Trace> {
+    report: &Report,
+) -> Option<Replayable> {
+    let fusion = report.fusion.as_ref()?;
+    let cycle_us = fusion.cycle_time_ms.unwrap_or(0.0) * 1e3;
+    let setting = Setting {
+        fusion_threshold_bytes: fusion.threshold_bytes.unwrap_or(0),
+        cycle_us,
+        hierarchical: false,
+        cache: true,
+    };
+    let ronde = record.source.format == Format::Ronde;
+    let rules = if ronde { Rules::RONDE } else { Rules::HOROVOD };
+    let shares_memory = record.source.backend.as_deref() == Some("local") && !record.source.shaped;
+    let key = |id: NameId| {
+        use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+        BuildHasherDefault::<DefaultHasher>::default().hash_one(record.name(id))
+    };
+    Some(Replayable {
+        trace: trace(steps, setting, key)?,
+        rules: Rules {
+            early: ronde && starts_early(steps, cycle_us * 1e3),
+            ..rules
+        },
+        place: if shares_memory {
+            Place::one_host(report.ranks)
+        } else {
+            Place::new(report.ranks, 1)
+        },
+    })
+}
+
+/// Whether the last batch of a step does not wait for the cycle time.
+pub(super) fn starts_early(steps: &[SteadyStep<'_>], cycle_ns: f64) -> bool {
+    let delays = steps.iter().filter_map(|step| {
+        let (last, before) = step.batches.split_last()?;
+        let free = before
+            .iter()
+            .map(|batch| batch.span.ended)
+            .max()
+            .unwrap_or(step.span.began);
+        Some((last.began() - last.all_ready.max(free)).max(0) as f64)
+    });
+    median(&mut delays.collect::<Vec<_>>()) < 0.25 * cycle_ns
+}
+
+/// `steps`, in which `setting` was in force, as a trace; `key` tells tensors apart. None without steps or if sizes are unknown.
+fn trace(steps: &[SteadyStep<'_>], setting: Setting, key: impl Fn(NameId) -> u64) -> Option<Trace> {
     let ops = |step: &SteadyStep<'_>| {
         step.batches
             .iter()
@@ -92,24 +142,51 @@ pub(super) fn trace(
     let negotiate_us = negotiate_us(steps, setting.cycle_us);
     for step in steps.iter().step_by(every) {
         let tensors = tensors(step, None, &mut classes)?;
+        // Where names do not repeat, the place in the step tells tensors apart.
+        let mut seen: HashMap<u64, u64> = HashMap::new();
+        let tensors = tensors.into_iter().map(|(id, work)| {
+            let key = key(id);
+            let times = seen.entry(key).or_default();
+            *times += 1;
+            TracedTensor {
+                key: key.wrapping_add(*times - 1),
+                item: work.item,
+                pending_us: work.pending_us,
+                ready_us: work.ready_us,
+            }
+        });
         traced.push(TracedStep {
             step_us: step.span.ns() as f64 / 1e3,
-            tensors: tensors
-                .into_iter()
-                .map(|(id, work)| TracedTensor {
-                    key: name(id),
-                    item: work.item,
-                    pending_us: work.pending_us,
-                    ready_us: work.ready_us,
-                })
-                .collect(),
+            tensors: tensors.collect(),
             cycles: cycles(step, negotiate_us, &mut classes)?,
         });
     }
-    Some(Trace {
+    let mut trace = Trace {
         setting,
         steps: traced,
-    })
+    };
+    if !names_repeat(&trace) {
+        for step in &mut trace.steps {
+            (0..)
+                .zip(&mut step.tensors)
+                .for_each(|(place, tensor)| tensor.key = place);
+        }
+    }
+    Some(trace)
+}
+
+/// Whether most tensors of the last step came in the one before.
+fn names_repeat(trace: &Trace) -> bool {
+    let [.., before, last] = &trace.steps[..] else {
+        return true;
+    };
+    let keys: HashSet<u64> = before.tensors.iter().map(|tensor| tensor.key).collect();
+    let known = last
+        .tensors
+        .iter()
+        .filter(|tensor| keys.contains(&tensor.key))
+        .count();
+    2 * known >= last.tensors.len()
 }
 
 /// The batches of `step`, by the cycles that moved them.

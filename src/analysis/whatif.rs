@@ -9,7 +9,7 @@ use super::bandwidth::fit;
 use super::quantiles::median;
 use super::report::{Fusion, Quantiles};
 use super::steady::SteadyStep;
-use super::traced::{Classes, tensors};
+use super::traced::{Classes, starts_early, tail_us, tensors};
 use crate::replay::{Collective, Costs, Negotiation, Rules, Setting, Simulator, WorkTensor, Workload};
 use crate::trace::Format;
 
@@ -195,20 +195,6 @@ pub(super) fn model(
     WhatIf::new(steps, current, negotiate_ms * 1e6, format == Format::Horovod)
 }
 
-/// Whether the last batch of a step does not wait for the cycle time.
-fn starts_early(steps: &[SteadyStep<'_>], cycle_ns: f64) -> bool {
-    let delays = steps.iter().filter_map(|step| {
-        let (last, before) = step.batches.split_last()?;
-        let free = before
-            .iter()
-            .map(|batch| batch.span.ended)
-            .max()
-            .unwrap_or(step.span.began);
-        Some((last.began() - last.all_ready.max(free)).max(0) as f64)
-    });
-    median(&mut delays.collect::<Vec<_>>()) < 0.25 * cycle_ns
-}
-
 /// `step` as it was; or as if `without` had been ready no later than the others.
 fn workload(step: &SteadyStep<'_>, without: Option<u32>, classes: &mut Classes) -> Option<Workload> {
     let mut work: Vec<WorkTensor> = tensors(step, without, classes)?
@@ -218,7 +204,7 @@ fn workload(step: &SteadyStep<'_>, without: Option<u32>, classes: &mut Classes) 
     work.sort_by(|a, b| a.ready_us.total_cmp(&b.ready_us));
     Some(Workload {
         tensors: work,
-        tail_us: super::traced::tail_us(step),
+        tail_us: tail_us(step),
     })
 }
 

@@ -11,6 +11,7 @@ mod html;
 pub mod knob_flags;
 mod knobs;
 mod man;
+mod replay;
 pub mod run;
 mod timeline;
 
@@ -27,6 +28,7 @@ Examples:
   ronde run -np 4 --autotune -- python train.py  the same, tuning while they train
   ronde bench --model resnet50 -np 2             how fast this machine reduces a model's gradients
   ronde timeline t.json t.rank1.json             where a recorded job's time goes, and what to change
+  ronde replay t.json --fusion-mb 1..128         what other settings would do to it
   ronde knobs                                    every setting: variable, flag, range, default
   ronde knobs --effective                        the values in force here, and who set them
   ronde man | man -l -                           the manual page, the settings in it
@@ -45,6 +47,7 @@ enum Command {
     Run(run::Args),
     Bench(bench::Args),
     Timeline(timeline::Args),
+    Replay(replay::Args),
     Knobs(knobs::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -59,6 +62,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::main(args),
         Command::Bench(args) => bench::main(&args),
         Command::Timeline(args) => timeline::main(&args),
+        Command::Replay(args) => replay::main(&args),
         Command::Knobs(args) => knobs::main(&args),
         Command::Completions(args) => completions::main(&args, Cli::command()),
         Command::Man(args) => man::main(&args, Cli::command()),

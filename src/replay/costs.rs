@@ -1,7 +1,9 @@
 //! What the parts of a step take.
 
+use serde::{Deserialize, Serialize};
+
 /// A message of n bytes takes α + β n.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Collective {
     /// α, µs.
     pub alpha_us: f64,
@@ -10,7 +12,7 @@ pub struct Collective {
 }
 
 /// A cycle that negotiates n tensors takes `base_us` + n · `per_tensor_us`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Negotiation {
     /// µs for each cycle.
     pub base_us: f64,
@@ -21,7 +23,7 @@ pub struct Negotiation {
 /// Copying a batch of several tensors into a fusion buffer, and back: each way n · `per_tensor_us` + bytes ·
 /// `us_per_byte` · (1 + `slowdown` · r² / (1 + r²)), with r = bytes / `knee_bytes`: large buffers fall out of the cache.
 /// All zero where data is streamed.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Copying {
     /// µs for each tensor and way.
     pub per_tensor_us: f64,
@@ -36,7 +38,7 @@ pub struct Copying {
 }
 
 /// The costs of a job's parts.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
     /// Through the response cache.
     pub cached: Negotiation,

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::linear::{self, Linear, Prior};
 use super::{Copying, Costs, Negotiation, Place, Rules, Setting, Simulator, Trace, WorkTensor, Workload};
 
@@ -30,7 +32,7 @@ const UNCACHED_BASE: f64 = 2.0;
 const UNCACHED_TENSOR_US: f64 = 3.0;
 
 /// A job's workload and costs, and how sure they are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fit {
     /// What a step consists of.
     pub workload: Workload,
@@ -51,7 +53,7 @@ pub struct Fit {
 }
 
 /// Costs with their covariance.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Spread {
     /// By class of tensors: α and β of a flat collective.
     pub flat: Vec<Linear>,
@@ -120,7 +122,7 @@ pub fn fit(traces: &[Trace], rules: Rules, place: Place) -> Option<Fit> {
     })
 }
 
-fn likeliest(spread: &Spread, place: &Place) -> Costs {
+pub(super) fn likeliest(spread: &Spread, place: &Place) -> Costs {
     let of = |linear: &Linear| {
         let [alpha_us, us_per_byte] = linear.parts();
         super::Collective {

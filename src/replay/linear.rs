@@ -7,6 +7,7 @@
 use argmin::core::{CostFunction, Executor, State};
 use argmin::solver::neldermead::NelderMead;
 use argmin_math::{ArgminAdd, ArgminMul, ArgminSub};
+use serde::{Deserialize, Serialize};
 
 /// Residuals beyond this many spreads count linearly.
 const HUBER: f64 = 1.5;
@@ -39,7 +40,7 @@ pub(super) struct Prior {
 }
 
 /// A fitted cost: the logarithms of its parts, and how sure they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Linear {
     /// θ, ln µs for each x.
     pub ln: [f64; 2],

@@ -12,6 +12,7 @@ mod forecast;
 mod linear;
 pub mod network;
 mod place;
+pub mod profile;
 mod simulate;
 mod trace;
 mod workload;

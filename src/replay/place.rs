@@ -1,9 +1,11 @@
 //! Where the ranks are: what can be said of a hierarchical collective before one was seen.
 
+use serde::{Deserialize, Serialize};
+
 use super::Collective;
 
 /// Where the ranks are, and what is believed of the way inside a host.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
     /// Ranks of the job.
     pub ranks: u32,

@@ -5,11 +5,13 @@
 //! pending, and the last of a step may begin early; Horovod's tick on while there is nothing to do, so that the phase
 //! in which a step meets them is random: its mean is taken over evenly spaced phases.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Costs, Setting, Workload};
 use crate::fusion::{Item, Plan};
 
 /// How cycles come about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
     /// Cycles follow one another while there is nothing to do, as Horovod's do.
     pub ticking: bool,

@@ -1,9 +1,11 @@
 //! What a step consists of, whatever the settings; and what can be set.
 
+use serde::{Deserialize, Serialize};
+
 use crate::fusion::Item;
 
 /// What can be set.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
     /// Bytes that one batch may hold; 0 = no fusion.
     pub fusion_threshold_bytes: u64,
@@ -16,7 +18,7 @@ pub struct Setting {
 }
 
 /// A tensor of the step.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkTensor {
     /// What the planner knows of it.
     pub item: Item,
@@ -27,7 +29,7 @@ pub struct WorkTensor {
 }
 
 /// A step of the job. It begins when the one before it ends, and ends `tail_us` after its last result.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     /// In order of `ready_us`.
     pub tensors: Vec<WorkTensor>,

@@ -47,6 +47,10 @@ pub struct Source {
     pub fusion_threshold_bytes: Option<u64>,
     /// Cycle time in force at the beginning, milliseconds.
     pub cycle_time_ms: Option<f64>,
+    /// What moved the data (Ronde's `local`, `mpi`, …), if the file says so.
+    pub backend: Option<String>,
+    /// Whether that was slowed down to resemble a network (`ronde bench --link`).
+    pub shaped: bool,
     /// Cycles that found no room in the recorder's ring.
     pub dropped_cycles: u64,
     /// Bytes of JSON read (of a compressed file: after decompression).
@@ -70,6 +74,8 @@ impl Source {
             clock: None,
             fusion_threshold_bytes: None,
             cycle_time_ms: None,
+            backend: None,
+            shaped: false,
             dropped_cycles: 0,
             bytes: 0,
             events: 0,

@@ -112,6 +112,8 @@ impl Job {
             }),
             fusion_threshold_bytes: self.says_settings.then_some(self.threshold),
             cycle_time_ms: self.says_settings.then_some(self.cycle_us / 1e3),
+            backend: None,
+            shaped: false,
             dropped_cycles: 0,
             bytes: 0,
             events: 0,

@@ -115,7 +115,7 @@ impl Args {
 }
 
 /// `A..B`, `A..`, `..B` or `A`.
-fn parse_steps(text: &str) -> Result<RangeInclusive<u64>, String> {
+pub(in crate::cli) fn parse_steps(text: &str) -> Result<RangeInclusive<u64>, String> {
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     let number = |digits: &str, open: u64| match digits.trim() {
         "" if text.contains("..") => Some(open),

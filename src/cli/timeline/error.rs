@@ -12,7 +12,7 @@ use super::profile::ProfileError;
 
 /// Why there is no report, or not all that was asked for.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(in crate::cli) enum Error {
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
@@ -55,7 +55,7 @@ pub(super) enum Error {
 
 impl Error {
     /// 2 where the command line is to blame, 1 where the world is.
-    pub(super) fn exit_code(&self) -> u8 {
+    pub(in crate::cli) fn exit_code(&self) -> u8 {
         match self {
             Self::OverInput { .. }
             | Self::Twice { .. }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::analysis::report::REPORT_VERSION;
-use crate::analysis::{Collector, Report, analyze_steps};
+use crate::analysis::{Collector, Replayable, Report, analyze_for_replay};
 use crate::trace::{self, Source};
 
 use super::error::Error;
@@ -24,15 +24,17 @@ const HEAD_BYTES: u64 = 512;
 const REPORT_KEY: &str = "ronde_timeline";
 
 /// A run that has been read.
-pub(super) struct Run {
+pub(in crate::cli) struct Run {
     /// What was found.
-    pub(super) report: Report,
+    pub(in crate::cli) report: Report,
     /// The files; none if it was a report already.
     pub(super) sources: Vec<Source>,
+    /// The steady steps for replay, if the files say enough.
+    pub(in crate::cli) replayable: Option<Replayable>,
 }
 
 /// What a user calls a run.
-pub(super) enum Inputs {
+pub(in crate::cli) enum Inputs {
     /// Timelines, read and analysed together.
     Traces(Vec<PathBuf>),
     /// A report that `--json` wrote.
@@ -46,7 +48,7 @@ impl Inputs {
     ///
     /// # Errors
     /// A path that cannot be read, a folder without traces.
-    pub(super) fn find(paths: &[PathBuf]) -> Result<Self, Error> {
+    pub(in crate::cli) fn find(paths: &[PathBuf]) -> Result<Self, Error> {
         if let [path] = paths
             && let Some(found) = Self::result(path)
         {
@@ -99,7 +101,7 @@ impl Inputs {
     }
 
     /// The files, none of which may be written over.
-    pub(super) fn files(&self) -> &[PathBuf] {
+    pub(in crate::cli) fn files(&self) -> &[PathBuf] {
         match self {
             Self::Traces(files) => files,
             Self::Report(file) | Self::Bench(file, _) => file,
@@ -118,13 +120,14 @@ impl Inputs {
     ///
     /// # Errors
     /// As [`read`](Self::read); a report, which has its steps already.
-    pub(super) fn read_steps(self, steps: Option<RangeInclusive<u64>>) -> Result<Run, Error> {
+    pub(in crate::cli) fn read_steps(self, steps: Option<RangeInclusive<u64>>) -> Result<Run, Error> {
         match self {
             Self::Traces(files) => read_traces(&files, steps.unwrap_or(0..=u64::MAX)),
             Self::Report(_) if steps.is_some() => Err(Error::NeedsTraces { flag: "--steps" }),
             Self::Report([path]) => Ok(Run {
                 report: read_report(path)?,
                 sources: Vec::new(),
+                replayable: None,
             }),
             Self::Bench([path], _) => Err(Error::Bench { path }),
         }
@@ -141,8 +144,12 @@ fn read_traces(files: &[PathBuf], steps: RangeInclusive<u64>) -> Result<Run, Err
     let records: Vec<_> = files.iter().map(read).collect::<Result<_, Error>>()?;
     drop(progress);
     let sources = records.iter().map(|record| record.source().clone()).collect();
-    let report = analyze_steps(records, steps)?;
-    Ok(Run { report, sources })
+    let (report, replayable) = analyze_for_replay(records, steps)?;
+    Ok(Run {
+        report,
+        sources,
+        replayable,
+    })
 }
 
 fn read_report(path: PathBuf) -> Result<Report, Error> {

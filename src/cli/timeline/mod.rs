@@ -7,24 +7,28 @@
 mod args;
 mod compare;
 mod csv;
-mod error;
+pub(super) mod error;
 mod html;
-mod input;
+pub(super) mod input;
 mod interrupt;
 mod merge;
-mod output;
-mod profile;
+pub(super) mod output;
+pub(super) mod profile;
 mod progress;
 mod scaling;
-mod text;
+pub(super) mod text;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::analysis::Replayable;
+use crate::replay::{self, Fit};
+
 pub(super) use args::Args;
 use args::Task;
+pub(super) use args::parse_steps;
 use error::Error;
 use input::Run;
 use output::Output;
@@ -54,7 +58,11 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
     let (json, csv, html) = (open(&args.json)?, open(&args.csv)?, open(&args.html)?);
     let (profile, merge) = (open(&args.profile)?, open(&args.merge)?);
-    let Run { report, sources } = inputs.read_steps(args.steps.clone())?;
+    let Run {
+        report,
+        sources,
+        replayable,
+    } = inputs.read_steps(args.steps.clone())?;
     if merge.is_some() && sources.is_empty() {
         return Err(Error::NeedsTraces { flag: "--merge" });
     }
@@ -83,7 +91,7 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
         output.finish(|sink| sink.write_all(html::page(&report).as_bytes()))?;
     }
     if let Some(output) = profile {
-        let (profile, warnings) = profile::extract(&report)?;
+        let (profile, warnings) = profile::extract(&report, replayable.as_ref().and_then(fitted))?;
         warnings.iter().for_each(|warning| warn(warning));
         output.finish(|sink| write_json(sink, &profile))?;
     }
@@ -95,13 +103,19 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     Ok(code)
 }
 
+/// What replay makes of a recording.
+pub(super) fn fitted(replayable: &Replayable) -> Option<Fit> {
+    let Replayable { trace, rules, place } = replayable;
+    replay::fit(std::slice::from_ref(trace), *rules, *place)
+}
+
 /// Says on standard error what the user should know; the names in it cannot command the terminal.
 fn warn(warning: &str) {
     fail(&format!("timeline: warning: {}", text::harmless(warning)), 0);
 }
 
 /// Writes `value` as JSON for programs and people.
-fn write_json(mut sink: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+pub(super) fn write_json(mut sink: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut sink, value)?;
     sink.write_all(b"\n")
 }

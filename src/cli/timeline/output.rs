@@ -17,7 +17,7 @@ const MODE: u32 = 0o666;
 ///
 /// What is written goes to a file of another name beside it, which takes the place of the real one at the end; dropped
 /// before that, or ended by Ctrl-C, it leaves no trace. What is no plain file (`/dev/stdout`, a pipe) is written directly.
-pub(super) struct Output {
+pub(in crate::cli) struct Output {
     /// As the user gave it, for messages.
     name: PathBuf,
     sink: Sink,
@@ -38,7 +38,7 @@ impl Output {
     ///
     /// # Errors
     /// [`Error::Write`] if it cannot.
-    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+    pub(in crate::cli) fn open(path: &Path) -> Result<Self, Error> {
         let sink = if is_stdout(path) {
             Sink::Stdout(BufWriter::new(io::stdout()))
         } else {
@@ -55,7 +55,7 @@ impl Output {
     ///
     /// # Errors
     /// [`Error::Write`] if the file cannot be written. A reader of standard output that has gone away is no failure.
-    pub(super) fn finish(
+    pub(in crate::cli) fn finish(
         mut self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), Error> {
@@ -83,7 +83,7 @@ impl Output {
 }
 
 /// Whether `path` stands for standard output.
-pub(super) fn is_stdout(path: &Path) -> bool {
+pub(in crate::cli) fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
@@ -134,7 +134,7 @@ fn cause(error: &io::Error) -> String {
 ///
 /// # Errors
 /// [`Error::OverInput`], [`Error::Twice`].
-pub(super) fn check_distinct(outputs: &[&Path], inputs: &[PathBuf]) -> Result<(), Error> {
+pub(in crate::cli) fn check_distinct(outputs: &[&Path], inputs: &[PathBuf]) -> Result<(), Error> {
     for (index, output) in outputs.iter().enumerate() {
         if inputs.iter().any(|input| same_file(output, input)) {
             return Err(Error::OverInput {

@@ -1,90 +1,34 @@
-//! A profile: what replay and `ronde bench --profile` need to know of a job.
-//!
-//! ```json
-//! {"ronde_profile": 1, "np": 4, "step_ms": 51.3, "cycle_time_ms": 1.0, "fusion_threshold_bytes": 134217728,
-//!  "tensors": [{"name": "fc.bias", "op": "allreduce", "dtype": "float32", "elements": 1000, "ready_us": 812.5,
-//!               "ready_us_by_rank": [812.5, 830.1, null, 811.0], "ready_jitter_us": 12.0}],
-//!  "costs": {"alpha_us": 20.1, "us_per_mib": 410.0, "copy": 96.0, "negotiate_cached": 55.0, "negotiate_uncached": 140.0},
-//!  "left_out": [{"name": "loss", "op": "allgather", "why": "not an allreduce"}]}
-//! ```
-//!
-//! `ready_us` counts from the beginning of the step on the reference rank, median over the steady steps; tensors stand
-//! in its order. In `costs`, `alpha_us` and `us_per_mib` are the line fitted through the times of the commonest
-//! allreduce by size, `copy` the microseconds a MiB of copying in and out, and the two of negotiation microseconds from
-//! ready on all ranks to the batch's beginning. What the files do not tell is null.
+//! The profile ([`crate::replay::profile`]) of a recording.
 
 use std::collections::HashSet;
-
-use serde::Serialize;
 
 use crate::analysis::Report;
 use crate::analysis::report::{Bandwidth, PartKind, Summary, TensorRow};
 use crate::bench::profile::{ELEMENTS_MAX, PROFILE_VERSION, TENSORS_MAX};
 use crate::bench::verify::PATTERN_DTYPES;
+use crate::replay::Fit;
+use crate::replay::profile::{LeftOut, Profile, ProfileCosts, ProfileTensor};
 use crate::trace::Kind;
 
 /// Why there is no profile.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ProfileError {
+pub(in crate::cli) enum ProfileError {
     #[error("no profile: no tensor travelled in a steady step")]
     NoTensors,
     #[error("no profile: none of the {count} tensors of a step can be replayed; the first, `{name}`: {why}")]
-    NoneUsable {
-        count: usize,
-        name: String,
-        why: &'static str,
-    },
+    NoneUsable { count: usize, name: String, why: String },
     #[error("no profile: a step has {count} tensors; at most {TENSORS_MAX} can be replayed")]
     TooMany { count: usize },
-}
-
-/// See the module.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Profile {
-    ronde_profile: u32,
-    np: u32,
-    step_ms: Option<f64>,
-    cycle_time_ms: Option<f64>,
-    fusion_threshold_bytes: Option<u64>,
-    tensors: Vec<ProfileTensor>,
-    costs: Costs,
-    left_out: Vec<LeftOut>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct ProfileTensor {
-    name: String,
-    op: Kind,
-    dtype: &'static str,
-    elements: u64,
-    /// Either every tensor has it or none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ready_us: Option<f64>,
-    ready_us_by_rank: Vec<Option<f64>>,
-    ready_jitter_us: f64,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct Costs {
-    alpha_us: Option<f64>,
-    us_per_mib: Option<f64>,
-    copy: Option<f64>,
-    negotiate_cached: Option<f64>,
-    negotiate_uncached: Option<f64>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct LeftOut {
-    name: String,
-    op: Kind,
-    why: &'static str,
 }
 
 /// The profile of a run, and what the user should know of it.
 ///
 /// # Errors
 /// [`ProfileError`] if no tensor can be replayed.
-pub(super) fn extract(report: &Report) -> Result<(Profile, Vec<String>), ProfileError> {
+pub(in crate::cli) fn extract(
+    report: &Report,
+    fit: Option<Fit>,
+) -> Result<(Profile, Vec<String>), ProfileError> {
     let (mut tensors, mut left_out) = (Vec::new(), Vec::new());
     let mut names = HashSet::new();
     for row in &report.tensors {
@@ -92,8 +36,8 @@ pub(super) fn extract(report: &Report) -> Result<(Profile, Vec<String>), Profile
             Ok(tensor) => tensors.push(tensor),
             Err(why) => left_out.push(LeftOut {
                 name: row.name.clone(),
-                op: row.kind,
-                why,
+                op: row.kind.name().to_ascii_lowercase(),
+                why: why.to_owned(),
             }),
         }
     }
@@ -103,7 +47,7 @@ pub(super) fn extract(report: &Report) -> Result<(Profile, Vec<String>), Profile
             return Err(ProfileError::NoneUsable {
                 count: left_out.len(),
                 name: first.name.clone(),
-                why: first.why,
+                why: first.why.clone(),
             });
         }
         (_, count) if count > TENSORS_MAX => return Err(ProfileError::TooMany { count }),
@@ -114,7 +58,7 @@ pub(super) fn extract(report: &Report) -> Result<(Profile, Vec<String>), Profile
     let fusion = report.fusion.as_ref();
     let profile = Profile {
         ronde_profile: PROFILE_VERSION,
-        np: report.ranks,
+        np: Some(report.ranks),
         step_ms: steady
             .map(|steady| steady.step_ms.p50)
             .filter(|ms| ms.is_finite()),
@@ -125,6 +69,7 @@ pub(super) fn extract(report: &Report) -> Result<(Profile, Vec<String>), Profile
         tensors,
         costs: costs(report),
         left_out,
+        replay: fit,
     };
     Ok((profile, warnings.into_iter().flatten().collect()))
 }
@@ -162,8 +107,8 @@ fn tensor(
     let here = ready.get(reference_rank as usize).copied().flatten();
     Ok(ProfileTensor {
         name: row.name.clone(),
-        op: row.kind,
-        dtype: dtype.name(),
+        op: Some(row.kind.name().to_ascii_lowercase()),
+        dtype: dtype.name().to_owned(),
         elements,
         ready_us: here.or_else(|| ready.iter().copied().flatten().next()),
         ready_us_by_rank: ready,
@@ -198,10 +143,10 @@ fn warning_of_left_out(left_out: &[LeftOut]) -> Option<String> {
     ))
 }
 
-fn costs(report: &Report) -> Costs {
+fn costs(report: &Report) -> ProfileCosts {
     let fit = line(&report.bandwidth).and_then(|bandwidth| bandwidth.fit);
     let us = |ms: f64| ms * 1e3;
-    Costs {
+    ProfileCosts {
         alpha_us: fit.map(|fit| fit.alpha_us),
         us_per_mib: fit.map(|fit| fit.us_per_mib),
         copy: report.steady.as_ref().and_then(copy_us_per_mib),
@@ -247,7 +192,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_by_the_benchmark() {
         let report = sample::report();
-        let (profile, warnings) = extract(&report).unwrap();
+        let (profile, warnings) = extract(&report, None).unwrap();
         // The sample's third tensor is an allgather.
         assert_eq!(warnings, ["the profile is without `metrics`: not an allreduce"]);
         let folder = tempfile::tempdir().unwrap();
@@ -269,7 +214,7 @@ mod tests {
 
     #[test]
     fn costs_are_the_measured_ones() {
-        let (profile, _) = extract(&sample::report()).unwrap();
+        let (profile, _) = extract(&sample::report(), None).unwrap();
         let json = serde_json::to_value(&profile).unwrap();
         assert_eq!(json["np"], 2);
         assert_eq!(json["step_ms"], 40.0);
@@ -290,20 +235,20 @@ mod tests {
     fn a_tensor_without_a_size_is_left_out_and_named() {
         let mut report = sample::report();
         report.tensors[0].elements = None;
-        let (profile, warnings) = extract(&report).unwrap();
+        let (profile, warnings) = extract(&report, None).unwrap();
         assert_eq!(profile.tensors.len(), 1);
         assert_eq!(
             warnings,
             ["the profile is without `conv1.weight` and 1 more: its number of elements is not in the file"]
         );
         report.tensors.iter_mut().for_each(|tensor| tensor.dtype = None);
-        let message = extract(&report).unwrap_err().to_string();
+        let message = extract(&report, None).unwrap_err().to_string();
         assert!(
             message.contains("`conv1.weight`: its type is not in the file"),
             "{message}"
         );
         report.tensors.clear();
-        assert!(matches!(extract(&report), Err(ProfileError::NoTensors)));
+        assert!(matches!(extract(&report, None), Err(ProfileError::NoTensors)));
     }
 
     #[test]
@@ -311,11 +256,11 @@ mod tests {
         let mut report = sample::report();
         report.tensors[0].ready_us[0] = Some(-3.0);
         report.tensors[1].ready_us[0] = None; // rank 1 knows
-        let (profile, _) = extract(&report).unwrap();
+        let (profile, _) = extract(&report, None).unwrap();
         let ready: Vec<_> = profile.tensors.iter().map(|tensor| tensor.ready_us).collect();
         assert_eq!(ready, [Some(0.0), Some(6000.0)]);
         report.tensors[1].ready_us.clear();
-        let (profile, warnings) = extract(&report).unwrap();
+        let (profile, warnings) = extract(&report, None).unwrap();
         assert!(profile.tensors.iter().all(|tensor| tensor.ready_us.is_none()));
         assert!(warnings[1].contains("when `fc.weight` was ready"), "{warnings:?}");
     }

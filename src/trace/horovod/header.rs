@@ -48,6 +48,10 @@ pub(in crate::trace) fn of_ronde(ronde: &[u8], out: &mut Out<'_>) {
     source.fusion_threshold_bytes = count("fusion_threshold_bytes").or(source.fusion_threshold_bytes);
     let cycle_time_ms = member(ronde, "cycle_time_ms").and_then(Value::number);
     source.cycle_time_ms = cycle_time_ms.or(source.cycle_time_ms);
+    if let Some(backend @ Value::Text(_)) = member(ronde, "backend") {
+        source.backend = Some(backend.decode().into_owned());
+    }
+    source.shaped |= matches!(member(ronde, "link"), Some(Value::Nested(_)));
     if let Some(zero_ns) = integer("zero_ns") {
         source.clock = Some(Clock {
             zero_ns,

@@ -15,20 +15,20 @@ const WIDTHS: std::ops::RangeInclusive<usize> = 60..=120;
 
 /// How to print.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cli::timeline) struct Look {
+pub(in crate::cli) struct Look {
     /// Columns.
-    pub(in crate::cli::timeline) width: usize,
+    pub(in crate::cli) width: usize,
     /// Whether colours are shown.
-    pub(in crate::cli::timeline) colours: bool,
+    pub(in crate::cli) colours: bool,
     /// Whether there is more than ASCII.
-    pub(in crate::cli::timeline) unicode: bool,
+    pub(in crate::cli) unicode: bool,
     /// Rows of the tables of tensors.
-    pub(in crate::cli::timeline) tensors: usize,
+    pub(in crate::cli) tensors: usize,
 }
 
 impl Look {
     /// What fits standard output and the environment.
-    pub(in crate::cli::timeline) fn of_stdout(tensors: usize) -> Self {
+    pub(in crate::cli) fn of_stdout(tensors: usize) -> Self {
         let terminal = std::io::stdout().is_terminal();
         let columns = terminal.then(|| Term::stdout().size_checked()).flatten();
         let width = columns.map_or(WIDTH_DEFAULT, |(_, columns)| usize::from(columns));
@@ -41,22 +41,33 @@ impl Look {
     }
 
     /// A section's title.
-    pub(in crate::cli::timeline) fn title(&self, text: &str) -> String {
+    pub(in crate::cli) fn title(&self, text: &str) -> String {
         self.style().bold().apply_to(text).to_string()
     }
 
     /// What matters less.
-    pub(in crate::cli::timeline) fn dim(&self, text: &str) -> String {
+    pub(in crate::cli) fn dim(&self, text: &str) -> String {
         self.style().dim().apply_to(text).to_string()
     }
 
     /// What should be looked at.
-    pub(in crate::cli::timeline) fn warn(&self, text: &str) -> String {
+    pub(in crate::cli) fn warn(&self, text: &str) -> String {
         self.style().yellow().apply_to(text).to_string()
     }
 
+    /// `text` on a ground from green (grade 0) to red (grade 9).
+    pub(in crate::cli) fn heat(&self, grade: usize, text: &str) -> String {
+        const GROUNDS: [u8; 10] = [71, 107, 143, 149, 185, 221, 215, 209, 203, 160];
+        let ground = GROUNDS[grade.min(GROUNDS.len() - 1)];
+        self.style()
+            .on_color256(ground)
+            .black()
+            .apply_to(text)
+            .to_string()
+    }
+
     /// `text` in the colour of a part.
-    pub(in crate::cli::timeline) fn part(&self, part: PartKind, text: &str) -> String {
+    pub(in crate::cli) fn part(&self, part: PartKind, text: &str) -> String {
         self.style()
             .fg(appearance(part).colour)
             .apply_to(text)
@@ -64,7 +75,7 @@ impl Look {
     }
 
     /// A bar of `width` characters in which each part has its share, none that is there less than one character.
-    pub(in crate::cli::timeline) fn bar(&self, shares: &[(PartKind, f64)], width: usize) -> String {
+    pub(in crate::cli) fn bar(&self, shares: &[(PartKind, f64)], width: usize) -> String {
         let lengths = lengths(shares.iter().map(|(_, share)| *share).collect(), width);
         let segment = |((part, _), length): (&(PartKind, f64), usize)| {
             let cell = appearance(*part).cell.to_string().repeat(length);
@@ -74,7 +85,7 @@ impl Look {
     }
 
     /// A bar for one number, `share` of `width` characters.
-    pub(in crate::cli::timeline) fn gauge(&self, share: f64, width: usize) -> String {
+    pub(in crate::cli) fn gauge(&self, share: f64, width: usize) -> String {
         const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
         let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
         // Only whole characters survive the turn to ASCII; the least there is should not vanish.
@@ -86,7 +97,7 @@ impl Look {
 
     /// The text as the terminal can show it: without control characters, which could command it, and in ASCII if that
     /// is all there is.
-    pub(in crate::cli::timeline) fn shown(&self, text: &str) -> String {
+    pub(in crate::cli) fn shown(&self, text: &str) -> String {
         if self.unicode {
             return text.to_owned();
         }
@@ -99,7 +110,7 @@ impl Look {
 }
 
 /// A name from a file, without control characters: they could command the terminal or break the line.
-pub(in crate::cli::timeline) fn harmless(name: &str) -> String {
+pub(in crate::cli) fn harmless(name: &str) -> String {
     let harmless = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     name.chars().map(harmless).collect()
 }
@@ -125,7 +136,7 @@ fn appearance(part: PartKind) -> Appearance {
 }
 
 /// The cell that stands for a part in a bar.
-pub(in crate::cli::timeline) fn key(part: PartKind) -> String {
+pub(in crate::cli) fn key(part: PartKind) -> String {
     appearance(part).cell.to_string()
 }
 

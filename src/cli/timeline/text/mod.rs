@@ -14,9 +14,11 @@ pub(super) mod sample;
 #[cfg(test)]
 mod tests;
 
-pub(super) use look::{Look, harmless};
-pub(super) use numbers::{binary_bytes, bytes, change, count, decimals, duration, ms, percent, plural};
-pub(super) use table::{Table, wrapped};
+pub(in crate::cli) use look::{Look, harmless};
+pub(in crate::cli) use numbers::{
+    binary_bytes, bytes, change, count, decimals, duration, ms, percent, plural,
+};
+pub(in crate::cli) use table::{Table, wrapped};
 
 use crate::analysis::Report;
 use crate::analysis::report::Advice;
@@ -38,7 +40,7 @@ pub(super) fn report(report: &Report, look: &Look) -> String {
 }
 
 /// Sections of lines, those with something in them, as text that ends with a line end.
-pub(super) fn page(sections: impl IntoIterator<Item = Vec<String>>, look: &Look) -> String {
+pub(in crate::cli) fn page(sections: impl IntoIterator<Item = Vec<String>>, look: &Look) -> String {
     let sections: Vec<String> = sections
         .into_iter()
         .filter(|section| !section.is_empty())
@@ -48,7 +50,7 @@ pub(super) fn page(sections: impl IntoIterator<Item = Vec<String>>, look: &Look)
 }
 
 /// Lines about what the reader should know before believing the numbers.
-pub(super) fn warnings(warnings: &[String], look: &Look) -> Vec<String> {
+pub(in crate::cli) fn warnings(warnings: &[String], look: &Look) -> Vec<String> {
     let lines = warnings
         .iter()
         .flat_map(|warning| wrapped("  ! ", &harmless(warning), look.width));
@@ -75,7 +77,7 @@ fn advice(advice: &[Advice], look: &Look) -> Vec<String> {
 }
 
 /// `lines` under a title; nothing if there are none.
-pub(super) fn titled(title: &str, lines: Vec<String>, look: &Look) -> Vec<String> {
+pub(in crate::cli) fn titled(title: &str, lines: Vec<String>, look: &Look) -> Vec<String> {
     if lines.is_empty() {
         return lines;
     }

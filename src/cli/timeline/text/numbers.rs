@@ -1,10 +1,10 @@
 //! Numbers as people read them: three digits that matter, units they use.
 
-pub(in crate::cli::timeline) use crate::cli::html::number::count;
+pub(in crate::cli) use crate::cli::html::number::count;
 
 /// How many decimals a column takes whose largest value is `max`: about five digits in all, at most three behind the
 /// point; small values beside large ones keep one.
-pub(in crate::cli::timeline) fn decimals(max: f64) -> usize {
+pub(in crate::cli) fn decimals(max: f64) -> usize {
     match max.abs() {
         100_000.0.. => 0,
         100.0.. => 1,
@@ -14,7 +14,7 @@ pub(in crate::cli::timeline) fn decimals(max: f64) -> usize {
 }
 
 /// Milliseconds on their own, outside a table.
-pub(in crate::cli::timeline) fn ms(ms: f64) -> String {
+pub(in crate::cli) fn ms(ms: f64) -> String {
     let decimals = match ms.abs() {
         100.0.. => 0,
         10.0.. => 1,
@@ -25,7 +25,7 @@ pub(in crate::cli::timeline) fn ms(ms: f64) -> String {
 }
 
 /// A duration of any size, given in milliseconds.
-pub(in crate::cli::timeline) fn duration(ms: f64) -> String {
+pub(in crate::cli) fn duration(ms: f64) -> String {
     match ms {
         1e5.. => format!("{:.0} s", ms / 1e3),
         1e3.. => format!("{:.2} s", ms / 1e3),
@@ -35,7 +35,7 @@ pub(in crate::cli::timeline) fn duration(ms: f64) -> String {
 }
 
 /// Bytes in decimal units, as payload is counted.
-pub(in crate::cli::timeline) fn bytes(bytes: f64) -> String {
+pub(in crate::cli) fn bytes(bytes: f64) -> String {
     match bytes {
         1e9.. => format!("{:.2} GB", bytes / 1e9),
         1e6.. => format!("{:.1} MB", bytes / 1e6),
@@ -45,7 +45,7 @@ pub(in crate::cli::timeline) fn bytes(bytes: f64) -> String {
 }
 
 /// Bytes in binary units, as thresholds are set.
-pub(in crate::cli::timeline) fn binary_bytes(bytes: u64) -> String {
+pub(in crate::cli) fn binary_bytes(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let unit = UNITS.into_iter().find(|(size, _)| bytes >= *size);
     let Some((size, name)) = unit else {
@@ -56,7 +56,7 @@ pub(in crate::cli::timeline) fn binary_bytes(bytes: u64) -> String {
 }
 
 /// A share from 0 to 1 in percent.
-pub(in crate::cli::timeline) fn percent(share: f64) -> String {
+pub(in crate::cli) fn percent(share: f64) -> String {
     match share.abs() {
         0.0 => "0 %".to_owned(),
         ..0.001 => "< 0.1 %".to_owned(),
@@ -66,7 +66,7 @@ pub(in crate::cli::timeline) fn percent(share: f64) -> String {
 }
 
 /// A change in percent, with its sign.
-pub(in crate::cli::timeline) fn change(share: f64) -> String {
+pub(in crate::cli) fn change(share: f64) -> String {
     match share.abs() {
         ..0.0995 => format!("{:+.1} %", share * 100.0),
         _ => format!("{:+.0} %", share * 100.0),
@@ -74,7 +74,7 @@ pub(in crate::cli::timeline) fn change(share: f64) -> String {
 }
 
 /// `count` of what is called `one`, in the plural where there is not just one.
-pub(in crate::cli::timeline) fn plural(count: u64, one: &str) -> String {
+pub(in crate::cli) fn plural(count: u64, one: &str) -> String {
     let ending = match count {
         1 => "",
         _ if one.ends_with("ch") => "es",

@@ -11,7 +11,7 @@ const GAP: &str = "  ";
 const NAME_WIDTH_MIN: usize = 12;
 
 /// A table: the column of names on the left, or wherever it is, gives way where the width does not suffice.
-pub(in crate::cli::timeline) struct Table {
+pub(in crate::cli) struct Table {
     headings: Vec<Heading>,
     rows: Vec<Vec<String>>,
     indent: usize,
@@ -24,7 +24,7 @@ struct Heading {
 
 /// On which side the cells of a column stand in line.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli::timeline) enum Align {
+pub(in crate::cli) enum Align {
     /// Names.
     Left,
     /// Numbers.
@@ -36,7 +36,7 @@ pub(in crate::cli::timeline) enum Align {
 impl Table {
     /// A table whose columns are headed so; `<` before a heading makes a column of names, `|` one of bars;
     /// the others are numbers.
-    pub(in crate::cli::timeline) fn new(headings: &[&str]) -> Self {
+    pub(in crate::cli) fn new(headings: &[&str]) -> Self {
         let heading = |heading: &&str| {
             let (align, text) = match heading.as_bytes().first() {
                 Some(b'<') => (Align::Left, &heading[1..]),
@@ -54,19 +54,19 @@ impl Table {
     }
 
     /// Adds a row of as many cells as there are headings.
-    pub(in crate::cli::timeline) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub(in crate::cli) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().collect();
         debug_assert_eq!(cells.len(), self.headings.len());
         self.rows.push(cells);
     }
 
     /// Whether no row was added.
-    pub(in crate::cli::timeline) fn is_empty(&self) -> bool {
+    pub(in crate::cli) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// The table in lines of at most `width` columns, as far as the columns of names can give way.
-    pub(in crate::cli::timeline) fn lines(&self, width: usize) -> Vec<String> {
+    pub(in crate::cli) fn lines(&self, width: usize) -> Vec<String> {
         let widths = self.widths(width);
         let headings: Vec<String> = self.headings.iter().map(|heading| heading.text.clone()).collect();
         let headings = std::iter::once(&headings).filter(|row| row.iter().any(|text| !text.is_empty()));
@@ -142,7 +142,7 @@ fn shortened(name: &str, width: usize) -> Cow<'_, str> {
 }
 
 /// `text` in lines of at most `width` columns: the first begins with `first`, the others are as far in.
-pub(in crate::cli::timeline) fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
+pub(in crate::cli) fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
     let indent = " ".repeat(measure_text_width(first));
     let mut lines = vec![first.to_owned()];
     let mut empty = true;

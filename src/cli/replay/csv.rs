@@ -1,0 +1,46 @@
+//! Predictions as CSV: a row for each setting, network and number of ranks.
+
+use std::io::{self, Write};
+
+use super::outlook::{At, Cell, Outlook};
+
+const HEADER: &str = "ranks,hosts,network,hierarchical_allreduce,cache_enabled,cycle_time_ms,fusion_threshold_mb,step_ms,low_ms,high_ms,\
+                      current,best";
+
+/// Writes the rows.
+///
+/// # Errors
+/// What `sink` says.
+pub(super) fn write(sink: &mut dyn Write, outlook: &Outlook) -> io::Result<()> {
+    writeln!(sink, "{HEADER}")?;
+    for at in &outlook.targets {
+        let outside = |cell: &Cell| !at.cells.iter().any(|other| other.is_setting_of(cell));
+        for cell in &at.cells {
+            row(sink, at, cell)?;
+        }
+        if outside(&at.current) {
+            row(sink, at, &at.current)?;
+        }
+    }
+    Ok(())
+}
+
+fn row(sink: &mut dyn Write, at: &At, cell: &Cell) -> io::Result<()> {
+    // A name has no comma unless it is a pair of numbers.
+    let network = at.network.as_deref().unwrap_or("").replace(", ", "/");
+    writeln!(
+        sink,
+        "{},{},{network},{},{},{},{},{:.4},{:.4},{:.4},{},{}",
+        at.ranks,
+        at.hosts,
+        u8::from(cell.hierarchical),
+        u8::from(cell.cache),
+        cell.cycle_time_ms,
+        cell.fusion_mb(),
+        cell.step_ms,
+        cell.low_ms,
+        cell.high_ms,
+        u8::from(cell.is_setting_of(&at.current)),
+        u8::from(cell.is_setting_of(&at.best)),
+    )
+}
