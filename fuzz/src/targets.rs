@@ -6,17 +6,21 @@
 use std::io::Read;
 use std::path::Path;
 
+use ronde::replay::Forecast;
+use ronde::replay::network::{Algorithm, Network, Target, Topology};
+use ronde::replay::profile::Profile;
 use ronde::trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, read_input};
 
 /// A target.
-pub(crate) type Target = fn(&[u8]);
+pub(crate) type FuzzTarget = fn(&[u8]);
 
 /// Every target with its name, for whoever runs all of them.
-pub(crate) const ALL: [(&str, Target); 4] = [
+pub(crate) const ALL: [(&str, FuzzTarget); 5] = [
     ("horovod", horovod),
     ("byteps", byteps),
     ("kineto", kineto),
     ("read", read),
+    ("profile", profile),
 ];
 
 /// As a timeline of Horovod's or Ronde's.
@@ -32,6 +36,30 @@ pub(crate) fn byteps(data: &[u8]) {
 /// As a trace of PyTorch's profiler.
 pub(crate) fn kineto(data: &[u8]) {
     check(data, Some(Format::Kineto));
+}
+
+/// As a profile: what can be read can be predicted, at any of these places, and predictions are numbers.
+pub(crate) fn profile(data: &[u8]) {
+    let Ok(profile) = Profile::parse(data) else { return };
+    let Ok((fit, _)) = profile.fit() else { return };
+    // A fuzzer has no time for jobs of many tensors; what they do to one another, few do.
+    if fit.workload.tensors.len() > 64 {
+        return;
+    }
+    let place = Target {
+        topology: Topology::new(64, 8),
+        network: Network::parse("25gbe").ok(),
+        local: None,
+        algorithm: Algorithm::Tree,
+    };
+    for target in [Target::same(&fit.place), place] {
+        let Ok(mut forecast) = Forecast::new(&fit, &target, fit.rules) else {
+            continue;
+        };
+        let step = forecast.predict(&fit.reference);
+        assert!(step.step_us >= 0.0 && step.low_us <= step.high_us, "{step:?}");
+        assert!(step.step_us.is_finite(), "{step:?}");
+    }
 }
 
 /// Whatever it is; once more with the bytes coming in pieces.

@@ -28,8 +28,6 @@ pub(super) struct Outlook {
 /// Predictions for one network and number of ranks.
 #[derive(Debug, Serialize)]
 pub(super) struct At {
-    #[serde(skip)]
-    pub(super) target: Target,
     pub(super) ranks: u32,
     pub(super) hosts: u32,
     /// Its name; none as recorded.
@@ -141,8 +139,8 @@ pub(super) fn outlook(job: &Job, args: &Args) -> Result<Outlook, Error> {
         },
         None => job.fit.rules,
     };
-    let at = |target: Target| {
-        let settings = settings(job, args, &target);
+    let at = |target: &Target| {
+        let settings = settings(job, args, target);
         let count = settings.len() * targets.len();
         if count > MOST {
             return Err(Error::TooMany {
@@ -154,7 +152,7 @@ pub(super) fn outlook(job: &Job, args: &Args) -> Result<Outlook, Error> {
         at(job, target, rules, &settings)
     };
     Ok(Outlook {
-        targets: targets.iter().cloned().map(at).collect::<Result<_, _>>()?,
+        targets: targets.iter().map(at).collect::<Result<_, _>>()?,
     })
 }
 
@@ -236,9 +234,9 @@ fn settings(job: &Job, args: &Args, target: &Target) -> Vec<Setting> {
     settings
 }
 
-fn at(job: &Job, target: Target, rules: Rules, settings: &[Setting]) -> Result<At, Error> {
+fn at(job: &Job, target: &Target, rules: Rules, settings: &[Setting]) -> Result<At, Error> {
     let fit = &job.fit;
-    let mut forecast = Forecast::new(fit, &target, rules)?;
+    let mut forecast = Forecast::new(fit, target, rules)?;
     let current = Cell::new(&fit.reference, forecast.predict(&fit.reference));
     let cells: Vec<Cell> = settings
         .iter()
@@ -272,6 +270,5 @@ fn at(job: &Job, target: Target, rules: Rules, settings: &[Setting]) -> Result<A
         current,
         best,
         cells,
-        target,
     })
 }

@@ -88,18 +88,8 @@ fn head(job: &Job, look: &Look) -> Vec<String> {
 /// A line for each network and number of ranks.
 fn table(outlook: &Outlook, look: &Look) -> Vec<String> {
     let mut table = Table::new(&[
-        "ranks",
-        "hosts",
-        "<network",
-        "now ms",
-        "<80 %",
-        "efficiency",
-        "best ms",
-        "<80 %",
-        "efficiency",
-        "<best setting",
-        "flat ms",
-        "hier. ms",
+        "ranks", "hosts", "<network", "now ms", "80 %", "effic.", "best ms", "80 %", "effic.", "with",
+        "flat", "hier.",
     ]);
     for at in &outlook.targets {
         let optional = |cell: &Option<Cell>| cell.map_or(String::new(), |cell| number(cell.step_ms));
@@ -113,7 +103,11 @@ fn table(outlook: &Outlook, look: &Look) -> Vec<String> {
             number(at.best.step_ms),
             interval(&at.best),
             percent(at.efficiency_best),
-            setting(&at.best, at),
+            format!(
+                "{} MiB, {} ms",
+                short(at.best.fusion_mb()),
+                short(at.best.cycle_time_ms)
+            ),
             optional(&at.flat),
             optional(&at.hierarchical),
         ]);
@@ -121,7 +115,8 @@ fn table(outlook: &Outlook, look: &Look) -> Vec<String> {
     let mut lines = table.lines(look.width.max(100));
     lines.extend(wrapped(
         "  ",
-        "now: the setting that was recorded. Efficiency: one rank's step over that of all. 80 %: from the 10th to the 90th percentile.",
+        "now: the setting that was recorded; best: of the grid, with this fusion threshold and cycle time. 80 %: from the 10th to the 90th \
+         percentile. Efficiency: one rank's step over that of all. flat, hier.: the best of either kind, ms.",
         look.width,
     ));
     titled("Elsewhere", lines, look)
