@@ -46,6 +46,7 @@
 
 mod acquisition;
 mod center;
+mod drift;
 mod error;
 mod gp;
 mod guard;
@@ -56,12 +57,15 @@ mod parameter;
 mod session;
 mod space;
 mod surrogate;
+#[cfg(test)]
+mod testing;
 mod tuner;
 mod verdict;
 mod window;
 
 pub use acquisition::expected_improvement;
 pub use center::{center_variance, huber_center, median, step_noise};
+pub use drift::Drift;
 pub use error::{Error, Warning};
 pub use guard::{Arm, Decision, Difference, Guard, ROUNDS_MAX, WINDOW_STEPS};
 pub use log::Log;
