@@ -33,9 +33,9 @@ pub(super) fn page(job: &Job, outlook: &Outlook, look: &Look) -> String {
 fn head(job: &Job, look: &Look) -> Vec<String> {
     let fit = &job.fit;
     let hosts = fit.place.ranks.div_ceil(fit.place.ranks_per_host.max(1));
-    let first = format!("{}: ", harmless(&job.name));
     let what = format!(
-        "{}, {} of {} a step, {} on {}{}",
+        "{}: {}, {} of {} a step, {} on {}{}",
+        harmless(&job.name),
         job.kind,
         plural(fit.workload.tensors.len() as u64, "tensor"),
         bytes(fit.workload.bytes() as f64),
@@ -78,7 +78,7 @@ fn head(job: &Job, look: &Look) -> Vec<String> {
         fit.workload.tail_us,
     );
     [
-        wrapped(&first, &what, look.width),
+        wrapped("", &what, look.width),
         wrapped("  ", &line, look.width),
         wrapped("  ", &costs, look.width),
     ]
