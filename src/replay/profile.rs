@@ -543,14 +543,16 @@ mod tests {
         // What is written is read, with all that was fitted.
         let mut profile = Profile::parse(text.as_bytes()).unwrap();
         profile.replay = Some(fit.clone());
-        let again = Profile::parse(&serde_json::to_vec(&profile).unwrap())
+        let (again, assumed) = Profile::parse(&serde_json::to_vec(&profile).unwrap())
             .unwrap()
             .fit()
             .unwrap();
         assert_eq!(
-            (again.0.workload, again.0.costs, again.1),
-            (fit.workload, fit.costs, Vec::new())
+            (again.workload, again.reference, assumed),
+            (fit.workload, fit.reference, Vec::new())
         );
+        let (read, written) = (again.spread.flat[1].ln[1], fit.spread.flat[1].ln[1]);
+        assert!((read - written).abs() < 1e-12, "{read} {written}");
     }
 
     #[test]
