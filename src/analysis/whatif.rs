@@ -1,4 +1,4 @@
-//! What a step would take with other settings: the recorded steps, run again through the runtime's own planner.
+//! What a step would take with other settings: the recorded steps, run again by [`crate::replay`].
 //!
 //! Tensors are ready on all ranks when they were, relative to the step's beginning; a cycle begins no sooner than the
 //! cycle time allows, takes what is ready, and runs its batches one after another; a batch costs α + β · bytes, fitted
