@@ -118,7 +118,7 @@ pub fn terms(algorithm: Algorithm, topology: Topology) -> Terms {
 /// Hops and bytes of recursive halving and doubling among `count`.
 fn halving(count: u32) -> (f64, f64) {
     let steps = count.max(1).ilog2();
-    let power = f64::from(1 << steps);
+    let power = f64::from(1u32 << steps);
     let odd = if count.is_power_of_two() { 0.0 } else { 2.0 };
     (2.0 * f64::from(steps) + odd, 2.0 * (power - 1.0) / power + odd)
 }

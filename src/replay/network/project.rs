@@ -289,9 +289,9 @@ impl Target {
             base_us: base_us * more + hops_us,
             per_tensor_us,
         };
-        costs.uncached.base_us = costs.uncached.base_us * more.max(per_rank.min(1.0))
-            + 2.0 * hops_us
-            + (f64::from(to) - f64::from(from)).max(0.0);
+        // A µs for each rank that rank 0 hears besides.
+        costs.uncached.base_us =
+            costs.uncached.base_us * more + 2.0 * hops_us + (f64::from(to) - f64::from(from)).max(0.0);
         costs.uncached.per_tensor_us *= per_rank.max(1.0);
     }
 
