@@ -54,6 +54,7 @@ mod kernel;
 mod log;
 mod model;
 mod parameter;
+mod recall;
 mod session;
 mod space;
 mod surrogate;

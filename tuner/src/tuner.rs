@@ -34,6 +34,7 @@ use crate::center::{center_variance, huber_center, step_noise};
 use crate::gp::Observations;
 use crate::kernel::Kernel;
 use crate::parameter::Scale;
+use crate::recall::Recalled;
 use crate::space::{Coordinates, Point, Space};
 use crate::surrogate::Surrogate;
 use crate::{Error, Warning};
@@ -113,7 +114,7 @@ pub struct Proposal {
 }
 
 /// What does not change during a search, shared with the jobs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Lattice {
     space: Space,
     kernel: Kernel,
@@ -128,6 +129,8 @@ pub struct Tuner {
     config: TunerConfig,
     start: Point,
     samples: Vec<Sample>,
+    /// What is remembered of other runs, relative to the start setting.
+    recalled: Vec<Recalled>,
     asks: u32,
     /// Proposals in a row whose improvement was too small.
     small_improvements: u32,
@@ -140,6 +143,7 @@ impl Tuner {
     /// A start point that is not one of the space, or a configuration out of range.
     pub fn new(space: Space, config: TunerConfig, start: Point) -> Result<Self, Error> {
         let start = space.point(start.values())?;
+        let space = space.settled(&start);
         if config.max_samples == 0 {
             return Err(Error::Config {
                 field: "max_samples",
@@ -170,6 +174,7 @@ impl Tuner {
             config,
             start,
             samples: Vec::new(),
+            recalled: Vec::new(),
             asks: 0,
             small_improvements: 0,
         })
@@ -193,6 +198,26 @@ impl Tuner {
     /// Number of settings that can be chosen.
     pub fn candidates(&self) -> usize {
         self.lattice.points.len()
+    }
+
+    /// Makes `point` one of the settings that can be chosen, on the lattice or not.
+    ///
+    /// # Errors
+    /// A point that is not one of the space.
+    pub fn also_consider(&mut self, point: Point) -> Result<(), Error> {
+        let point = self.lattice.space.point(point.values())?;
+        if !self.lattice.points.contains(&point) {
+            let lattice = Arc::make_mut(&mut self.lattice);
+            lattice.coordinates.push(lattice.space.coordinates(&point));
+            lattice.points.push(point);
+        }
+        Ok(())
+    }
+
+    /// Takes what other runs measured for observations of their own, larger variance. They take the place of the initial layout; a
+    /// setting that is measured here is no longer remembered, and only measured settings can become the incumbent.
+    pub(crate) fn recall(&mut self, recalled: Vec<Recalled>) {
+        self.recalled = recalled;
     }
 
     /// The samples, in the order in which their settings were first measured.
@@ -283,7 +308,7 @@ impl Tuner {
         proposal
     }
 
-    /// The samples' centres relative to the start setting's.
+    /// The samples' centres relative to the start setting's, then what is remembered beside them.
     fn observations(&self, reference: f64) -> Observations {
         let mut observations = Observations::default();
         for sample in &self.samples {
@@ -291,6 +316,11 @@ impl Tuner {
             observations.x.push(self.lattice.space.coordinates(&sample.point));
             observations.y.push(center - reference);
             observations.variance.push(variance);
+        }
+        for recalled in self.recalled.iter().filter(|r| self.sample(&r.point).is_none()) {
+            observations.x.push(self.lattice.space.coordinates(&recalled.point));
+            observations.y.push(recalled.offset);
+            observations.variance.push(recalled.variance);
         }
         let ceiling = observations.y.iter().copied().fold(f64::INFINITY, f64::min) + BADNESS_MAX;
         observations.y.iter_mut().for_each(|y| *y = y.min(ceiling));
@@ -305,7 +335,7 @@ impl Tuner {
         proposal: &mut Proposal,
     ) {
         proposal.warnings.extend(surrogate.warning.clone());
-        let means = surrogate.means(&observations.x);
+        let means = surrogate.means(&observations.x[..self.samples.len()]);
         let incumbent = lowest(&means);
         let start = self
             .samples
@@ -362,7 +392,7 @@ impl Tuner {
     /// The next setting of the initial layout, if it is not complete: scrambled Sobol over the levels, booleans at random.
     fn design_point(&self) -> Option<Point> {
         let laid_out = self.samples.len() - 1;
-        if laid_out >= DESIGN_POINTS {
+        if laid_out >= DESIGN_POINTS || !self.recalled.is_empty() {
             return None;
         }
         let seed = (self.config.seed ^ (self.config.seed >> 32)) as u32;
