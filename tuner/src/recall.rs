@@ -32,7 +32,10 @@ pub(crate) struct Recalled {
 /// setting are averaged.
 pub(crate) fn relative_to(space: &Space, start: &Point, memories: &[Memory], doubt: f64) -> Vec<Recalled> {
     let mut settings: Vec<Memory> = Vec::new();
-    for memory in memories.iter().filter(|m| m.log_time.is_finite() && m.variance.is_finite()) {
+    for memory in memories
+        .iter()
+        .filter(|m| m.log_time.is_finite() && m.variance.is_finite())
+    {
         match settings.iter_mut().find(|known| known.point == memory.point) {
             Some(known) => *known = average(known, memory),
             None => settings.push(*memory),
@@ -82,7 +85,11 @@ fn reference(space: &Space, start: &Point, settings: &[Memory]) -> Option<(f64, 
 }
 
 fn distance(a: &Coordinates, b: &Coordinates) -> f64 {
-    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| (a - b) * (a - b))
+        .sum::<f64>()
+        .sqrt()
 }
 
 #[cfg(test)]
@@ -95,13 +102,22 @@ mod tests {
     }
 
     fn memory(x: f64, log_time: f64) -> Memory {
-        Memory { point: space().point(&[x]).unwrap(), log_time, variance: 0.01 }
+        Memory {
+            point: space().point(&[x]).unwrap(),
+            log_time,
+            variance: 0.01,
+        }
     }
 
     #[test]
     fn relative_to_a_start_that_was_measured() {
         let start = space().point(&[0.5]).unwrap();
-        let memories = [memory(0.5, 3.0), memory(0.1, 3.2), memory(0.1, 3.4), memory(0.9, f64::NAN)];
+        let memories = [
+            memory(0.5, 3.0),
+            memory(0.1, 3.2),
+            memory(0.1, 3.4),
+            memory(0.9, f64::NAN),
+        ];
         let recalled = relative_to(&space(), &start, &memories, 0.1);
         assert_eq!((recalled.len(), recalled[0].point.value(0)), (1, 0.1));
         // Two visits: mean 3.3, variance 0.005; plus the reference's 0.01, plus 0.1².

@@ -130,7 +130,9 @@ pub enum StateError {
     #[error("not a state file of this tuner: \"ronde_tuner_state\" is missing; give another path")]
     Foreign,
     /// Written by a newer version.
-    #[error("state of version {found}, this program reads up to {STATE_VERSION}; delete it or use the newer program")]
+    #[error(
+        "state of version {found}, this program reads up to {STATE_VERSION}; delete it or use the newer program"
+    )]
     Newer {
         /// The file's version.
         found: u64,
@@ -162,16 +164,27 @@ impl State {
         let invalid = |what: String| StateError::Invalid { what };
         let state: Self = serde_json::from_value(json).map_err(|error| invalid(error.to_string()))?;
         for (index, sample) in state.samples.iter().enumerate() {
-            let StateSample { step_ms, spread, steps, .. } = sample;
-            if !(*step_ms > 0.0 && step_ms.is_finite() && *spread >= 0.0 && spread.is_finite() && *steps > 0) {
+            let StateSample {
+                step_ms,
+                spread,
+                steps,
+                ..
+            } = sample;
+            if !(*step_ms > 0.0 && step_ms.is_finite() && *spread >= 0.0 && spread.is_finite() && *steps > 0)
+            {
                 let what = format!("sample {index} has step_ms {step_ms}, spread {spread}, steps {steps}");
                 return Err(invalid(what));
             }
         }
-        if let Some(StateVerdict { default_step_ms, chosen_step_ms, .. }) = &state.verdict
+        if let Some(StateVerdict {
+            default_step_ms,
+            chosen_step_ms,
+            ..
+        }) = &state.verdict
             && !(*default_step_ms > 0.0 && *chosen_step_ms > 0.0)
         {
-            let what = format!("the verdict has default_step_ms {default_step_ms}, chosen_step_ms {chosen_step_ms}");
+            let what =
+                format!("the verdict has default_step_ms {default_step_ms}, chosen_step_ms {chosen_step_ms}");
             return Err(invalid(what));
         }
         Ok(state)
@@ -201,7 +214,10 @@ impl State {
         name.push(format!(".{}.tmp", std::process::id()));
         let beside = path.with_file_name(name);
         let written = File::create(&beside)
-            .and_then(|mut file| file.write_all(self.to_json().as_bytes()).and_then(|()| file.sync_all()))
+            .and_then(|mut file| {
+                file.write_all(self.to_json().as_bytes())
+                    .and_then(|()| file.sync_all())
+            })
             .and_then(|()| fs::rename(&beside, path));
         written.map_err(|source| {
             let _ = fs::remove_file(&beside);
@@ -238,7 +254,12 @@ impl State {
 impl StateSample {
     pub(crate) fn new(space: &Space, point: &Point, center: f64, spread: f64, steps: usize) -> Self {
         let (step_ms, spread) = (rounded(center.exp()), rounded(spread));
-        Self { setting: setting(space, point), step_ms, spread, steps }
+        Self {
+            setting: setting(space, point),
+            step_ms,
+            spread,
+            steps,
+        }
     }
 }
 
@@ -277,7 +298,10 @@ pub(crate) fn point(space: &Space, setting: &Setting) -> Result<Point, String> {
         .iter()
         .map(|parameter| {
             let name = parameter.name();
-            setting.get(name).copied().ok_or_else(|| format!("{name:?} is missing"))
+            setting
+                .get(name)
+                .copied()
+                .ok_or_else(|| format!("{name:?} is missing"))
         })
         .collect();
     space.point(&values?).map_err(|error| error.to_string())
@@ -288,7 +312,10 @@ fn rounded(value: f64) -> f64 {
 }
 
 fn io_error(path: &Path, source: io::Error) -> StateError {
-    StateError::Io { path: path.to_owned(), source }
+    StateError::Io {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@
 //! has as well, are not charged to the search; the steps discarded after a change count as they were.
 
 use super::{Session, Stage};
+use crate::Point;
 use crate::center::huber_center;
 use crate::guard::{CHANGE_COST, HORIZON_STEPS, WINDOW_STEPS};
 use crate::window::STALL_FACTOR;
-use crate::Point;
 
 /// Kept back for the guard, in steps: two changes, and a window of a setting that is a quarter slower. A quarter of the budget at most.
 const GUARD_RESERVE: f64 = 2.0 * CHANGE_COST + 0.25 * WINDOW_STEPS as f64;
@@ -55,7 +55,10 @@ impl Session {
             let known = self.known(point);
             log_time.min(known.map_or(f64::INFINITY, |known| known + STALL_FACTOR.ln()))
         };
-        let discarded = self.discarded.iter().map(|step| excess(capped(step), default_log));
+        let discarded = self
+            .discarded
+            .iter()
+            .map(|step| excess(capped(step), default_log));
         measured + discarded.sum::<f64>()
     }
 

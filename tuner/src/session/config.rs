@@ -1,6 +1,6 @@
 //! What a session is told, and what it tells its caller to do.
 
-use crate::{Drift, Error, Point, TunerConfig, Verdict};
+use crate::{Drift, Error, Point, StopRule, TunerConfig, Verdict};
 
 /// Most steps per sample that can be asked for.
 const STEPS_PER_SAMPLE_MAX: u32 = 100_000;
@@ -27,6 +27,8 @@ pub struct SessionConfig {
     pub max_samples: u32,
     /// Standard deviation of a sample's value, as a fraction of it; `None` (the default) estimates it.
     pub fixed_noise: Option<f64>,
+    /// When another sample is not worth its cost.
+    pub stop: StopRule,
     /// What a search may cost: the excess of its steps over the default's, in steps of the default; ≥ 0. Default 20. It is not
     /// exceeded by more than the step that shows a setting to be far slower than predicted.
     pub budget_steps: f64,
@@ -48,6 +50,7 @@ impl Default for SessionConfig {
             adaptive: true,
             max_samples: tuner.max_samples,
             fixed_noise: tuner.fixed_noise,
+            stop: tuner.stop,
             budget_steps: BUDGET_STEPS,
             horizon_steps: None,
             watch: true,
@@ -65,9 +68,19 @@ impl SessionConfig {
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        let bad = |field, value, expected| Err(Error::Config { field, value, expected });
+        let bad = |field, value, expected| {
+            Err(Error::Config {
+                field,
+                value,
+                expected,
+            })
+        };
         if !(1..=STEPS_PER_SAMPLE_MAX).contains(&self.steps_per_sample) {
-            return bad("steps_per_sample", f64::from(self.steps_per_sample), "1 to 100000");
+            return bad(
+                "steps_per_sample",
+                f64::from(self.steps_per_sample),
+                "1 to 100000",
+            );
         }
         if !(self.budget_steps >= 0.0 && self.budget_steps.is_finite()) {
             return bad("budget_steps", self.budget_steps, ">= 0 and finite");
@@ -80,6 +93,8 @@ impl SessionConfig {
             seed: self.seed,
             max_samples: self.max_samples,
             fixed_noise: self.fixed_noise,
+            stop: self.stop,
+            ..TunerConfig::default()
         }
     }
 }

@@ -5,7 +5,7 @@ use super::{Session, budget::CLIFF};
 use crate::acquisition::expected_improvement;
 use crate::center::{center_variance, huber_center};
 
-/// Steps after which a clearly better sample, or a decided revisit, is closed.
+/// Steps after which a clearly better sample is closed.
 const EARLY_STEPS: usize = 5;
 /// A sample goes on for at most this many times the usual steps.
 const STEPS_FACTOR: usize = 3;
@@ -31,13 +31,21 @@ impl Session {
             return Verdict::CutShort;
         }
         if !self.config.adaptive {
-            return if steps >= full { Verdict::Close } else { Verdict::GoOn };
+            return if steps >= full {
+                Verdict::Close
+            } else {
+                Verdict::GoOn
+            };
         }
         if earlier == 0 && self.clearly_worse() {
-            return if steps < full { Verdict::CutShort } else { Verdict::Close };
+            return if steps < full {
+                Verdict::CutShort
+            } else {
+                Verdict::Close
+            };
         }
         let early = EARLY_STEPS.min(full);
-        if steps >= early && (self.clearly_better() || earlier > 0 && !self.undecided()) {
+        if steps >= early && self.clearly_better() {
             return Verdict::Close;
         }
         if steps >= full && (steps >= STEPS_FACTOR * full || !self.undecided()) {
