@@ -6,7 +6,7 @@
 //! (Rasmussen and Williams, Gaussian Processes for Machine Learning, eq. 4.17).
 
 use crate::exponential::exp_negative;
-use crate::lanes::{LANES, Lanes};
+use crate::lanes::Lanes;
 use crate::parameter::Scale;
 use crate::space::{Coordinates, PARAMETERS_MAX, Space};
 
@@ -112,13 +112,11 @@ impl Distance {
     #[inline(always)]
     fn covariances(&self, h: &Hyperparameters) -> Lanes {
         let variance = h.signal * h.signal;
-        let mut covariances = [0.0; LANES];
-        for lane in 0..LANES {
+        std::array::from_fn(|lane| {
             let r = SQRT_5 * self.square[lane].sqrt();
             let decay = exp_negative(-r - self.weight[lane]);
-            covariances[lane] = variance * (1.0 + r + r * r * (1.0 / 3.0)) * decay;
-        }
-        covariances
+            variance * (1.0 + r + r * r * (1.0 / 3.0)) * decay
+        })
     }
 }
 
