@@ -99,11 +99,13 @@ impl Autotune {
             self.traffic = Traffic::default();
         }
         self.traffic.add(sample);
-        let step = self.session.on_step(sample.step_ms);
-        let action = match (step, self.received()) {
-            (Action::Keep, Some(proposal)) => self.session.propose(proposal),
-            (action, _) => action,
-        };
+        let mut action = self.session.on_step(sample.step_ms);
+        // Not fetched before it can be used: an answer that is dropped never comes again.
+        if action == Action::Keep
+            && let Some(proposal) = self.received()
+        {
+            action = self.session.propose(proposal);
+        }
         self.act(action)
     }
 
