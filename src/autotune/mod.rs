@@ -99,17 +99,25 @@ impl Autotune {
             self.traffic = Traffic::default();
         }
         self.traffic.add(sample);
-        let step = self.session.on_step(sample.step_ms);
-        let action = match (step, self.received()) {
-            (Action::Keep, Some(proposal)) => self.session.propose(proposal),
-            (action, _) => action,
-        };
+        let mut action = self.session.on_step(sample.step_ms);
+        // Not fetched before it can be used: an answer that is dropped never comes again.
+        if action == Action::Keep
+            && let Some(proposal) = self.received()
+        {
+            action = self.session.propose(proposal);
+        }
         self.act(action)
     }
 
     fn act(&mut self, action: Action) -> Option<Settings> {
         let next = match &action {
             Action::Keep => None,
+            Action::Drifted(drift) => {
+                let (before, after) = (drift.before_ms, drift.after_ms);
+                tracing::info!("autotune: a step takes {after:.3} ms instead of {before:.3} ms: tuning anew");
+                self.finished = false;
+                None
+            }
             Action::Switch(point) => Some(settings(point)),
             Action::Ask => {
                 self.ask();
@@ -267,7 +275,7 @@ fn config(knobs: &Knobs) -> SessionConfig {
         seed: knobs.autotune_seed,
         warmup_samples: knobs.autotune_warmup_samples,
         steps_per_sample: knobs.autotune_steps_per_sample.unwrap_or(config.steps_per_sample),
-        early_abort: knobs.autotune_steps_per_sample.is_none(),
+        adaptive: knobs.autotune_steps_per_sample.is_none(),
         max_samples: knobs.autotune_max_samples,
         fixed_noise: knobs.autotune_noise,
         ..config

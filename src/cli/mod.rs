@@ -14,6 +14,7 @@ mod man;
 mod replay;
 pub mod run;
 mod timeline;
+mod tune;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
@@ -29,6 +30,7 @@ Examples:
   ronde bench --model resnet50 -np 2             how fast this machine reduces a model's gradients
   ronde timeline t.json t.rank1.json             where a recorded job's time goes, and what to change
   ronde replay t.json --fusion-mb 1..128         what other settings would do to it
+  ronde tune < requests.jsonl                    the tuner as a service for another program
   ronde knobs                                    every setting: variable, flag, range, default
   ronde knobs --effective                        the values in force here, and who set them
   ronde man | man -l -                           the manual page, the settings in it
@@ -48,6 +50,7 @@ enum Command {
     Bench(bench::Args),
     Timeline(timeline::Args),
     Replay(replay::Args),
+    Tune(tune::Args),
     Knobs(knobs::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -63,6 +66,7 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::main(&args),
         Command::Timeline(args) => timeline::main(&args),
         Command::Replay(args) => replay::main(&args),
+        Command::Tune(args) => tune::main(&args),
         Command::Knobs(args) => knobs::main(&args),
         Command::Completions(args) => completions::main(&args, Cli::command()),
         Command::Man(args) => man::main(&args, Cli::command()),

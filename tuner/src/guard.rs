@@ -47,6 +47,9 @@ const RECORD_DOUBT: f64 = 3.0;
 /// Excess of the variance of a difference whose noise is estimated, times the steps of the estimate: the median absolute deviation
 /// of n steps is worth about n / 3 of a standard deviation's.
 const IGNORANCE: f64 = 20.0;
+/// Standard deviation of the difference that is left when a search has ended, in log step time, as far as going on with the windows
+/// is concerned. The rule of acceptance has no such prior.
+const GAIN_PRIOR: f64 = 0.02;
 /// What a change of setting costs, in steps: one that is slower by a quarter.
 pub(crate) const CHANGE_COST: f64 = 0.25;
 /// Standard errors to either side in a 95 % interval.
@@ -59,6 +62,15 @@ pub enum Arm {
     Default,
     /// The setting that the search chose.
     Winner,
+}
+
+impl Arm {
+    fn other(self) -> Self {
+        match self {
+            Self::Default => Self::Winner,
+            Self::Winner => Self::Default,
+        }
+    }
 }
 
 /// What the windows so far say.
@@ -126,6 +138,8 @@ pub struct Guard {
     recorded: Option<Difference>,
     /// Steps over which a gain counts.
     remaining_steps: f64,
+    /// Whose window comes first in the first round.
+    first: Arm,
     default: Vec<Vec<f64>>,
     winner: Vec<Vec<f64>>,
 }
@@ -140,6 +154,7 @@ impl Guard {
             searched: None,
             recorded: None,
             remaining_steps: HORIZON_STEPS as f64,
+            first: Arm::Default,
             default: Vec::new(),
             winner: Vec::new(),
         }
@@ -178,23 +193,21 @@ impl Guard {
         self
     }
 
+    /// Begins with this arm, because it is the one in force; without this, with the default.
+    #[must_use]
+    pub fn starting_with(mut self, arm: Arm) -> Self {
+        self.first = arm;
+        self
+    }
+
     /// The arm whose window comes next.
     pub fn next_arm(&self) -> Arm {
-        // Default first in even rounds, winner first in odd ones: only every second window needs a change of setting.
-        let first = if self.rounds().is_multiple_of(2) {
-            Arm::Default
+        // The order is reversed each round: only every second window needs a change of setting.
+        let complete = self.default.len() == self.winner.len();
+        if self.rounds().is_multiple_of(2) == complete {
+            self.first
         } else {
-            Arm::Winner
-        };
-        let second = if first == Arm::Default {
-            Arm::Winner
-        } else {
-            Arm::Default
-        };
-        if self.default.len() == self.winner.len() {
-            first
-        } else {
-            second
+            self.first.other()
         }
     }
 
@@ -316,21 +329,30 @@ impl Guard {
     }
 
     /// Whether `rounds` more of them promise more than they cost: the winner is accepted if the difference, known better then,
-    /// is below the limit, and gains from there on what the difference then is.
+    /// is below the limit, and the gain counts from there on. What is left to gain is taken for small until shown
+    /// ([`GAIN_PRIOR`]): a difference that only looks large would have every round paid for.
     fn pays(&self, difference: &Difference, rounds: u32) -> bool {
-        let steps = (rounds * WINDOW_STEPS) as usize;
-        let round_variance =
-            2.0 * center_variance(self.window_noise(), steps) + ROUND_DRIFT * ROUND_DRIFT / f64::from(rounds);
-        let then = (difference.se.powi(-2) + 1.0 / round_variance).powf(-0.5);
-        let limit = (SLOWDOWN + Normal::standard().inverse_cdf(SLOWER_MAX) * then).min(0.0);
-        // Where the mean will be then, as seen from here: normal about the present one.
-        let moves = (difference.se * difference.se - then * then).max(1e-12).sqrt();
-        let z = (limit - difference.mean) / moves;
         let normal = Normal::standard();
-        // E[−mean; mean < limit].
-        let gain = moves * normal.pdf(z) - difference.mean * normal.cdf(z);
-        let slowdown = difference.mean.exp_m1().max(0.0);
-        let cost = f64::from(rounds) * (CHANGE_COST + f64::from(WINDOW_STEPS) * slowdown);
+        let steps = (rounds * WINDOW_STEPS) as usize;
+        let news =
+            2.0 * center_variance(self.window_noise(), steps) + ROUND_DRIFT * ROUND_DRIFT / f64::from(rounds);
+        let now = difference.se * difference.se;
+        let then = 1.0 / (1.0 / now + 1.0 / news);
+        let limit = (SLOWDOWN + normal.inverse_cdf(SLOWER_MAX) * then.sqrt()).min(0.0);
+        // The true difference, as believed now.
+        let prior = GAIN_PRIOR * GAIN_PRIOR;
+        let (truth, doubt) = (
+            difference.mean * prior / (prior + now),
+            now * prior / (prior + now),
+        );
+        // The mean then is the present one and the rounds' own, weighed; the latter is the truth and noise.
+        let share = then / news;
+        let mean = (1.0 - share) * difference.mean + share * truth;
+        let sd = share * (doubt + news).sqrt();
+        let z = (limit - mean) / sd;
+        // E[-truth; mean then < limit], of two correlated normals.
+        let gain = share * doubt / sd * normal.pdf(z) - truth * normal.cdf(z);
+        let cost = f64::from(rounds) * (CHANGE_COST + f64::from(WINDOW_STEPS) * truth.exp_m1().max(0.0));
         gain * (self.remaining_steps - 2.0 * steps as f64) > cost
     }
 }
