@@ -141,7 +141,7 @@ impl<'a> Surrogate<'a> {
             let [incumbent_variance, ..] = gp.observed_covariance(incumbent, incumbent);
             let prediction = gp.predict(incumbent);
             let excess = &self.scene.hypothesis(gp.hypothesis).candidate_excess;
-            for c in 0..count {
+            for (c, excess) in excess.iter().enumerate() {
                 let (mean, variance) = (prediction.mean[c], prediction.variance[c]);
                 outlook.mean[c] += weight * mean;
                 // The second moment for now.
@@ -150,7 +150,7 @@ impl<'a> Surrogate<'a> {
                 let gain = at_incumbent - mean;
                 outlook.improvement[c] += weight * expected_improvement(gain, spread);
                 // How bad it may be counts in full, though nothing above the ceiling can be learnt.
-                let slowdown = excess[c] - gain;
+                let slowdown = excess - gain;
                 outlook.slowdown[c] += weight * slowdown;
                 let tail = (SLOWDOWN_MAX - slowdown) / spread.max(1e-12).sqrt();
                 if tail < TAIL {
