@@ -1,51 +1,40 @@
 """Tunes bucket_cap_mb of PyTorch's DistributedDataParallel while it trains: two gloo ranks on this machine's CPU.
 
-    pip install torch        # or Debian's python3-torch
-    python3 examples/tune-ddp-bucket.py
-
-`ronde` has to be on the PATH; docs/TUNE.md has the protocol.
+Needs torch and `ronde` on the PATH; docs/TUNE.md has the protocol. Run it as: python3 examples/tune-ddp-bucket.py
 """
-import json, os, subprocess, time
-import torch, torch.distributed as dist, torch.multiprocessing as mp
+import json, subprocess, time, torch, torch.distributed as dist, torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 SPACE = {"parameters": [{"name": "bucket_cap_mb", "scale": "log", "low": 0.25, "high": 64, "levels": 9}],
-         "start": {"bucket_cap_mb": 25}}
+         "start": {"bucket_cap_mb": 25}}  # PyTorch's default
 
 
-def train(rank, size):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ.get("MASTER_PORT", "29517"))
-    dist.init_process_group("gloo", rank=rank, world_size=size)
-    torch.manual_seed(0)
+def train(rank):
+    dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29517", rank=rank, world_size=2)
     torch.set_num_threads(1)
     model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(24)))  # 24 MiB of gradients
-    rebuild = lambda cap: DDP(model, bucket_cap_mb=cap)
     inputs = torch.randn(16, 512)
+    tuner = subprocess.Popen(["ronde", "tune"], stdin=-1, stdout=-1, text=True) if rank == 0 else None
 
-    if rank == 0:  # the client: one line out, one line in
-        tuner = subprocess.Popen(["ronde", "tune"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-        def say(line):
+    def say(line):  # rank 0 talks to the tuner, every rank hears the answer
+        answer = [None]
+        if rank == 0:
             print(json.dumps(line), file=tuner.stdin, flush=True)
-            return json.loads(tuner.stdout.readline())
+            answer = [json.loads(tuner.stdout.readline())]
+        dist.broadcast_object_list(answer)
+        return answer[0]
 
-        say(SPACE)
-    ddp, finished = rebuild(SPACE["start"]["bucket_cap_mb"]), False
-    while not finished:
+    answer = say(SPACE)["ready"]
+    while answer.get("action") != "finished":
+        if "setting" in answer:
+            ddp = DDP(model, bucket_cap_mb=answer["setting"]["bucket_cap_mb"])
         begin = time.perf_counter()
         ddp(inputs).sum().backward()
-        dist.barrier()
-        model.zero_grad()
-        if rank == 0:
-            answer = say({"step_ms": 1000 * (time.perf_counter() - begin)})
-        todo = [answer if rank == 0 else None]
-        dist.broadcast_object_list(todo)
-        finished = todo[0]["action"] == "finished"
-        if todo[0]["action"] == "switch":
-            ddp = rebuild(todo[0]["setting"]["bucket_cap_mb"])
+        dist.barrier()  # the step is over when the slowest rank is done
+        answer = say({"step_ms": 1000 * (time.perf_counter() - begin)})
     if rank == 0:
         print(json.dumps(answer["verdict"], indent=1))
 
 
 if __name__ == "__main__":
-    mp.spawn(train, args=(2,), nprocs=2)
+    mp.spawn(train, nprocs=2)

@@ -296,6 +296,111 @@ fn equal_input_gives_equal_output_and_the_space_may_come_from_a_file() {
 }
 
 #[test]
+fn a_second_run_begins_where_the_first_one_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("state.json");
+    let arguments = ["--state", file.to_str().unwrap()];
+    let keyed = |model: &str, ranks: &str| {
+        let mut space = space();
+        space["key"] = json!({"model": model, "ranks": ranks});
+        space
+    };
+    let begin = |line: Value| {
+        let mut tune = Tune::start(&arguments);
+        let ready = tune.say(line)["ready"].clone();
+        (tune, ready)
+    };
+    let (mut first, ready) = begin(keyed("m", "2"));
+    let (verdict, steps) = train(&mut first, ready["setting"].clone());
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(
+        text.contains("\"ranks\": \"2\"") && text.contains("gain_pct"),
+        "written with the verdict: {text}"
+    );
+    first.end();
+
+    let (mut second, ready) = begin(keyed("m", "2"));
+    assert_eq!(ready["setting"], verdict["setting"], "{ready}");
+    let (again, confirmed) = train(&mut second, ready["setting"].clone());
+    assert_eq!(again["setting"], verdict["setting"]);
+    assert!(confirmed <= 30 && confirmed < steps, "{confirmed} {steps}");
+    second.end();
+
+    let before = std::fs::read_to_string(&file).unwrap();
+    let (mut other, ready) = begin(keyed("another", "2"));
+    assert!(
+        ready["warnings"][0].as_str().unwrap().contains("another job's"),
+        "{ready}"
+    );
+    train(&mut other, ready["setting"].clone());
+    other.end();
+    assert_eq!(
+        std::fs::read_to_string(&file).unwrap(),
+        before,
+        "another job's state is left alone"
+    );
+}
+
+#[test]
+fn what_was_told_is_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("state.json");
+    let arguments = ["--state", file.to_str().unwrap()];
+    let tell = |cap: u32, value: f64| json!({"tell": {"setting": {"bucket_cap_mb": cap, "view": false}, "value": value, "spread": 0.5, "steps": 4}});
+    let input = format!("{}\n{}\n{}\n", space(), tell(25, 40.0), tell(4, 36.0));
+    let (answers, output) = run(&input, &arguments);
+    assert!(output.status.success(), "{output:?}");
+    let (again, _) = run(
+        &format!("{}\n{}\n{}\n", space(), tell(8, 50.0), json!({"report": {}})),
+        &arguments,
+    );
+    assert_eq!(again[1], json!({"told": {"settings": 3}}));
+    assert_eq!(again[2]["report"]["setting"], answers[3]["report"]["setting"]);
+    assert_eq!(again[2]["report"]["setting"]["bucket_cap_mb"], 4.0);
+
+    // What is no state file is not written over.
+    std::fs::write(&file, "my thesis").unwrap();
+    let (answers, output) = run(&input, &arguments);
+    assert!(
+        answers[0]["ready"]["warnings"][0]
+            .as_str()
+            .unwrap()
+            .contains("neither used nor written"),
+        "{answers:?}"
+    );
+    assert!(output.status.success());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "my thesis");
+}
+
+#[test]
+fn a_change_of_the_step_time_is_noticed_and_tuned_for() {
+    let mut tune = Tune::start(&[]);
+    let ready = tune.say(space());
+    let (verdict, steps) = train(&mut tune, ready["ready"]["setting"].clone());
+    let mut setting = verdict["setting"].clone();
+    let mut drifted = None;
+    for step in steps..2000 {
+        let factor = if step > steps + 100 { 1.6 } else { 1.0 };
+        let answer = tune.say(json!({"step_ms": factor * step_ms(&setting, step)}));
+        match answer["action"].as_str() {
+            Some("drifted") => {
+                assert!(
+                    answer["after_ms"].as_f64() > answer["before_ms"].as_f64(),
+                    "{answer}"
+                );
+                drifted = Some(step);
+            }
+            Some("switch") => setting = answer["setting"].clone(),
+            Some("finished") => break,
+            _ => {}
+        }
+    }
+    let drifted = drifted.expect("a change of 60 % is noticed");
+    assert!((steps + 101..steps + 140).contains(&drifted), "{drifted} {steps}");
+    assert!(tune.end().0.unwrap()["verdict"].is_object());
+}
+
+#[test]
 fn failures_have_a_code_and_a_message() {
     let fails = |input: &str, arguments: &[&str], part: &str| {
         let (_, output) = run(input, arguments);
@@ -309,6 +414,13 @@ fn failures_have_a_code_and_a_message() {
         "",
         &["--space", "/nonexistent/space.json"],
         "cannot read /nonexistent/space.json: No such file",
+    );
+    let state = ["--state", "/nonexistent/state.json"];
+    let tell = json!({"tell": {"setting": {"bucket_cap_mb": 25, "view": false}, "value": 3}});
+    fails(
+        &format!("{}\n{tell}\n", space()),
+        &state,
+        "/nonexistent/state.json: No such file",
     );
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("space.json");

@@ -28,6 +28,8 @@ pub(crate) struct Hypothesis {
     /// m at the observed settings and at the candidates.
     pub(crate) observed_mean: Vec<f64>,
     pub(crate) candidate_mean: Vec<f64>,
+    /// What the model expects of the candidates beyond that.
+    pub(crate) candidate_excess: Vec<f64>,
     features: Option<Features>,
 }
 
@@ -51,6 +53,7 @@ impl Hypothesis {
             level: LEVEL_VARIANCE_COLD,
             observed_mean: vec![0.0; observed],
             candidate_mean: vec![0.0; candidates],
+            candidate_excess: vec![0.0; candidates],
             features: None,
         }
     }
@@ -66,6 +69,10 @@ impl Hypothesis {
             level,
             observed_mean: mean[candidates..].to_vec(),
             candidate_mean: mean[..candidates].to_vec(),
+            candidate_excess: belief.mean[..candidates]
+                .iter()
+                .map(|m| (m - ceiling).max(0.0))
+                .collect(),
             features: features.then(|| Features::new(&belief.features, candidates)),
         }
     }
@@ -208,6 +215,7 @@ mod tests {
             (hypothesis.candidate_mean[2], hypothesis.candidate_mean[3]),
             (0.5, 1.0)
         );
+        assert_eq!(hypothesis.candidate_excess[2..4], [0.0, 6.0]);
         let mut lanes = [1.0; LANES];
         hypothesis.add_candidates(&mut lanes, &candidates, 1, 1);
         assert!(

@@ -226,9 +226,8 @@ impl Tuner {
         proposal.gain = surrogate.difference(0, incumbent);
 
         let outlook = surrogate.outlook(incumbent);
-        let tolerable = |index: usize| {
-            outlook.mean[index] <= means[incumbent] + SLOWDOWN_MAX && outlook.risk[index] <= RISK_MAX
-        };
+        let tolerable =
+            |index: usize| outlook.slowdown[index] <= SLOWDOWN_MAX && outlook.risk[index] <= RISK_MAX;
         let relative = |(mean, sd): (f64, f64)| (known.reference + mean, sd);
         let predicted = |index: usize| relative((outlook.mean[index], outlook.variance[index].sqrt()));
         if let Some(index) = self.first_choice(favourite).filter(|&index| tolerable(index)) {
@@ -253,7 +252,7 @@ impl Tuner {
         proposal.next = Next::Sample(self.lattice.points[index]);
         proposal.small = self.config().stop.rejects(&Prospect {
             improvement: proposal.improvement,
-            slowdown: outlook.mean[index] - means[incumbent],
+            slowdown: outlook.slowdown[index],
             steps: known.estimates.iter().map(|estimate| estimate.steps as f64).sum(),
             with_model: proposal.model_weight.is_some_and(|weight| weight >= DOUBT),
         });

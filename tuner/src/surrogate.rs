@@ -132,6 +132,7 @@ impl<'a> Surrogate<'a> {
             mean: vec![0.0; count],
             variance: vec![0.0; count],
             improvement: vec![0.0; count],
+            slowdown: vec![0.0; count],
             risk: vec![0.0; count],
         };
         let normal = Normal::standard();
@@ -139,7 +140,8 @@ impl<'a> Surrogate<'a> {
             let at_incumbent = gp.observed_means()[incumbent];
             let [incumbent_variance, ..] = gp.observed_covariance(incumbent, incumbent);
             let prediction = gp.predict(incumbent);
-            for c in 0..count {
+            let excess = &self.scene.hypothesis(gp.hypothesis).candidate_excess;
+            for (c, excess) in excess.iter().enumerate() {
                 let (mean, variance) = (prediction.mean[c], prediction.variance[c]);
                 outlook.mean[c] += weight * mean;
                 // The second moment for now.
@@ -147,7 +149,10 @@ impl<'a> Surrogate<'a> {
                 let spread = variance + incumbent_variance - 2.0 * prediction.covariance[c];
                 let gain = at_incumbent - mean;
                 outlook.improvement[c] += weight * expected_improvement(gain, spread);
-                let tail = (SLOWDOWN_MAX + gain) / spread.max(1e-12).sqrt();
+                // How bad it may be counts in full, though nothing above the ceiling can be learnt.
+                let slowdown = excess - gain;
+                outlook.slowdown[c] += weight * slowdown;
+                let tail = (SLOWDOWN_MAX - slowdown) / spread.max(1e-12).sqrt();
                 if tail < TAIL {
                     outlook.risk[c] += weight * normal.cdf(-tail);
                 }
@@ -226,6 +231,8 @@ pub(crate) struct Outlook {
     pub(crate) variance: Vec<f64>,
     /// Expected improvement on the incumbent, in log step time.
     pub(crate) improvement: Vec<f64>,
+    /// Posterior mean of the log step time less the incumbent's, as bad as it is.
+    pub(crate) slowdown: Vec<f64>,
     /// Probability of being slower than the incumbent by more than [`SLOWDOWN_MAX`].
     pub(crate) risk: Vec<f64>,
 }

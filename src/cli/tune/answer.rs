@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ronde_tuner::{Point, Space, Verdict};
+use ronde_tuner::{Space, Verdict};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -13,7 +13,12 @@ use super::space::setting;
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
     /// To the first line: the settings that can be chosen, and the one to begin with.
-    Ready { settings: usize, setting: Value },
+    Ready {
+        settings: usize,
+        setting: Value,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
+    },
     /// To `ask`: measure this, and what is expected there.
     Sample(Suggestion),
     /// To `ask`: nothing more is worth measuring; take this.
@@ -52,7 +57,13 @@ pub(super) enum Action {
         warnings: Vec<String>,
     },
     /// The search is over; its setting is to be put in force.
-    Finished { verdict: VerdictLine },
+    Finished {
+        verdict: VerdictLine,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
+    },
+    /// The step time has changed since the verdict; the search begins anew.
+    Drifted { before_ms: f64, after_ms: f64 },
 }
 
 /// A setting to measure.
@@ -106,15 +117,6 @@ impl VerdictLine {
             steps_lost: verdict.steps_lost,
             payback_step: verdict.payback_step,
             reason: verdict.reason.clone(),
-        }
-    }
-}
-
-impl Action {
-    pub(super) fn switch(space: &Space, point: &Point, warnings: Vec<String>) -> Self {
-        Self::Switch {
-            setting: setting(space, point),
-            warnings,
         }
     }
 }

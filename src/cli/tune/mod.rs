@@ -5,11 +5,13 @@
 
 mod answer;
 mod input;
+mod memory;
 mod request;
 mod service;
 mod space;
 
 use std::io::{self, ErrorKind, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueHint;
@@ -28,8 +30,8 @@ const EXAMPLES: &str = r#"Examples:
     < {"told":{"settings":1}}
     > {"ask":{}}
     < {"sample":{"setting":{"bucket_cap_mb":64.0}}}
-  From a shell, the second form with one line a request:
-    ronde tune < requests.jsonl"#;
+  From a shell; what is learnt is kept, and the next run begins with it:
+    ronde tune --space space.json --state state.json < requests.jsonl"#;
 
 const LONG_ABOUT: &str = "\
 Tune any program: a line of JSON in, a line of JSON out
@@ -45,11 +47,14 @@ DistributedDataParallel.";
 pub(super) struct Args {
     /// Read the parameters (the protocol's first line) from this file instead of standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    space: Option<std::path::PathBuf>,
+    space: Option<PathBuf>,
+    /// Begin with what this file says of an earlier run, and write to it what this one learns
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    state: Option<PathBuf>,
 }
 
 pub(super) fn main(args: &Args) -> ExitCode {
-    let mut service = Service::new();
+    let mut service = Service::new(args.state.clone());
     if let Some(path) = &args.space {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
@@ -59,7 +64,12 @@ pub(super) fn main(args: &Args) -> ExitCode {
             return fail(&format!("tune: {}: {error}", path.display()), 1);
         }
     }
-    match serve(&mut service, &mut io::stdin().lock(), &mut io::stdout().lock()) {
+    let served = serve(&mut service, &mut io::stdin().lock(), &mut io::stdout().lock());
+    // Whatever became of the streams, what was measured is kept.
+    if let Err(error) = service.save() {
+        return fail(&format!("tune: {error}"), 1);
+    }
+    match served {
         Ok(()) if service.has_space() => ExitCode::SUCCESS,
         Ok(()) => fail(
             "tune: the input ended before a line gave the parameters; see ronde tune --help",

@@ -209,11 +209,10 @@ mod tests {
             "{}",
             problem(r#"{"step_ms": 1e999}"#)
         );
-        assert!(
-            problem("[1").contains("one JSON object on a line"),
-            "{}",
-            problem("[1")
-        );
+        for broken in [r#"{"ask""#, "ask"] {
+            let text = problem(broken);
+            assert!(text.contains("one JSON object on a line"), "{text}");
+        }
         assert!(problem(r#"{"tell":{"value":3}}"#).contains("tell: missing field `setting`"));
         assert!(problem(r#"{"tell":{"setting":{"a":"x"},"value":3}}"#).contains("a number, true or false"));
         assert!(problem(r#"{"ask":{"n":2}}"#).contains("ask: unknown field `n`"));

@@ -1,8 +1,11 @@
 //! The service: which answer follows a line.
 
+use std::path::PathBuf;
+
 use ronde_tuner::{Next, Proposal, Session, SessionConfig, Tuner, TunerConfig};
 
 use super::answer::{Action, Answer, Standing, Suggestion, VerdictLine};
+use super::memory::Memory;
 use super::request::{Problem, Request, Tell};
 use super::space::{SpaceLine, point, setting};
 
@@ -12,6 +15,9 @@ const INTERVAL_95: f64 = 1.96;
 /// What has been said so far.
 pub(super) struct Service {
     stage: Stage,
+    /// The state file's path, and what it says once the key is known.
+    state: Option<PathBuf>,
+    memory: Option<Memory>,
 }
 
 enum Stage {
@@ -26,9 +32,12 @@ enum Stage {
 }
 
 impl Service {
-    pub(super) fn new() -> Self {
+    /// A service that keeps what it learns in this file.
+    pub(super) fn new(state: Option<PathBuf>) -> Self {
         Self {
             stage: Stage::Nothing,
+            state,
+            memory: None,
         }
     }
 
@@ -42,27 +51,40 @@ impl Service {
         let line = SpaceLine::parse(text)?;
         let (space, start) = line.space()?;
         let defaults = SessionConfig::default();
-        let config = SessionConfig {
+        let mut config = SessionConfig {
             seed: line.seed.unwrap_or(defaults.seed),
             max_samples: line.max_samples.unwrap_or(defaults.max_samples),
             steps_per_sample: line.steps_per_sample.unwrap_or(defaults.steps_per_sample),
             ..defaults
         };
+        if let Some(steps) = line.steps {
+            config = config.with_horizon(steps);
+        }
         let tuner = TunerConfig {
             seed: config.seed,
             max_samples: config.max_samples,
             ..TunerConfig::default()
         };
-        let tuner = Tuner::new(space.clone(), tuner, start)?;
-        let session = Session::new(space.clone(), config, start)?;
+        let mut tuner = Tuner::new(space.clone(), tuner, start)?;
+        let memory = self.state.as_ref().map(|path| Memory::load(path, line.key));
+        let mut warnings: Vec<String> = memory.iter().filter_map(Memory::warning).collect();
+        let session = match &memory {
+            Some(memory) => {
+                // The session names them, too.
+                let _ = memory.tell(&mut tuner);
+                memory.session(space.clone(), config, start)?
+            }
+            None => Session::new(space.clone(), config, start)?,
+        };
+        let mut session = Box::new(session);
+        warnings.extend(session.take_warnings().iter().map(ToString::to_string));
         let ready = Answer::Ready {
             settings: tuner.candidates(),
             setting: setting(&space, &session.setting()),
+            warnings,
         };
-        self.stage = Stage::Ready {
-            session: Box::new(session),
-            tuner,
-        };
+        self.memory = memory;
+        self.stage = Stage::Ready { session, tuner };
         Ok(ready)
     }
 
@@ -79,7 +101,9 @@ impl Service {
     fn follow(&mut self, request: Request) -> Result<Answer, Problem> {
         self.decide(&request);
         match (&mut self.stage, request) {
-            (Stage::Steps { session }, Request::Step(step_ms)) => Ok(Answer::Action(step(session, step_ms))),
+            (Stage::Steps { session }, Request::Step(step_ms)) => {
+                Ok(Answer::Action(step(session, step_ms, self.memory.as_ref())))
+            }
             (Stage::AskTell { tuner }, Request::Ask) => Ok(ask(tuner)),
             (Stage::AskTell { tuner }, Request::Tell(tell_of)) => tell(tuner, &tell_of),
             (Stage::Steps { session }, Request::Report) => verdict(session)
@@ -127,9 +151,18 @@ impl Service {
             Stage::Nothing | Stage::Ready { .. } => None,
         }
     }
+
+    /// Writes the state file, if there is one.
+    pub(super) fn save(&self) -> Result<(), String> {
+        match (&self.memory, &self.stage) {
+            (Some(memory), Stage::Steps { session }) => memory.save_session(session),
+            (Some(memory), Stage::AskTell { tuner }) => memory.save_tuner(tuner),
+            _ => Ok(()),
+        }
+    }
 }
 
-fn step(session: &mut Session, step_ms: f64) -> Action {
+fn step(session: &mut Session, step_ms: f64, memory: Option<&Memory>) -> Action {
     let mut action = session.on_step(step_ms);
     if action == ronde_tuner::Action::Ask {
         // The other side waits for the answer anyway: some milliseconds.
@@ -137,16 +170,25 @@ fn step(session: &mut Session, step_ms: f64) -> Action {
         action = session.propose(proposal);
     }
     let space = session.space().clone();
+    let mut warnings =
+        || -> Vec<String> { session.take_warnings().iter().map(ToString::to_string).collect() };
     match action {
-        ronde_tuner::Action::Keep | ronde_tuner::Action::Ask | ronde_tuner::Action::Drifted(_) => {
-            Action::Keep
+        ronde_tuner::Action::Keep | ronde_tuner::Action::Ask => Action::Keep,
+        ronde_tuner::Action::Switch(point) => Action::Switch {
+            setting: setting(&space, &point),
+            warnings: warnings(),
+        },
+        ronde_tuner::Action::Finished(verdict) => {
+            let mut warnings = warnings();
+            warnings.extend(memory.and_then(|memory| memory.save_session(session).err()));
+            Action::Finished {
+                verdict: VerdictLine::new(&space, &verdict),
+                warnings,
+            }
         }
-        ronde_tuner::Action::Switch(point) => {
-            let warnings = session.take_warnings();
-            Action::switch(&space, &point, warnings.iter().map(ToString::to_string).collect())
-        }
-        ronde_tuner::Action::Finished(verdict) => Action::Finished {
-            verdict: VerdictLine::new(&space, &verdict),
+        ronde_tuner::Action::Drifted(drift) => Action::Drifted {
+            before_ms: drift.before_ms,
+            after_ms: drift.after_ms,
         },
     }
 }

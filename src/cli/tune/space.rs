@@ -1,11 +1,12 @@
 //! The first line: parameters, the setting in force, and what else the tuner is told once.
 
-use ronde_tuner::{Parameter, Point, Space};
+use std::collections::BTreeMap;
+
+use ronde_tuner::{Parameter, Point, Scale, Space};
 use serde::Deserialize;
 use serde_json::{Map, Number as JsonNumber, Value};
 
 use super::request::{Number, Problem, Setting, json};
-use ronde_tuner::Scale;
 
 /// Levels of a log or linear scale where nothing is said.
 const LEVELS: usize = 17;
@@ -22,6 +23,10 @@ pub(super) struct SpaceLine {
     pub(super) max_samples: Option<u32>,
     #[serde(default)]
     pub(super) steps_per_sample: Option<u32>,
+    #[serde(default)]
+    pub(super) steps: Option<u64>,
+    #[serde(default)]
+    pub(super) key: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]

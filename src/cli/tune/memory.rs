@@ -1,0 +1,139 @@
+//! The state file: what an earlier run measured, and what this one did.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use ronde_tuner::{
+    Match, Observation, Point, STATE_VERSION, Session, SessionConfig, Space, State, StateError, StateSample,
+    Tuner,
+};
+
+use super::request::Problem;
+
+/// A state file, and whose it is.
+pub(super) struct Memory {
+    path: PathBuf,
+    key: BTreeMap<String, String>,
+    earlier: Option<(State, Match)>,
+    /// Why the file must not be written.
+    foreign: Option<String>,
+}
+
+impl Memory {
+    /// Reads the file, if it is there.
+    pub(super) fn load(path: &Path, key: BTreeMap<String, String>) -> Self {
+        let (earlier, foreign) = match State::load(path) {
+            Ok(state) => match state.matches(&key) {
+                Some(matching) => (Some((state, matching)), None),
+                None => (
+                    None,
+                    Some(format!(
+                        "state file {}: it is another job's (its key differs)",
+                        path.display()
+                    )),
+                ),
+            },
+            Err(StateError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => (None, None),
+            Err(error @ StateError::Io { .. }) => (None, Some(error.to_string())),
+            Err(error) => (None, Some(format!("state file {}: {error}", path.display()))),
+        };
+        Self {
+            path: path.to_owned(),
+            key,
+            earlier,
+            foreign,
+        }
+    }
+
+    /// What is wrong with the file.
+    pub(super) fn warning(&self) -> Option<String> {
+        let foreign = self.foreign.as_ref()?;
+        Some(format!(
+            "{foreign}; it is neither used nor written, give another path"
+        ))
+    }
+
+    /// A session that knows what the file says.
+    pub(super) fn session(
+        &self,
+        space: Space,
+        config: SessionConfig,
+        start: Point,
+    ) -> Result<Session, Problem> {
+        Ok(match &self.earlier {
+            Some((state, matching)) => Session::resume(space, config, start, state, *matching)?,
+            None => Session::new(space, config, start)?,
+        })
+    }
+
+    /// Tells the tuner what the same job measured, as far as the space has such settings; how many it has not.
+    pub(super) fn tell(&self, tuner: &mut Tuner) -> usize {
+        let Some((state, Match::Same)) = &self.earlier else {
+            return 0;
+        };
+        let mut misfits = 0;
+        for sample in &state.samples {
+            let parameters = tuner.space().parameters().iter();
+            let values: Option<Vec<f64>> = parameters
+                .map(|parameter| sample.setting.get(parameter.name()).copied())
+                .collect();
+            let point = values.filter(|values| values.len() == sample.setting.len());
+            let told = point
+                .and_then(|values| tuner.space().point(&values).ok())
+                .and_then(|point| {
+                    let observation = Observation {
+                        value: sample.step_ms,
+                        spread: sample.spread * sample.step_ms,
+                        steps: u32::try_from(sample.steps).unwrap_or(u32::MAX),
+                    };
+                    tuner.tell(point, observation).ok()
+                });
+            misfits += usize::from(told.is_none());
+        }
+        misfits
+    }
+
+    pub(super) fn save_session(&self, session: &Session) -> Result<(), String> {
+        self.save(&session.state(self.key.clone(), &today()))
+    }
+
+    pub(super) fn save_tuner(&self, tuner: &Tuner) -> Result<(), String> {
+        let named = |point: &Point| {
+            let names = tuner
+                .space()
+                .parameters()
+                .iter()
+                .map(|parameter| parameter.name().to_owned());
+            names.zip(point.values().iter().copied()).collect()
+        };
+        let samples = tuner.samples().iter().map(|sample| {
+            let (center, variance) = tuner.estimate(sample);
+            StateSample {
+                setting: named(&sample.point),
+                step_ms: center.exp(),
+                spread: (variance * sample.steps() as f64).sqrt(),
+                steps: sample.steps(),
+            }
+        });
+        self.save(&State {
+            ronde_tuner_state: STATE_VERSION,
+            date: today(),
+            key: self.key.clone(),
+            start: named(&tuner.start()),
+            samples: samples.collect(),
+            verdict: None,
+        })
+    }
+
+    fn save(&self, state: &State) -> Result<(), String> {
+        if self.foreign.is_some() || state.samples.is_empty() {
+            return Ok(());
+        }
+        state.save(&self.path).map_err(|error| error.to_string())
+    }
+}
+
+fn today() -> String {
+    jiff::Zoned::now().strftime("%Y-%m-%d").to_string()
+}
