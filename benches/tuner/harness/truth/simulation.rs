@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_step_by_hand() {
         let (job, draws) = job();
-        let mut step_us = |setting: &Setting| job.step_us(setting, &draws, &mut Vec::new(), &mut Unwatched);
+        let step_us = |setting: &Setting| job.step_us(setting, &draws, &mut Vec::new(), &mut Unwatched);
         // Cycles at 0, 1, ... ms: the first tensor goes at 1000 and is done at 1000 + 50 + 200 + 1000 = 2250; the second at
         // 2250 + 50 + 200 + 3000 = 5500, and the forward pass before it all.
         assert_eq!(step_us(&Setting::of(128.0, 1.0)), 6000.0);

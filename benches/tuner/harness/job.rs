@@ -28,6 +28,7 @@ pub(crate) struct Job<'a> {
     /// What the tuner held to be best, since which step.
     incumbents: Vec<(usize, Setting)>,
     changes: usize,
+    asked_ms: Vec<f64>,
     witness: Option<Witness>,
     errors: Option<Errors>,
     draws: Draws,
@@ -45,6 +46,7 @@ impl<'a> Job<'a> {
             regret: Vec::new(),
             incumbents: vec![(0, Setting::DEFAULT)],
             changes: 0,
+            asked_ms: Vec::new(),
             witness: None,
             errors,
             draws: Draws::default(),
@@ -133,6 +135,16 @@ impl<'a> Job<'a> {
         if self.incumbents.last().is_none_or(|(_, last)| last != setting) {
             self.incumbents.push((self.regret.len(), *setting));
         }
+    }
+
+    /// Notes what a proposal took the tuner to compute.
+    pub(crate) fn asked(&mut self, ms: f64) {
+        self.asked_ms.push(ms);
+    }
+
+    /// What the proposals took, ms.
+    pub(crate) fn asked_ms(&self) -> &[f64] {
+        &self.asked_ms
     }
 
     /// What was seen so far, by setting, in the order in which they were first seen.

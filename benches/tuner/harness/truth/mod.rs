@@ -8,8 +8,8 @@ mod simulation;
 mod surface;
 mod surfaces;
 
-pub(crate) use network::{Effects, Network};
+pub(crate) use network::Effects;
 pub(crate) use setting::{CYCLE_LEAST_MS, CYCLE_MOST_MS, FUSION_LEAST, FUSION_MOST, MIB, Setting};
 pub(crate) use simulation::{Draws, Simulation, Unwatched, Watch};
-pub(crate) use surface::{Optimum, Source, Surface};
+pub(crate) use surface::{Source, Surface};
 pub(crate) use surfaces::{Truth, surfaces};

@@ -1,0 +1,195 @@
+//! Ours, driven as the runtime drives it: one call per step; a proposal is computed while the training goes on and is there
+//! when the next step ends.
+
+use std::sync::Arc;
+
+use ronde_tuner::{Action, Model, Parameter, Point, ProposalJob, Session, SessionConfig, Space};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::super::job::Job;
+use super::super::truth::{CYCLE_LEAST_MS, CYCLE_MOST_MS, FUSION_LEAST, FUSION_MOST, MIB, Setting};
+use super::Tuner;
+
+/// A session that has not ended by then never will.
+const STEPS_MOST: usize = 20_000;
+
+/// With or without a model.
+#[derive(Debug)]
+pub(crate) struct Ours {
+    model: bool,
+    /// Steps that a proposal takes to compute.
+    delay: usize,
+    /// Whether the knob that does nothing is searched too. The runtime leaves it out, as no allgather is seen.
+    dead_knob: bool,
+}
+
+impl Ours {
+    /// With a replay of the job as its prior.
+    pub(crate) fn with_model() -> Self {
+        Self {
+            model: true,
+            ..Self::cold()
+        }
+    }
+
+    /// Without.
+    pub(crate) fn cold() -> Self {
+        Self {
+            model: false,
+            delay: 1,
+            dead_knob: false,
+        }
+    }
+
+    /// The knobs that are searched.
+    pub(crate) fn space(&self) -> Result<Space, ronde_tuner::Error> {
+        let allgather = Parameter::boolean("hierarchical_allgather");
+        Space::new(vec![
+            Parameter::log("fusion_mb", FUSION_LEAST / MIB, FUSION_MOST / MIB, 16).with_zero(),
+            Parameter::log("cycle_ms", CYCLE_LEAST_MS, CYCLE_MOST_MS, 13),
+            Parameter::boolean("hierarchical_allreduce"),
+            Parameter::boolean("cache_enabled"),
+            if self.dead_knob {
+                allgather
+            } else {
+                allgather.fixed(0.0)
+            },
+        ])
+    }
+
+    /// What the tuner believes of the job before it has tried a setting; none if there is nothing to go by.
+    fn model(&self, _job: &Job<'_>, _seed: u64) -> Option<Arc<dyn Model>> {
+        None
+    }
+
+    fn proposal_job(&self, session: &Session, job: &Job<'_>, seed: u64) -> ProposalJob {
+        let proposal = session.proposal_job();
+        let _model = self.model(job, seed).filter(|_| self.model);
+        proposal
+    }
+}
+
+/// A point of the space as a setting.
+pub(crate) fn setting(point: &Point) -> Setting {
+    Setting {
+        hierarchical: point.flag(2),
+        cache: point.flag(3),
+        allgather: point.flag(4),
+        ..Setting::of(point.value(0), point.value(1))
+    }
+}
+
+/// A setting as a point of the space.
+fn point(space: &Space, setting: &Setting) -> Result<Point, ronde_tuner::Error> {
+    let flag = |flag: bool| f64::from(u8::from(flag));
+    space.point(&[
+        setting.fusion_mb(),
+        setting.cycle_ms,
+        flag(setting.hierarchical),
+        flag(setting.cache),
+        flag(setting.allgather),
+    ])
+}
+
+/// Time that this thread had a core, ms.
+fn thread_ms() -> f64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as f64 * 1e3 + now.tv_nsec as f64 / 1e6
+}
+
+impl Tuner for Ours {
+    fn name(&self) -> String {
+        if self.model { "ours" } else { "ours-cold" }.into()
+    }
+
+    fn wants_traces(&self) -> bool {
+        self.model
+    }
+
+    fn tune(&self, job: &mut Job<'_>, seed: u64) -> Setting {
+        self.session(job, seed)
+            .expect("the space and its start are the harness's own")
+    }
+}
+
+impl Ours {
+    fn session(&self, job: &mut Job<'_>, seed: u64) -> Result<Setting, ronde_tuner::Error> {
+        let space = self.space()?;
+        let start = point(&space, &job.setting())?;
+        let config = SessionConfig {
+            seed,
+            ..SessionConfig::default()
+        };
+        let mut session = Session::new(space, config, start)?;
+        let mut now = job.setting();
+        // A proposal under way, and the steps until it is there.
+        let mut proposal = None;
+        while job.steps() < STEPS_MOST {
+            let step_us = job.step_us(&now);
+            let mut action = session.on_step(step_us / 1e3);
+            if let Some((answer, left)) = proposal.take_if(|(_, left)| {
+                *left -= 1;
+                *left == 0
+            }) {
+                let _: usize = left;
+                if action == Action::Keep {
+                    action = session.propose(answer);
+                }
+            }
+            if action == Action::Ask {
+                let ask = self.proposal_job(&session, job, seed);
+                let began_ms = thread_ms();
+                let answer = ask.run();
+                job.asked(thread_ms() - began_ms);
+                if self.delay == 0 {
+                    action = session.propose(answer);
+                } else {
+                    proposal = Some((answer, self.delay));
+                }
+            }
+            match action {
+                Action::Switch(point) => now = setting(&point),
+                Action::Finished(verdict) => return Ok(setting(&verdict.chosen)),
+                _ => {}
+            }
+            if let Some(best) = session.best_so_far() {
+                job.incumbent(&setting(&best.setting));
+            }
+        }
+        Ok(session
+            .verdict_if_stopped()
+            .map_or(now, |verdict| setting(&verdict.chosen)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::truth::{Truth, surfaces};
+
+    #[test]
+    fn points_and_settings_are_the_same() {
+        let space = Ours::cold().space().unwrap();
+        let there = Setting {
+            hierarchical: true,
+            ..Setting::of(2.0, 0.5)
+        };
+        for is in [Setting::DEFAULT, Setting::OLD, there] {
+            assert_eq!(setting(&point(&space, &is).unwrap()), is);
+        }
+    }
+
+    #[test]
+    fn a_cold_session_finds_what_there_is_to_gain() {
+        let surfaces = surfaces(Truth::Lab, 1.0, None).unwrap();
+        let surface = &surfaces[4]; // vgg16/nv: hierarchical gains 29 %
+        let mut job = Job::new(surface, 1, None);
+        let chosen = Ours::cold().tune(&mut job, 7);
+        assert!(
+            surface.relative(&chosen) < 1.05,
+            "{chosen:?} {}",
+            surface.relative(&chosen)
+        );
+        assert!(job.steps() < 1000 && !job.asked_ms().is_empty());
+    }
+}
