@@ -3,7 +3,7 @@
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Pareto, StandardNormal};
-use ronde::replay::Trace;
+use ronde::replay::{Place, Trace};
 
 use super::truth::{Draws, Effects, Setting, Source, Surface, Unwatched};
 use super::witness::{Errors, Witness};
@@ -29,6 +29,7 @@ pub(crate) struct Job<'a> {
     incumbents: Vec<(usize, Setting)>,
     changes: usize,
     asked_ms: Vec<f64>,
+    modelled_ms: Vec<f64>,
     witness: Option<Witness>,
     errors: Option<Errors>,
     draws: Draws,
@@ -47,6 +48,7 @@ impl<'a> Job<'a> {
             incumbents: vec![(0, Setting::DEFAULT)],
             changes: 0,
             asked_ms: Vec::new(),
+            modelled_ms: Vec::new(),
             witness: None,
             errors,
             draws: Draws::default(),
@@ -137,9 +139,24 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// Where the ranks are, if anybody looks.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.witness.as_ref().map(Witness::place)
+    }
+
     /// Notes what a proposal took the tuner to compute.
     pub(crate) fn asked(&mut self, ms: f64) {
         self.asked_ms.push(ms);
+    }
+
+    /// Notes what making and asking a model took for a proposal.
+    pub(crate) fn modelled(&mut self, ms: f64) {
+        self.modelled_ms.push(ms);
+    }
+
+    /// What models took, ms.
+    pub(crate) fn modelled_ms(&self) -> &[f64] {
+        &self.modelled_ms
     }
 
     /// What the proposals took, ms.

@@ -32,6 +32,9 @@ pub(crate) struct Outcome {
     /// What each proposal took to compute, ms of CPU.
     #[serde(default)]
     pub(crate) asked_ms: Vec<f64>,
+    /// What making and asking a model of the job took for each of them, ms of CPU.
+    #[serde(default)]
+    pub(crate) modelled_ms: Vec<f64>,
 }
 
 impl Outcome {
@@ -77,6 +80,7 @@ impl Outcome {
                 u8::from(setting.cache)
             ),
             asked_ms: job.asked_ms().to_vec(),
+            modelled_ms: job.modelled_ms().to_vec(),
         }
     }
 

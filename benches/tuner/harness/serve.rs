@@ -134,8 +134,12 @@ pub(crate) fn serve(input: impl BufRead, mut output: impl Write, noise: Option<f
     Ok(())
 }
 
+fn current(running: &mut Option<Running>) -> Result<&mut Job<'static>, String> {
+    let running = running.as_mut().ok_or("no job: send a reset first")?;
+    Ok(&mut running.job)
+}
+
 fn answer(request: Request, stock: &mut Stock, running: &mut Option<Running>) -> Result<Value, String> {
-    let mut current = || running.as_mut().ok_or("no job: send a reset first".to_string());
     match request {
         Request::Surfaces { truth } => {
             let names = stock
@@ -163,7 +167,7 @@ fn answer(request: Request, stock: &mut Stock, running: &mut Option<Running>) ->
             Ok(json!({"seed": seed.rotate_left(17) >> 33})) // 31 bits, as many libraries want
         }
         Request::Run { setting, steps } => {
-            let job = &mut current()?.job;
+            let job = current(running)?;
             if steps > STEPS_MOST || job.steps() + steps > STEPS_MOST {
                 return Err(format!("{steps} steps more: at most {STEPS_MOST} in all"));
             }
@@ -171,11 +175,11 @@ fn answer(request: Request, stock: &mut Stock, running: &mut Option<Running>) ->
             Ok(json!({"ms": us.iter().map(|us| us / 1e3).collect::<Vec<f64>>()}))
         }
         Request::Incumbent { setting } => {
-            current()?.job.incumbent(&setting.try_into()?);
+            current(running)?.incumbent(&setting.try_into()?);
             Ok(json!({}))
         }
         Request::Asked { ms } => {
-            current()?.job.asked(ms);
+            current(running)?.asked(ms);
             Ok(json!({}))
         }
         Request::End { setting } => {

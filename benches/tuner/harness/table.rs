@@ -27,6 +27,8 @@ pub(crate) struct Row {
     pub(crate) active_p90: f64,
     pub(crate) asked_ms_p50: Option<f64>,
     pub(crate) asked_ms_p99: Option<f64>,
+    pub(crate) modelled_ms_p50: Option<f64>,
+    pub(crate) modelled_ms_p99: Option<f64>,
 }
 
 /// Steps until a run is close to the best for good.
@@ -87,8 +89,10 @@ impl Row {
         let end = of(|o| o.end);
         let active = of(|o| o.active as f64);
         let (lost_500, lost_2000) = (of(|o| o.lost_500), of(|o| o.lost_2000));
-        let asked: Vec<f64> = outcomes.iter().flat_map(|o| o.asked_ms.iter().copied()).collect();
-        let asked_ms = |share: f64| (!asked.is_empty()).then(|| quantile(&asked, share));
+        let took = |ms: fn(&Outcome) -> &[f64], share: f64| {
+            let all: Vec<f64> = outcomes.iter().flat_map(|o| ms(o)).copied().collect();
+            (!all.is_empty()).then(|| quantile(&all, share))
+        };
         Self {
             truth: outcomes[0].truth.clone(),
             tuner: outcomes[0].tuner.clone(),
@@ -106,18 +110,22 @@ impl Row {
             lost_2000_mean: mean(&lost_2000),
             active_median: quantile(&active, 0.5),
             active_p90: quantile(&active, 0.9),
-            asked_ms_p50: asked_ms(0.5),
-            asked_ms_p99: asked_ms(0.99),
+            asked_ms_p50: took(|o| &o.asked_ms, 0.5),
+            asked_ms_p99: took(|o| &o.asked_ms, 0.99),
+            modelled_ms_p50: took(|o| &o.modelled_ms, 0.5),
+            modelled_ms_p99: took(|o| &o.modelled_ms, 0.99),
         }
     }
 
     fn text(&self) -> String {
-        let asked = match (self.asked_ms_p50, self.asked_ms_p99) {
+        let took = |p50: Option<f64>, p99: Option<f64>| match (p50, p99) {
             (Some(p50), Some(p99)) => format!("{p50:.1} / {p99:.1}"),
             _ => "-".into(),
         };
+        let asked = took(self.asked_ms_p50, self.asked_ms_p99);
+        let modelled = took(self.modelled_ms_p50, self.modelled_ms_p99);
         format!(
-            "| {} | {} | {:.3} / {:.3} / {:.4} | {} ({:.1} %), {:.3} | {} | {} | {:.0} / {:.1} | {:.0} / {:.1} | {:.0} / {:.0} | {asked} |",
+            "| {} | {} | {:.3} / {:.3} / {:.4} | {} ({:.1} %), {:.3} | {} | {} | {:.0} / {:.1} | {:.0} / {:.1} | {:.0} / {:.0} | {asked} | {modelled} |",
             self.tuner,
             self.runs,
             self.end_median,
@@ -138,8 +146,8 @@ impl Row {
     }
 }
 
-const HEADER: &str = "| tuner | runs | end / best: median / p90 / mean | > 1 % worse than default; worst / default | steps to ≤ 3 % for good: median / p90 (ever) | to ≤ 5 % | lost in 500: median / mean | lost in 2,000: median / mean | steps active: median / p90 | ask, ms of CPU: p50 / p99 |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
+const HEADER: &str = "| tuner | runs | end / best: median / p90 / mean | > 1 % worse than default; worst / default | steps to ≤ 3 % for good: median / p90 (ever) | to ≤ 5 % | lost in 500: median / mean | lost in 2,000: median / mean | steps active: median / p90 | ask, ms of CPU: p50 / p99 | its model: p50 / p99 |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
 
 /// Values without repetitions, in the order in which they come.
 fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -248,6 +256,7 @@ mod tests {
             within_5: within,
             setting: "x".into(),
             asked_ms: vec![1.0, 3.0],
+            modelled_ms: Vec::new(),
         }
     }
 

@@ -9,7 +9,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, StandardNormal};
 use ronde::fusion::Item;
-use ronde::replay::{Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor};
+use ronde::replay::{Collective, Place, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor};
 
 use super::truth::{Draws, Setting, Simulation, Watch};
 
@@ -17,6 +17,8 @@ use super::truth::{Draws, Setting, Simulation, Watch};
 const EVENT_NOISE: f64 = 0.05;
 /// Standard deviation of the factors on ready times and on the forward pass.
 const COMPUTE_ERROR: f64 = 0.03;
+/// What is only guessed (the way inside a host, what hierarchy costs) is off by at least this: three times, as in the lab.
+const GUESS_ERROR: f64 = 2.0;
 /// Steps kept for each setting.
 const STEPS_MOST: usize = 10;
 
@@ -30,6 +32,8 @@ pub(crate) struct Errors {
     copy_per_byte: f64,
     ready: f64,
     forward: f64,
+    /// Of guesses: latency and bytes inside a host, hierarchy.
+    guesses: [f64; 3],
     seed: u64,
 }
 
@@ -37,9 +41,10 @@ impl Errors {
     /// Factors between 1 / (1 + `error`) and 1 + `error`, evenly in the logarithm.
     pub(crate) fn draw(error: f64, seed: u64) -> Self {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let spread = error.ln_1p();
-        let mut factor = || (spread * (2.0 * rng.random::<f64>() - 1.0)).exp();
-        let [latency, per_byte, negotiation, copy_per_tensor, copy_per_byte] = [(); 5].map(|()| factor());
+        let mut factor = |error: f64| (error.ln_1p() * (2.0 * rng.random::<f64>() - 1.0)).exp();
+        let [latency, per_byte, negotiation, copy_per_tensor, copy_per_byte] =
+            [(); 5].map(|()| factor(error));
+        let guesses = [(); 3].map(|()| factor(error.max(GUESS_ERROR)));
         let mut compute = || {
             let z: f64 = StandardNormal.sample(&mut rng);
             1.0 + COMPUTE_ERROR * z
@@ -52,6 +57,7 @@ impl Errors {
             copy_per_byte,
             ready: compute(),
             forward: compute(),
+            guesses,
             seed: rng.random(),
         }
     }
@@ -83,6 +89,7 @@ impl Errors {
 #[derive(Debug)]
 pub(crate) struct Witness {
     mirror: Simulation,
+    place: Place,
     rng: Xoshiro256PlusPlus,
     traces: Vec<Trace>,
     ready: Vec<f64>,
@@ -91,8 +98,18 @@ pub(crate) struct Witness {
 impl Witness {
     /// Of `job`.
     pub(crate) fn new(job: &Simulation, errors: Errors) -> Self {
+        let network = &job.network;
+        let place = Place {
+            local: Collective {
+                alpha_us: network.inner_alpha_us * errors.guesses[0],
+                us_per_byte: network.inner_us_per_byte * errors.guesses[1],
+            },
+            hierarchical_us: network.hierarchical_us * errors.guesses[2],
+            ..Place::new(network.ranks as u32, network.ranks_per_host as u32)
+        };
         Self {
             mirror: errors.mirror(job),
+            place,
             rng: Xoshiro256PlusPlus::seed_from_u64(errors.seed),
             traces: Vec::new(),
             ready: Vec::new(),
@@ -123,6 +140,11 @@ impl Witness {
         step.step_us = step_us;
         stretch(&mut step, factor);
         self.traces[index].steps.push(step);
+    }
+
+    /// Where the ranks are, and what is guessed of the way between them.
+    pub(crate) fn place(&self) -> Place {
+        self.place
     }
 
     /// What was seen.

@@ -2,8 +2,12 @@
 //! when the next step ends.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use ronde_tuner::{Action, Model, Parameter, Point, ProposalJob, Session, SessionConfig, Space};
+use ronde::replay::{self, Ensemble, Rules};
+use ronde_tuner::{
+    Action, Belief, Estimate, Model, Parameter, Point, Proposal, Session, SessionConfig, Space,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::super::job::Job;
@@ -57,15 +61,51 @@ impl Ours {
         ])
     }
 
-    /// What the tuner believes of the job before it has tried a setting; none if there is nothing to go by.
-    fn model(&self, _job: &Job<'_>, _seed: u64) -> Option<Arc<dyn Model>> {
-        None
+    /// What the tuner believes of the job before it has tried a setting: a replay of what was seen so far. None if there is
+    /// nothing to go by. This is the one place where a model is attached.
+    fn model(&self, job: &Job<'_>, seed: u64) -> Option<Arc<dyn Model>> {
+        let place = job.place().filter(|_| self.model)?;
+        let fit = replay::fit(job.traces(), Rules::HOROVOD, place)?;
+        let to_setting = Arc::new(|point: &Point| setting(point).replay());
+        Some(Arc::new(Ensemble::new(fit, seed, to_setting)))
     }
 
-    fn proposal_job(&self, session: &Session, job: &Job<'_>, seed: u64) -> ProposalJob {
-        let proposal = session.proposal_job();
-        let _model = self.model(job, seed).filter(|_| self.model);
+    /// Computes the proposal that the session asks for; notes what that took.
+    fn proposal(&self, session: &Session, job: &mut Job<'_>, seed: u64) -> Proposal {
+        let ask = session.proposal_job();
+        let began_ms = thread_ms();
+        let Some(model) = self.model(job, seed) else {
+            let proposal = ask.run();
+            job.asked(thread_ms() - began_ms);
+            return proposal;
+        };
+        let fitted_ms = thread_ms() - began_ms;
+        let model = Arc::new(Timed {
+            model,
+            us: AtomicU64::new(0),
+        });
+        let proposal = ask.with_model(model.clone()).run();
+        let belief_ms = model.us.load(Ordering::Relaxed) as f64 / 1e3;
+        job.modelled(fitted_ms + belief_ms);
+        job.asked(thread_ms() - began_ms - fitted_ms - belief_ms);
         proposal
+    }
+}
+
+/// A model whose beliefs are timed.
+#[derive(Debug)]
+struct Timed {
+    model: Arc<dyn Model>,
+    us: AtomicU64,
+}
+
+impl Model for Timed {
+    fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
+        let began_ms = thread_ms();
+        let belief = self.model.belief(points, measured);
+        let us = (thread_ms() - began_ms) * 1e3;
+        self.us.fetch_add(us as u64, Ordering::Relaxed);
+        belief
     }
 }
 
@@ -137,10 +177,7 @@ impl Ours {
                 }
             }
             if action == Action::Ask {
-                let ask = self.proposal_job(&session, job, seed);
-                let began_ms = thread_ms();
-                let answer = ask.run();
-                job.asked(thread_ms() - began_ms);
+                let answer = self.proposal(&session, job, seed);
                 if self.delay == 0 {
                     action = session.propose(answer);
                 } else {
@@ -166,6 +203,7 @@ impl Ours {
 mod tests {
     use super::*;
     use crate::harness::truth::{Truth, surfaces};
+    use crate::harness::witness::Errors;
 
     #[test]
     fn points_and_settings_are_the_same() {
@@ -190,6 +228,21 @@ mod tests {
             "{chosen:?} {}",
             surface.relative(&chosen)
         );
-        assert!(job.steps() < 1000 && !job.asked_ms().is_empty());
+        assert!(job.steps() < 1000 && !job.asked_ms().is_empty() && job.modelled_ms().is_empty());
+    }
+
+    #[test]
+    fn a_replay_finds_it_sooner() {
+        let surfaces = surfaces(Truth::Lab, 1.0, None).unwrap();
+        let surface = &surfaces[4];
+        let mut job = Job::new(surface, 1, Some(Errors::draw(0.3, 1)));
+        let chosen = Ours::with_model().tune(&mut job, 7);
+        assert!(
+            surface.relative(&chosen) < 1.05,
+            "{chosen:?} {}",
+            surface.relative(&chosen)
+        );
+        assert_eq!(job.modelled_ms().len(), job.asked_ms().len());
+        assert!(job.steps() < 300, "{}", job.steps());
     }
 }
