@@ -20,9 +20,9 @@ use std::time::Instant;
 use harness::outcome::Outcome;
 use harness::run::{self, Plan};
 use harness::serve::serve;
-use harness::table;
-use harness::truth::{Surface, Truth, surfaces};
+use harness::truth::{Surface, Truth, label, surfaces};
 use harness::tuners::{self, Tuner};
+use harness::{drift, table};
 use options::Options;
 
 type Failure = Box<dyn std::error::Error>;
@@ -37,12 +37,15 @@ fn main() -> Result<(), Failure> {
         )?);
     }
     print!("{}", environment::text());
+    if let Some(factor) = options.drift {
+        return drift_table(&options, factor);
+    }
     let tuners = chosen_tuners(&options.tuners)?;
     let mut outcomes = Vec::new();
     for truth in &options.truth {
         let surfaces = chosen_surfaces(&options, *truth, 1.0)?;
         let surfaces: Vec<&Surface> = surfaces.iter().collect();
-        let name = truth_name(*truth, &options);
+        let name = label(*truth, options.noise, options.error);
         let plan = plan(&options, &name, &surfaces);
         run::parallel(surfaces.len(), plan.threads, |index| surfaces[index].optimum());
         for tuner in &tuners {
@@ -86,17 +89,6 @@ fn plan<'a>(options: &Options, truth: &'a str, surfaces: &'a [&'a Surface]) -> P
     }
 }
 
-/// With what was changed about it.
-fn truth_name(truth: Truth, options: &Options) -> String {
-    let noise = options.noise.map(|noise| format!(", noise {} %", 100.0 * noise));
-    let error = (options.error != 0.3).then(|| format!(", costs seen {}x off", 1.0 + options.error));
-    format!(
-        "{truth}{}{}",
-        noise.unwrap_or_default(),
-        error.unwrap_or_default()
-    )
-}
-
 fn chosen_surfaces(options: &Options, truth: Truth, network: f64) -> Result<Vec<Surface>, Failure> {
     let mut all = surfaces(truth, network, options.noise)?;
     if !options.surfaces.is_empty() {
@@ -121,6 +113,23 @@ fn chosen_tuners(names: &[String]) -> Result<Vec<Arc<dyn Tuner>>, Failure> {
         })
     };
     names.iter().map(find).collect()
+}
+
+fn drift_table(options: &Options, factor: f64) -> Result<(), Failure> {
+    let truth = options.truth.first().copied().unwrap_or(Truth::Lab);
+    let before = chosen_surfaces(options, truth, 1.0)?;
+    let after = chosen_surfaces(options, truth, factor)?;
+    let surfaces: Vec<(Surface, Surface)> = before.into_iter().zip(after).collect();
+    let plan = drift::Plan {
+        surfaces: &surfaces,
+        factor,
+        seeds: options.seeds,
+        first_seed: options.first_seed,
+        error: options.error,
+        threads: options.jobs,
+    };
+    print!("{}", drift::table(&plan)?);
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<Vec<Outcome>, Failure> {

@@ -16,7 +16,6 @@ pub(crate) struct Row {
     /// Runs that ended more than 1 % worse than the default, and the worst of all as a multiple of the default.
     pub(crate) worse: usize,
     pub(crate) worst: f64,
-    /// None where not that many runs got there.
     pub(crate) within_3: Within,
     pub(crate) within_5: Within,
     pub(crate) lost_500_median: f64,
@@ -31,23 +30,23 @@ pub(crate) struct Row {
     pub(crate) modelled_ms_p99: Option<f64>,
 }
 
-/// Steps until a run is close to the best for good.
+/// Steps until a run is close to the best for good; none where not so many runs got there.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Within {
-    pub(crate) median: Option<usize>,
-    pub(crate) p90: Option<usize>,
+    pub(crate) median: Option<f64>,
+    pub(crate) p90: Option<f64>,
     /// Share of the runs that get there.
     pub(crate) ever: f64,
 }
 
 impl Within {
-    fn new(mut steps: Vec<Option<usize>>) -> Self {
+    fn new(steps: &[Option<usize>]) -> Self {
         // Those that never get there last.
-        steps.sort_by_key(|step| step.unwrap_or(usize::MAX));
-        let at = |share: f64| {
-            let index = (share * steps.len() as f64).ceil() as usize;
-            steps.get(index.max(1) - 1).copied().flatten()
-        };
+        let all: Vec<f64> = steps
+            .iter()
+            .map(|step| step.map_or(f64::INFINITY, |step| step as f64))
+            .collect();
+        let at = |share: f64| Some(quantile(&all, share)).filter(|steps| steps.is_finite());
         Self {
             median: at(0.5),
             p90: at(0.9),
@@ -56,7 +55,7 @@ impl Within {
     }
 
     fn text(&self) -> String {
-        let steps = |steps: Option<usize>| steps.map_or("never".into(), |steps| steps.to_string());
+        let steps = |steps: Option<f64>| steps.map_or("never".into(), |steps| format!("{steps:.0}"));
         format!(
             "{} / {} ({:.0} %)",
             steps(self.median),
@@ -73,7 +72,8 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let place = share * (values.len().max(1) - 1) as f64;
     let (low, high) = (place.floor() as usize, place.ceil() as usize);
     match (values.get(low), values.get(high)) {
-        (Some(below), Some(above)) => below + (above - below) * place.fract(),
+        (Some(below), Some(above)) if below < above => below + (above - below) * place.fract(),
+        (Some(below), Some(_)) => *below,
         _ => 0.0,
     }
 }
@@ -102,8 +102,8 @@ impl Row {
             end_mean: mean(&end),
             worse: outcomes.iter().filter(|o| o.worse()).count(),
             worst: of(|o| o.end / o.default).into_iter().fold(0.0, f64::max),
-            within_3: Within::new(outcomes.iter().map(|o| o.within_3).collect()),
-            within_5: Within::new(outcomes.iter().map(|o| o.within_5).collect()),
+            within_3: Within::new(&outcomes.iter().map(|o| o.within_3).collect::<Vec<_>>()),
+            within_5: Within::new(&outcomes.iter().map(|o| o.within_5).collect::<Vec<_>>()),
             lost_500_median: quantile(&lost_500, 0.5),
             lost_500_mean: mean(&lost_500),
             lost_2000_median: quantile(&lost_2000, 0.5),
@@ -265,7 +265,7 @@ mod tests {
         let outcomes = [
             outcome(1.0, Some(10)),
             outcome(1.02, Some(30)),
-            outcome(1.04, None),
+            outcome(1.04, Some(50)),
             outcome(1.10, None),
         ];
         let row = &rows(&outcomes)[0];
@@ -275,12 +275,12 @@ mod tests {
         assert!((row.end_mean - 1.04).abs() < 1e-12);
         assert_eq!(
             (row.within_3.median, row.within_3.p90, row.within_3.ever),
-            (Some(30), None, 0.5)
+            (Some(40.0), None, 0.75)
         );
         assert_eq!(row.asked_ms_p50, Some(2.0));
         let text = markdown(&outcomes);
         assert!(
-            text.contains("| t | 4 | 1.030 / 1.082 / 1.0400 | 1 (25.0 %), 1.048 | 30 / never (50 %) |"),
+            text.contains("| t | 4 | 1.030 / 1.082 / 1.0400 | 1 (25.0 %), 1.048 | 40 / never (75 %) |"),
             "{text}"
         );
         assert!(text.contains("| s | 1.030 / 1.082 (10) |"), "{text}");

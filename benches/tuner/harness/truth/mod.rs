@@ -12,4 +12,4 @@ pub(crate) use network::Effects;
 pub(crate) use setting::{CYCLE_LEAST_MS, CYCLE_MOST_MS, FUSION_LEAST, FUSION_MOST, MIB, Setting};
 pub(crate) use simulation::{Draws, Simulation, Unwatched, Watch};
 pub(crate) use surface::{Source, Surface};
-pub(crate) use surfaces::{Truth, surfaces};
+pub(crate) use surfaces::{Truth, label, surfaces};

@@ -210,6 +210,17 @@ const LISTS: [List; 8] = [
     list("vgg16", G25, 8, 8, 65.0, 130.0, 0.035, false),
 ];
 
+/// A truth as tables name it, with what was changed about it: the noise, and what rank 0's view is off by if not by 30 %.
+pub(crate) fn label(truth: Truth, noise: Option<f64>, error: f64) -> String {
+    let noise = noise.map(|noise| format!(", noise {} %", 100.0 * noise));
+    let error = (error != 0.3).then(|| format!(", costs seen {}x off", 1.0 + error));
+    format!(
+        "{truth}{}{}",
+        noise.unwrap_or_default(),
+        error.unwrap_or_default()
+    )
+}
+
 /// Where the gradient lists lie, if they do.
 fn lists() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces/tensor-elements")

@@ -11,7 +11,7 @@ use super::job::Job;
 use super::truth::Setting;
 
 pub(crate) use horovod::Horovod;
-pub(crate) use ours::Ours;
+pub(crate) use ours::{Driven, Event, Ours};
 pub(crate) use random::Random;
 
 /// A tuner.

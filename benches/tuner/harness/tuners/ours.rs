@@ -147,55 +147,98 @@ impl Tuner for Ours {
     }
 
     fn tune(&self, job: &mut Job<'_>, seed: u64) -> Setting {
-        self.session(job, seed)
-            .expect("the space and its start are the harness's own")
+        let mut driven = Driven::new(self, job, seed).expect("the space and its start are the harness's own");
+        while job.steps() < STEPS_MOST {
+            if driven.step(job) == Event::Finished {
+                return driven.setting();
+            }
+        }
+        let stopped = driven.session.verdict_if_stopped();
+        stopped.map_or(driven.setting(), |verdict| setting(&verdict.chosen))
     }
 }
 
-impl Ours {
-    fn session(&self, job: &mut Job<'_>, seed: u64) -> Result<Setting, ronde_tuner::Error> {
-        let space = self.space()?;
-        let start = point(&space, &job.setting())?;
+/// What came of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Event {
+    /// Nothing that matters outside.
+    Step,
+    /// The search is over.
+    Finished,
+    /// The session has noticed that the job is another one now.
+    Drifted,
+}
+
+/// A session at work.
+pub(crate) struct Driven<'a> {
+    ours: &'a Ours,
+    session: Session,
+    seed: u64,
+    /// The setting in force.
+    setting: Setting,
+    /// A proposal under way, and the steps until it is there.
+    proposal: Option<(Proposal, usize)>,
+}
+
+impl<'a> Driven<'a> {
+    /// From the setting that the job runs with.
+    pub(crate) fn new(ours: &'a Ours, job: &Job<'_>, seed: u64) -> Result<Self, ronde_tuner::Error> {
+        let space = ours.space()?;
+        let setting = job.setting();
+        let start = point(&space, &setting)?;
         let config = SessionConfig {
             seed,
             ..SessionConfig::default()
         };
-        let mut session = Session::new(space, config, start)?;
-        let mut now = job.setting();
-        // A proposal under way, and the steps until it is there.
-        let mut proposal = None;
-        while job.steps() < STEPS_MOST {
-            let step_us = job.step_us(&now);
-            let mut action = session.on_step(step_us / 1e3);
-            if let Some((answer, left)) = proposal.take_if(|(_, left)| {
-                *left -= 1;
-                *left == 0
-            }) {
-                let _: usize = left;
-                if action == Action::Keep {
-                    action = session.propose(answer);
-                }
-            }
-            if action == Action::Ask {
-                let answer = self.proposal(&session, job, seed);
-                if self.delay == 0 {
-                    action = session.propose(answer);
-                } else {
-                    proposal = Some((answer, self.delay));
-                }
-            }
-            match action {
-                Action::Switch(point) => now = setting(&point),
-                Action::Finished(verdict) => return Ok(setting(&verdict.chosen)),
-                _ => {}
-            }
-            if let Some(best) = session.best_so_far() {
-                job.incumbent(&setting(&best.setting));
+        Ok(Self {
+            session: Session::new(space, config, start)?,
+            ours,
+            seed,
+            setting,
+            proposal: None,
+        })
+    }
+
+    /// The setting in force.
+    pub(crate) fn setting(&self) -> Setting {
+        self.setting
+    }
+
+    /// Lets the job take a step and does what the session wants.
+    pub(crate) fn step(&mut self, job: &mut Job<'_>) -> Event {
+        let step_us = job.step_us(&self.setting);
+        let mut action = self.session.on_step(step_us / 1e3);
+        if let Some((_, left)) = &mut self.proposal {
+            *left -= 1;
+        }
+        if let Some((proposal, _)) = self.proposal.take_if(|(_, left)| *left == 0)
+            && action == Action::Keep
+        {
+            action = self.session.propose(proposal);
+        }
+        if action == Action::Ask {
+            let proposal = self.ours.proposal(&self.session, job, self.seed);
+            if self.ours.delay == 0 {
+                action = self.session.propose(proposal);
+            } else {
+                self.proposal = Some((proposal, self.ours.delay));
             }
         }
-        Ok(session
-            .verdict_if_stopped()
-            .map_or(now, |verdict| setting(&verdict.chosen)))
+        let event = match action {
+            Action::Switch(point) => {
+                self.setting = setting(&point);
+                Event::Step
+            }
+            Action::Finished(verdict) => {
+                self.setting = setting(&verdict.chosen);
+                Event::Finished
+            }
+            Action::Keep | Action::Ask => Event::Step,
+        };
+        if let Some(best) = self.session.best_so_far() {
+            job.incumbent(&setting(&best.setting));
+        }
+        event
     }
 }
 
