@@ -3,8 +3,8 @@
 
 The truth, the noise and the metrics are the harness's own: a tuner here sees step times and nothing else. All search the five
 knobs on logarithmic coordinates u (fusion threshold) and v (cycle time) in 0..1, as the harness's random search does, after
-30 steps at the default; the best score wins. A sample is the median of 10 steps, one more discarded, 80 of them; `tpe50` takes 24 samples of
-50 steps, scored as Horovod scores. Put the runs into the table with `cargo bench --bench tuner -- --add FILE`.
+30 steps at the default; the best score wins. A sample is the median of 10 steps, one more discarded: 80 of them, 40 where a
+proposal takes the tuner a second. `tpe` takes 24 samples of 50 steps, scored as Horovod scores. Put the runs into the table with `cargo bench --bench tuner -- --add FILE`.
 """
 
 import argparse
@@ -146,7 +146,7 @@ def egobox(job, samples=80):
         values.append(job.short(setting(*point)))
 
 
-def bayes_opt(job, samples=80):
+def bayes_opt(job, samples=40):
     from bayes_opt import BayesianOptimization
 
     bounds = {name: (0.0, 1.0) for name in "uvabc"}
@@ -158,7 +158,7 @@ def bayes_opt(job, samples=80):
         engine.register(params=point, target=-job.short(where))
 
 
-def skopt(job, samples=80):
+def skopt(job, samples=40):
     from skopt import Optimizer
 
     engine = Optimizer(
@@ -206,7 +206,9 @@ def worker(arguments, work, results):
     command = [sys.executable, "-B", __file__, "--work", json.dumps(work), "--server", arguments.server]
     if arguments.noise is not None:
         command += ["--noise", str(arguments.noise)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    # One thread each: as many workers as cores are at it, and CPU time is taken per thread.
+    threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | threads) as process:
         for line in process.stdout:
             results.write(line)
             results.flush()

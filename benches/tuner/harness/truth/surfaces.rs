@@ -207,7 +207,7 @@ const LISTS: [List; 8] = [
     list("nasnet", G25, 32, 8, 60.0, 140.0, 0.035, false),
     list("resnet50", NV, 64, 8, 20.0, 40.0, 0.02, true),
     list("seq2seq", G1, 8, 1, 80.0, 160.0, 0.05, false),
-    list("vgg16", G25, 8, 8, 65.0, 130.0, 0.035, false),
+    list("vgg16", G25, 32, 8, 65.0, 130.0, 0.035, false),
 ];
 
 /// A truth as tables name it, with what was changed about it: the noise, and what rank 0's view is off by if not by 30 %.
