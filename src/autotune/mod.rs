@@ -110,6 +110,12 @@ impl Autotune {
     fn act(&mut self, action: Action) -> Option<Settings> {
         let next = match &action {
             Action::Keep => None,
+            Action::Drifted(drift) => {
+                let (before, after) = (drift.before_ms, drift.after_ms);
+                tracing::info!("autotune: a step takes {after:.3} ms instead of {before:.3} ms: tuning anew");
+                self.finished = false;
+                None
+            }
             Action::Switch(point) => Some(settings(point)),
             Action::Ask => {
                 self.ask();
@@ -267,7 +273,7 @@ fn config(knobs: &Knobs) -> SessionConfig {
         seed: knobs.autotune_seed,
         warmup_samples: knobs.autotune_warmup_samples,
         steps_per_sample: knobs.autotune_steps_per_sample.unwrap_or(config.steps_per_sample),
-        early_abort: knobs.autotune_steps_per_sample.is_none(),
+        adaptive: knobs.autotune_steps_per_sample.is_none(),
         max_samples: knobs.autotune_max_samples,
         fixed_noise: knobs.autotune_noise,
         ..config
