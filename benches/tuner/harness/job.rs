@@ -139,6 +139,13 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// Forgets what was seen: it is of the past.
+    pub(crate) fn forget(&mut self) {
+        if let Some(witness) = &mut self.witness {
+            witness.forget();
+        }
+    }
+
     /// Where the ranks are, if anybody looks.
     pub(crate) fn place(&self) -> Option<Place> {
         self.witness.as_ref().map(Witness::place)

@@ -147,6 +147,11 @@ impl Witness {
         self.place
     }
 
+    /// Begins anew.
+    pub(crate) fn forget(&mut self) {
+        self.traces.clear();
+    }
+
     /// What was seen.
     pub(crate) fn traces(&self) -> &[Trace] {
         &self.traces

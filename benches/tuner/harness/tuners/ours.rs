@@ -233,6 +233,11 @@ impl<'a> Driven<'a> {
                 self.setting = setting(&verdict.chosen);
                 Event::Finished
             }
+            Action::Drifted(_) => {
+                self.proposal = None;
+                job.forget();
+                Event::Drifted
+            }
             Action::Keep | Action::Ask => Event::Step,
         };
         if let Some(best) = self.session.best_so_far() {
