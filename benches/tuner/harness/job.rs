@@ -1,0 +1,240 @@
+//! A training job under way: it takes steps under whatever setting it is told, with noise, and remembers what that cost.
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Pareto, StandardNormal};
+use ronde::replay::{Place, Trace};
+
+use super::truth::{Draws, Effects, Setting, Source, Surface, Unwatched};
+use super::witness::{Errors, Witness};
+
+/// The first step after a change of setting takes this much longer, as a share.
+const CHANGE: f64 = 0.25;
+/// How step times wander: ln(step time) is an AR(1) process besides, of standard deviation 1.06 %.
+const WANDER_KEPT: f64 = 0.99;
+const WANDER_STEP: f64 = 0.0015;
+/// The longest disturbance, as a multiple of the usual one: a step is not held up for minutes.
+const SPIKE_MOST: f64 = 20.0;
+
+/// A job.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    surface: &'a Surface,
+    rng: Xoshiro256PlusPlus,
+    setting: Setting,
+    wander: f64,
+    /// For each step, how much longer its mean is than the best setting's, as a share of the latter.
+    regret: Vec<f64>,
+    /// What the tuner held to be best, since which step.
+    incumbents: Vec<(usize, Setting)>,
+    changes: usize,
+    asked_ms: Vec<f64>,
+    modelled_ms: Vec<f64>,
+    witness: Option<Witness>,
+    errors: Option<Errors>,
+    draws: Draws,
+    ready: Vec<f64>,
+}
+
+impl<'a> Job<'a> {
+    /// A job at the default setting. With `errors` it is watched, and [`traces`](Self::traces) says what was seen.
+    pub(crate) fn new(surface: &'a Surface, seed: u64, errors: Option<Errors>) -> Self {
+        let mut job = Self {
+            surface,
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            setting: Setting::DEFAULT,
+            wander: 0.0,
+            regret: Vec::new(),
+            incumbents: vec![(0, Setting::DEFAULT)],
+            changes: 0,
+            asked_ms: Vec::new(),
+            modelled_ms: Vec::new(),
+            witness: None,
+            errors,
+            draws: Draws::default(),
+            ready: Vec::new(),
+        };
+        job.watch();
+        job
+    }
+
+    /// Goes on as another job: the network changed, say. What was seen is forgotten; how wrongly it is seen stays.
+    pub(crate) fn change(&mut self, surface: &'a Surface) {
+        self.surface = surface;
+        self.watch();
+    }
+
+    fn watch(&mut self) {
+        let simulation = self.surface.simulation();
+        self.witness = match (self.errors, simulation) {
+            (Some(errors), Some(simulation)) => Some(Witness::new(simulation, errors)),
+            _ => None,
+        };
+    }
+
+    /// The surface.
+    pub(crate) fn surface(&self) -> &'a Surface {
+        self.surface
+    }
+
+    /// Takes a step, µs.
+    pub(crate) fn step_us(&mut self, setting: &Setting) -> f64 {
+        let changed = *setting != self.setting;
+        let relative = self.surface.relative(setting);
+        let mut factor = self.noise();
+        let mean_us = match &self.surface.source {
+            Source::Simulated(simulation) => {
+                self.draws.redraw(simulation, &mut self.rng);
+                simulation.step_us(setting, &self.draws, &mut self.ready, &mut Unwatched)
+            }
+            Source::Recorded(recorded) => recorded.draw_us(setting, &mut self.rng),
+        };
+        if let Some(witness) = self.witness.as_mut().filter(|_| !changed) {
+            witness.step(setting, &self.draws, factor);
+        }
+        let mut regret = relative - 1.0;
+        if changed {
+            factor *= 1.0 + CHANGE;
+            regret += CHANGE * relative;
+            self.changes += 1;
+            self.setting = *setting;
+        }
+        self.regret.push(regret);
+        mean_us * factor
+    }
+
+    /// Takes `steps` steps, µs.
+    pub(crate) fn run_us(&mut self, setting: &Setting, steps: usize) -> Vec<f64> {
+        (0..steps).map(|_| self.step_us(setting)).collect()
+    }
+
+    fn noise(&mut self) -> f64 {
+        let mut normal = || -> f64 { StandardNormal.sample(&mut self.rng) };
+        let sigma = self.surface.sigma;
+        let mut log = sigma * normal() - sigma * sigma / 2.0;
+        if self.surface.wanders {
+            self.wander = WANDER_KEPT * self.wander + WANDER_STEP * normal();
+            log += self.wander;
+        }
+        // What recorded steps were disturbed by is in their scatter.
+        let effects = self.surface.simulation().map(|simulation| simulation.effects);
+        log.exp() * effects.map_or(1.0, |effects| self.spike(&effects))
+    }
+
+    fn spike(&mut self, effects: &Effects) -> f64 {
+        if self.rng.random::<f64>() >= effects.spikes {
+            return 1.0;
+        }
+        let size = effects
+            .spike_shape
+            .and_then(|shape| Pareto::new(1.0, shape).ok())
+            .map_or(1.0, |pareto| pareto.sample(&mut self.rng));
+        1.0 + effects.spike * size.min(SPIKE_MOST)
+    }
+
+    /// Notes what the tuner holds to be the best now.
+    pub(crate) fn incumbent(&mut self, setting: &Setting) {
+        if self.incumbents.last().is_none_or(|(_, last)| last != setting) {
+            self.incumbents.push((self.regret.len(), *setting));
+        }
+    }
+
+    /// Forgets what was seen: it is of the past.
+    pub(crate) fn forget(&mut self) {
+        if let Some(witness) = &mut self.witness {
+            witness.forget();
+        }
+    }
+
+    /// Where the ranks are, if anybody looks.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.witness.as_ref().map(Witness::place)
+    }
+
+    /// Notes what a proposal took the tuner to compute.
+    pub(crate) fn asked(&mut self, ms: f64) {
+        self.asked_ms.push(ms);
+    }
+
+    /// Notes what making and asking a model took for a proposal.
+    pub(crate) fn modelled(&mut self, ms: f64) {
+        self.modelled_ms.push(ms);
+    }
+
+    /// What models took, ms.
+    pub(crate) fn modelled_ms(&self) -> &[f64] {
+        &self.modelled_ms
+    }
+
+    /// What the proposals took, ms.
+    pub(crate) fn asked_ms(&self) -> &[f64] {
+        &self.asked_ms
+    }
+
+    /// What was seen so far, by setting, in the order in which they were first seen.
+    pub(crate) fn traces(&self) -> &[Trace] {
+        self.witness.as_ref().map_or(&[], Witness::traces)
+    }
+
+    /// The setting of the last step.
+    pub(crate) fn setting(&self) -> Setting {
+        self.setting
+    }
+
+    /// Steps taken.
+    pub(crate) fn steps(&self) -> usize {
+        self.regret.len()
+    }
+
+    /// Changes of setting.
+    pub(crate) fn changes(&self) -> usize {
+        self.changes
+    }
+
+    /// See the field.
+    pub(crate) fn regret(&self) -> &[f64] {
+        &self.regret
+    }
+
+    /// See the field.
+    pub(crate) fn incumbents(&self) -> &[(usize, Setting)] {
+        &self.incumbents
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::truth::{Truth, surfaces};
+
+    #[test]
+    fn a_job_costs_what_its_settings_cost() {
+        let surfaces = surfaces(Truth::Lab, 1.0, None).unwrap();
+        let surface = &surfaces[4]; // vgg16/nv: the default is 1.29 times the best
+        let mut job = Job::new(surface, 1, None);
+        let best = surface.optimum().setting;
+        let default_us = job.run_us(&Setting::DEFAULT, 100);
+        let best_us = job.run_us(&best, 100);
+        job.incumbent(&best);
+        let gap = surface.relative(&Setting::DEFAULT) - 1.0;
+        let regret: f64 = job.regret().iter().sum();
+        assert!((regret - (100.0 * gap + 0.25)).abs() < 1e-9);
+        assert_eq!((job.steps(), job.changes()), (200, 1));
+        assert_eq!(job.incumbents(), [(0, Setting::DEFAULT), (200, best)]);
+        let median = |mut times: Vec<f64>| {
+            times.sort_by(f64::total_cmp);
+            times[50]
+        };
+        let measured = median(default_us) / median(best_us) - 1.0;
+        assert!((measured - gap).abs() < 0.02, "{measured} {gap}");
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_steps_watched_or_not() {
+        let surfaces = surfaces(Truth::HeldOut, 1.0, None).unwrap();
+        let run = |seed, errors| Job::new(&surfaces[1], seed, errors).run_us(&Setting::OLD, 30);
+        let errors = Some(Errors::draw(0.3, 5));
+        assert_eq!(run(3, None), run(3, errors));
+        assert_ne!(run(3, None), run(4, None));
+    }
+}

@@ -1,0 +1,11 @@
+//! The harness's parts; `main.rs` puts them to work, and `tests/tuner_bench.rs` runs their unit tests.
+
+pub(crate) mod drift;
+pub(crate) mod job;
+pub(crate) mod outcome;
+pub(crate) mod run;
+pub(crate) mod serve;
+pub(crate) mod table;
+pub(crate) mod truth;
+pub(crate) mod tuners;
+pub(crate) mod witness;

@@ -1,0 +1,123 @@
+//! What a run of a tuner came to.
+
+use serde::{Deserialize, Serialize};
+
+use super::job::Job;
+use super::truth::Setting;
+
+/// A run ends worse than the default if its setting is slower by more than this share.
+const WORSE: f64 = 0.01;
+
+/// A run. Step times are multiples of the best setting's; losses are in steps of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) tuner: String,
+    pub(crate) truth: String,
+    pub(crate) surface: String,
+    pub(crate) seed: u64,
+    /// Of the setting that the run ends with, and of the default.
+    pub(crate) end: f64,
+    pub(crate) default: f64,
+    /// Steps until the tuner was done, and changes of setting in them.
+    pub(crate) active: usize,
+    pub(crate) changes: usize,
+    /// Lost in the first 500 and 2,000 steps.
+    pub(crate) lost_500: f64,
+    pub(crate) lost_2000: f64,
+    /// The step from which on the tuner's best setting was within 3 % and 5 %; none if it never was for good.
+    pub(crate) within_3: Option<usize>,
+    pub(crate) within_5: Option<usize>,
+    /// The setting that the run ends with, as text.
+    pub(crate) setting: String,
+    /// What each proposal took to compute, ms of CPU.
+    #[serde(default)]
+    pub(crate) asked_ms: Vec<f64>,
+    /// What making and asking a model of the job took for each of them, ms of CPU.
+    #[serde(default)]
+    pub(crate) modelled_ms: Vec<f64>,
+}
+
+impl Outcome {
+    /// Of a job that goes on with `setting` for ever.
+    pub(crate) fn new(tuner: &str, truth: &str, seed: u64, job: &mut Job<'_>, setting: &Setting) -> Self {
+        job.incumbent(setting);
+        let surface = job.surface();
+        let end = surface.relative(setting);
+        let lost = |steps: usize| {
+            let while_active: f64 = job.regret().iter().take(steps).sum();
+            while_active + steps.saturating_sub(job.steps()) as f64 * (end - 1.0)
+        };
+        let within = |share: f64| {
+            let mut since = None;
+            for (step, incumbent) in job.incumbents() {
+                if surface.relative(incumbent) > 1.0 + share {
+                    since = None;
+                } else {
+                    since = since.or(Some(*step));
+                }
+            }
+            since
+        };
+        Self {
+            tuner: tuner.into(),
+            truth: truth.into(),
+            surface: surface.name.clone(),
+            seed,
+            end,
+            default: surface.relative(&Setting::DEFAULT),
+            active: job.steps(),
+            changes: job.changes(),
+            lost_500: lost(500),
+            lost_2000: lost(2000),
+            within_3: within(0.03),
+            within_5: within(0.05),
+            setting: format!(
+                "{:.4} MB {:.4} ms h{} g{} c{}",
+                setting.fusion_mb(),
+                setting.cycle_ms,
+                u8::from(setting.hierarchical),
+                u8::from(setting.allgather),
+                u8::from(setting.cache)
+            ),
+            asked_ms: job.asked_ms().to_vec(),
+            modelled_ms: job.modelled_ms().to_vec(),
+        }
+    }
+
+    /// Whether the run ended more than 1 % worse than the default.
+    pub(crate) fn worse(&self) -> bool {
+        self.end > self.default * (1.0 + WORSE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::truth::{Truth, surfaces};
+
+    #[test]
+    fn losses_go_on_with_the_last_setting() {
+        let surfaces = surfaces(Truth::Lab, 1.0, None).unwrap();
+        let surface = &surfaces[4];
+        let default = surface.relative(&Setting::DEFAULT);
+        let best = surface.optimum().setting;
+        let mut job = Job::new(surface, 1, None);
+        job.run_us(&Setting::DEFAULT, 20);
+        job.incumbent(&best);
+        job.run_us(&Setting::DEFAULT, 20);
+        job.incumbent(&Setting::DEFAULT);
+        job.run_us(&best, 20);
+        let outcome = Outcome::new("t", "lab", 1, &mut job, &best);
+        let lost = 40.0 * (default - 1.0) + 0.25;
+        assert!((outcome.lost_500 - lost).abs() < 1e-9 && (outcome.lost_2000 - lost).abs() < 1e-9);
+        assert_eq!(
+            (outcome.active, outcome.within_3, outcome.within_5),
+            (60, Some(60), Some(60))
+        );
+        assert!(outcome.end == 1.0 && !outcome.worse());
+        let mut job = Job::new(surface, 1, None);
+        let outcome = Outcome::new("t", "lab", 1, &mut job, &Setting::DEFAULT);
+        assert!((outcome.lost_2000 - 2000.0 * (default - 1.0)).abs() < 1e-9);
+        assert_eq!((outcome.active, outcome.within_5), (0, None));
+    }
+}

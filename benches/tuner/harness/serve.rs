@@ -1,0 +1,254 @@
+//! Jobs driven from outside: a JSON object per line in, one out, so that tuners in any language meet the same truth, noise and
+//! metrics.
+//!
+//! ```text
+//! {"do":"surfaces","truth":"lab"}                        -> {"surfaces":["resnet50/nv 16x8", …]}
+//! {"do":"reset","tuner":"tpe","truth":"lab","surface":"vgg16/nv 2x2","seed":3}
+//!                                                        -> {"seed":12345}: for the tuner's own draws
+//! {"do":"run","setting":{…},"steps":10}                  -> {"ms":[65.2, …]}
+//! {"do":"incumbent","setting":{…}}                       -> {}
+//! {"do":"asked","ms":41.5}                               -> {}
+//! {"do":"end","setting":{…}}                             -> {"outcome":{…}}: a line for `--add`
+//! ```
+//!
+//! A setting is `{"fusion_mb":128,"cycle_ms":1,"hierarchical":false,"allgather":false,"cache":true}`. What goes wrong is answered
+//! with `{"error":"…"}`, and the next line is read.
+
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::job::Job;
+use super::outcome::Outcome;
+use super::run::seed;
+use super::truth::{Setting, Surface, Truth, label, surfaces};
+
+/// No tuner outside looks at what rank 0 sees: its runs stand beside those of the usual error.
+const NO_VIEW: f64 = 0.3;
+/// Steps of one request, and of one job, at most.
+const STEPS_MOST: usize = 1_000_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
+enum Request {
+    Surfaces {
+        truth: String,
+    },
+    Reset {
+        tuner: String,
+        truth: String,
+        surface: String,
+        seed: u64,
+    },
+    Run {
+        setting: Wire,
+        steps: usize,
+    },
+    Incumbent {
+        setting: Wire,
+    },
+    Asked {
+        ms: f64,
+    },
+    End {
+        setting: Wire,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    fusion_mb: f64,
+    cycle_ms: f64,
+    hierarchical: bool,
+    allgather: bool,
+    cache: bool,
+}
+
+impl TryFrom<Wire> for Setting {
+    type Error = String;
+
+    fn try_from(wire: Wire) -> Result<Self, String> {
+        let Wire {
+            fusion_mb, cycle_ms, ..
+        } = wire;
+        if !(0.0..=1e6).contains(&fusion_mb) {
+            return Err(format!("fusion_mb {fusion_mb}: expected 0 to 1e6"));
+        }
+        if !(1e-3..=1e6).contains(&cycle_ms) {
+            return Err(format!("cycle_ms {cycle_ms}: expected 0.001 to 1e6"));
+        }
+        Ok(Self {
+            hierarchical: wire.hierarchical,
+            allgather: wire.allgather,
+            cache: wire.cache,
+            ..Self::of(fusion_mb, cycle_ms)
+        })
+    }
+}
+
+/// A job under way.
+struct Running {
+    tuner: String,
+    truth: String,
+    number: u64,
+    job: Job<'static>,
+}
+
+/// All surfaces asked for so far; kept until the program ends, as are their known step times.
+struct Stock {
+    noise: Option<f64>,
+    by_truth: HashMap<String, &'static [Surface]>,
+}
+
+impl Stock {
+    fn surfaces(&mut self, truth: &str) -> Result<&'static [Surface], String> {
+        if let Some(known) = self.by_truth.get(truth) {
+            return Ok(known);
+        }
+        let made: &'static [Surface] = surfaces(truth.parse::<Truth>()?, 1.0, self.noise)?.leak();
+        self.by_truth.insert(truth.into(), made);
+        Ok(made)
+    }
+}
+
+/// Answers requests until there are none.
+///
+/// # Errors
+/// The streams'.
+pub(crate) fn serve(input: impl BufRead, mut output: impl Write, noise: Option<f64>) -> std::io::Result<()> {
+    let mut stock = Stock {
+        noise,
+        by_truth: HashMap::new(),
+    };
+    let mut running = None;
+    for line in input.lines() {
+        let line = line?;
+        let answer = serde_json::from_str(&line)
+            .map_err(|error| error.to_string())
+            .and_then(|request| answer(request, &mut stock, &mut running));
+        let answer = answer.unwrap_or_else(|error| json!({ "error": error }));
+        writeln!(output, "{answer}")?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
+fn current(running: &mut Option<Running>) -> Result<&mut Job<'static>, String> {
+    let running = running.as_mut().ok_or("no job: send a reset first")?;
+    Ok(&mut running.job)
+}
+
+fn answer(request: Request, stock: &mut Stock, running: &mut Option<Running>) -> Result<Value, String> {
+    match request {
+        Request::Surfaces { truth } => {
+            let names = stock
+                .surfaces(&truth)?
+                .iter()
+                .map(|surface| surface.name.as_str());
+            Ok(json!({"surfaces": names.collect::<Vec<_>>()}))
+        }
+        Request::Reset {
+            tuner,
+            truth,
+            surface,
+            seed: number,
+        } => {
+            let all = stock.surfaces(&truth)?;
+            let found = all.iter().find(|known| known.name == surface);
+            let found = found.ok_or_else(|| format!("no surface {surface:?} in {truth}"))?;
+            let truth = label(truth.parse()?, stock.noise, NO_VIEW);
+            let seed = seed(&surface, number);
+            *running = Some(Running {
+                tuner,
+                truth,
+                number,
+                job: Job::new(found, seed, None),
+            });
+            Ok(json!({"seed": seed.rotate_left(17) >> 33})) // 31 bits, as many libraries want
+        }
+        Request::Run { setting, steps } => {
+            let job = current(running)?;
+            if steps > STEPS_MOST || job.steps() + steps > STEPS_MOST {
+                return Err(format!("{steps} steps more: at most {STEPS_MOST} in all"));
+            }
+            let us = job.run_us(&setting.try_into()?, steps);
+            Ok(json!({"ms": us.iter().map(|us| us / 1e3).collect::<Vec<f64>>()}))
+        }
+        Request::Incumbent { setting } => {
+            current(running)?.incumbent(&setting.try_into()?);
+            Ok(json!({}))
+        }
+        Request::Asked { ms } => {
+            current(running)?.asked(ms);
+            Ok(json!({}))
+        }
+        Request::End { setting } => {
+            let setting = setting.try_into()?;
+            let mut ended = running.take().ok_or("no job: send a reset first")?;
+            let (tuner, truth) = (&ended.tuner, &ended.truth);
+            let outcome = Outcome::new(tuner, truth, ended.number, &mut ended.job, &setting);
+            Ok(json!({ "outcome": outcome }))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn talk(lines: &str) -> Vec<Value> {
+        let mut output = Vec::new();
+        serve(lines.as_bytes(), &mut output, None).unwrap();
+        let text = String::from_utf8(output).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    const SETTING: &str =
+        r#"{"fusion_mb":128,"cycle_ms":1,"hierarchical":true,"allgather":false,"cache":true}"#;
+
+    #[test]
+    fn a_run_from_outside() {
+        let answers = talk(&format!(
+            r#"{{"do":"surfaces","truth":"lab"}}
+{{"do":"reset","tuner":"t","truth":"lab","surface":"vgg16/nv 2x2","seed":3}}
+{{"do":"run","setting":{SETTING},"steps":10}}
+{{"do":"incumbent","setting":{SETTING}}}
+{{"do":"asked","ms":1.5}}
+{{"do":"end","setting":{SETTING}}}
+{{"do":"end","setting":{SETTING}}}"#
+        ));
+        assert_eq!(answers[0]["surfaces"].as_array().unwrap().len(), 14);
+        let ms: Vec<f64> = serde_json::from_value(answers[2]["ms"].clone()).unwrap();
+        assert!(
+            ms.len() == 10 && ms.iter().all(|ms| (60.0..130.0).contains(ms)),
+            "{ms:?}"
+        );
+        let outcome: Outcome = serde_json::from_value(answers[5]["outcome"].clone()).unwrap();
+        assert_eq!(
+            (outcome.active, outcome.changes, outcome.within_3),
+            (10, 1, Some(10))
+        );
+        assert!(outcome.end < 1.03 && outcome.asked_ms == [1.5]);
+        assert_eq!(answers[6], json!({"error": "no job: send a reset first"}));
+    }
+
+    #[test]
+    fn nonsense_is_answered() {
+        let answers = talk(
+            "x\n{}\n{\"do\":\"dance\"}\n{\"do\":\"surfaces\",\"truth\":\"false\"}\n\
+             {\"do\":\"reset\",\"tuner\":\"t\",\"truth\":\"lab\",\"surface\":\"s\",\"seed\":1}\n\
+             {\"do\":\"run\",\"setting\":{\"fusion_mb\":-1},\"steps\":1}\n",
+        );
+        assert_eq!(answers.len(), 6);
+        assert!(
+            answers.iter().all(|answer| answer["error"].is_string()),
+            "{answers:?}"
+        );
+        assert_eq!(answers[4]["error"], "no surface \"s\" in lab");
+    }
+}

@@ -1,0 +1,15 @@
+//! The truth that tuners are judged by: jobs whose step time is known for every setting.
+
+mod model;
+mod network;
+mod recorded;
+mod setting;
+mod simulation;
+mod surface;
+mod surfaces;
+
+pub(crate) use network::Effects;
+pub(crate) use setting::{CYCLE_LEAST_MS, CYCLE_MOST_MS, FUSION_LEAST, FUSION_MOST, MIB, Setting};
+pub(crate) use simulation::{Draws, Simulation, Unwatched, Watch};
+pub(crate) use surface::{Source, Surface};
+pub(crate) use surfaces::{Truth, label, surfaces};

@@ -1,0 +1,76 @@
+//! What is tuned, and the coordinates in which it is searched.
+
+use ronde::replay;
+
+/// 2^20 bytes; thresholds are spoken of in these.
+pub(crate) const MIB: f64 = 1024.0 * 1024.0;
+/// The search space's ends.
+pub(crate) const FUSION_LEAST: f64 = 65536.0;
+pub(crate) const FUSION_MOST: f64 = 256.0 * MIB;
+pub(crate) const CYCLE_LEAST_MS: f64 = 0.1;
+pub(crate) const CYCLE_MOST_MS: f64 = 100.0;
+
+/// A setting of the five knobs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Setting {
+    pub(crate) fusion_bytes: u64,
+    pub(crate) cycle_ms: f64,
+    pub(crate) hierarchical: bool,
+    /// Hierarchical allgather: the jobs here have no allgather, so it does nothing.
+    pub(crate) allgather: bool,
+    pub(crate) cache: bool,
+}
+
+impl Setting {
+    /// 128 MiB and 1 ms, the cache on: Horovod's and Ronde's default.
+    pub(crate) const DEFAULT: Self = Self::of(128.0, 1.0);
+    /// Horovod's default of old.
+    pub(crate) const OLD: Self = Self::of(64.0, 5.0);
+
+    /// Flat, with the cache.
+    pub(crate) const fn of(fusion_mb: f64, cycle_ms: f64) -> Self {
+        Self {
+            fusion_bytes: (fusion_mb * MIB) as u64,
+            cycle_ms,
+            hierarchical: false,
+            allgather: false,
+            cache: true,
+        }
+    }
+
+    /// Of coordinates in 0..1 on a log scale; below 0.05 nothing is fused.
+    pub(crate) fn at(fusion: f64, cycle: f64) -> Self {
+        let fusion_bytes = if fusion < 0.05 {
+            0.0
+        } else {
+            FUSION_LEAST * (FUSION_MOST / FUSION_LEAST).powf(((fusion - 0.1) / 0.9).max(0.0))
+        };
+        let cycle_ms = CYCLE_LEAST_MS * (CYCLE_MOST_MS / CYCLE_LEAST_MS).powf(cycle);
+        Self::of(fusion_bytes / MIB, cycle_ms)
+    }
+
+    /// MiB.
+    pub(crate) fn fusion_mb(&self) -> f64 {
+        self.fusion_bytes as f64 / MIB
+    }
+
+    /// What the replay calls it.
+    pub(crate) fn replay(&self) -> replay::Setting {
+        replay::Setting {
+            fusion_threshold_bytes: self.fusion_bytes,
+            cycle_us: self.cycle_ms * 1e3,
+            hierarchical: self.hierarchical,
+            cache: self.cache,
+        }
+    }
+
+    /// Equal keys, equal step times.
+    pub(crate) fn key(&self) -> (u64, u64, bool, bool) {
+        (
+            self.fusion_bytes,
+            self.cycle_ms.to_bits(),
+            self.hierarchical,
+            self.cache,
+        )
+    }
+}

@@ -1,0 +1,332 @@
+//! The sets of surfaces.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::model::Model;
+use super::network::{Effects, Network};
+use super::recorded::Recorded;
+use super::simulation::Simulation;
+use super::surface::{Source, Surface};
+
+/// A set of surfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Truth {
+    /// The 14 of `facts/tuner.md` §2.
+    Lab,
+    /// The same with effects that no cost model knows.
+    Unmodelled,
+    /// The same with other such effects, which nobody looked at while the tuner was made.
+    HeldOut,
+    /// Real models' gradient lists.
+    Gradients,
+    /// Real runs.
+    Recorded,
+}
+
+impl Truth {
+    /// All of them.
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Lab,
+        Self::Unmodelled,
+        Self::HeldOut,
+        Self::Gradients,
+        Self::Recorded,
+    ];
+}
+
+impl fmt::Display for Truth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lab => "lab",
+            Self::Unmodelled => "unmodelled",
+            Self::HeldOut => "held-out",
+            Self::Gradients => "gradients",
+            Self::Recorded => "recorded",
+        })
+    }
+}
+
+impl FromStr for Truth {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|truth| truth.to_string() == name);
+        found.ok_or_else(|| {
+            let names: Vec<String> = Self::ALL.iter().map(Self::to_string).collect();
+            format!("no truth {name:?}; there are {}", names.join(", "))
+        })
+    }
+}
+
+type Net = fn(u32, u32) -> Network;
+
+/// A row of the table in `facts/tuner.md` §2.
+struct Row {
+    name: &'static str,
+    model: fn() -> Model,
+    net: Net,
+    ranks: u32,
+    ranks_per_host: u32,
+    /// How much faster than the model's own times the machine computes.
+    speedup: f64,
+    sigma: f64,
+    wanders: bool,
+}
+
+/// Positional, to read like the lab's own table.
+#[allow(clippy::too_many_arguments)]
+const fn row(
+    name: &'static str,
+    model: fn() -> Model,
+    net: Net,
+    ranks: u32,
+    ranks_per_host: u32,
+    speedup: f64,
+    sigma: f64,
+    wanders: bool,
+) -> Row {
+    Row {
+        name,
+        model,
+        net,
+        ranks,
+        ranks_per_host,
+        speedup,
+        sigma,
+        wanders,
+    }
+}
+
+const LAB: [Row; 14] = [
+    row(
+        "resnet50/nv",
+        Model::resnet50,
+        Network::nv,
+        16,
+        8,
+        3.0,
+        0.02,
+        false,
+    ),
+    row(
+        "resnet50/g25",
+        Model::resnet50,
+        Network::g25,
+        16,
+        4,
+        3.0,
+        0.035,
+        true,
+    ),
+    row(
+        "resnet50/g25",
+        Model::resnet50,
+        Network::g25,
+        128,
+        8,
+        1.0,
+        0.035,
+        false,
+    ),
+    row(
+        "resnet50/g1",
+        Model::resnet50,
+        Network::g1,
+        16,
+        1,
+        1.0,
+        0.05,
+        true,
+    ),
+    row("vgg16/nv", Model::vgg16, Network::nv, 2, 2, 3.0, 0.02, false),
+    row("vgg16/g25", Model::vgg16, Network::g25, 16, 1, 1.0, 0.05, false),
+    row("vgg16/g1", Model::vgg16, Network::g1, 2, 1, 1.0, 0.035, true),
+    row("bert/nv", Model::bert, Network::nv, 128, 8, 2.0, 0.035, false),
+    row("bert/g25", Model::bert, Network::g25, 128, 8, 1.0, 0.02, true),
+    row("bert/g1", Model::bert, Network::g1, 16, 4, 1.0, 0.05, false),
+    row("small/g25", Model::small, Network::g25, 16, 1, 1.0, 0.035, false),
+    row("small/g1", Model::small, Network::g1, 128, 8, 1.0, 0.05, true),
+    row("small/nv", Model::small, Network::nv, 2, 2, 1.0, 0.02, false),
+    row(
+        "resnet50/g1",
+        Model::resnet50,
+        Network::g1,
+        128,
+        1,
+        1.0,
+        0.035,
+        false,
+    ),
+];
+
+/// A gradient list, the net that it runs on here, and what the model computes, ms forward and backward: chosen so that on some
+/// communication dominates, on some computation, and on some neither.
+struct List {
+    name: &'static str,
+    net: (&'static str, Net),
+    ranks: u32,
+    ranks_per_host: u32,
+    compute_ms: [f64; 2],
+    sigma: f64,
+    wanders: bool,
+}
+
+#[allow(clippy::too_many_arguments)]
+const fn list(
+    name: &'static str,
+    net: (&'static str, Net),
+    ranks: u32,
+    ranks_per_host: u32,
+    forward_ms: f64,
+    backward_ms: f64,
+    sigma: f64,
+    wanders: bool,
+) -> List {
+    List {
+        name,
+        net,
+        ranks,
+        ranks_per_host,
+        compute_ms: [forward_ms, backward_ms],
+        sigma,
+        wanders,
+    }
+}
+
+const NV: (&str, Net) = ("nv", Network::nv);
+const G25: (&str, Net) = ("g25", Network::g25);
+const G1: (&str, Net) = ("g1", Network::g1);
+
+const LISTS: [List; 8] = [
+    list("alexnet", G25, 32, 4, 20.0, 40.0, 0.035, false),
+    list("deepspeech", G25, 16, 4, 60.0, 120.0, 0.05, false),
+    list("inception3", G25, 64, 8, 50.0, 100.0, 0.035, true),
+    list("lstm", NV, 16, 8, 15.0, 30.0, 0.02, false),
+    list("nasnet", G25, 32, 8, 60.0, 140.0, 0.035, false),
+    list("resnet50", NV, 64, 8, 20.0, 40.0, 0.02, true),
+    list("seq2seq", G1, 8, 1, 80.0, 160.0, 0.05, false),
+    list("vgg16", G25, 32, 8, 65.0, 130.0, 0.035, false),
+];
+
+/// A truth as tables name it, with what was changed about it: the noise, and what rank 0's view is off by if not by 30 %.
+pub(crate) fn label(truth: Truth, noise: Option<f64>, error: f64) -> String {
+    let noise = noise.map(|noise| format!(", noise {} %", 100.0 * noise));
+    let error = (error != 0.3).then(|| format!(", costs seen {}x off", 1.0 + error));
+    format!(
+        "{truth}{}{}",
+        noise.unwrap_or_default(),
+        error.unwrap_or_default()
+    )
+}
+
+/// Where the gradient lists lie, if they do.
+fn lists() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces/tensor-elements")
+}
+
+/// Where recorded surfaces lie.
+fn recordings() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("results/tuner/recorded")
+}
+
+/// The surfaces of a truth. `network` is a factor on what crosses hosts, `sigma` replaces the surfaces' own noise. Empty, and said
+/// so, where the files are not there.
+pub(crate) fn surfaces(truth: Truth, network: f64, sigma: Option<f64>) -> Result<Vec<Surface>, String> {
+    match truth {
+        Truth::Lab => Ok(lab(Effects::LAB, network, sigma)),
+        Truth::Unmodelled => Ok(lab(Effects::UNMODELLED, network, sigma)),
+        Truth::HeldOut => Ok(lab(Effects::HELD_OUT, network, sigma)),
+        Truth::Gradients => gradients(network, sigma),
+        Truth::Recorded => recorded(sigma),
+    }
+}
+
+fn lab(effects: Effects, slower: f64, sigma: Option<f64>) -> Vec<Surface> {
+    let surface = |row: &Row| {
+        let Row {
+            name,
+            ranks,
+            ranks_per_host,
+            ..
+        } = row;
+        let simulation = Simulation {
+            model: (row.model)().faster(row.speedup),
+            network: (row.net)(*ranks, *ranks_per_host).slower(slower),
+            effects,
+        };
+        Surface::new(
+            format!("{name} {ranks}x{ranks_per_host}"),
+            Source::Simulated(simulation),
+            sigma.unwrap_or(row.sigma),
+            row.wanders,
+        )
+    };
+    LAB.iter().map(surface).collect()
+}
+
+fn gradients(slower: f64, sigma: Option<f64>) -> Result<Vec<Surface>, String> {
+    let folder = lists();
+    if !folder.is_dir() {
+        eprintln!("no gradient lists in {}: left out", folder.display());
+        return Ok(Vec::new());
+    }
+    let surface = |list: &List| {
+        let path = folder.join(format!("{}.txt", list.name));
+        let [forward_ms, backward_ms] = list.compute_ms;
+        let model = Model::read(&path, forward_ms, backward_ms)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let List {
+            name,
+            net: (net, network),
+            ranks,
+            ranks_per_host,
+            ..
+        } = list;
+        let simulation = Simulation {
+            model,
+            network: network(*ranks, *ranks_per_host).slower(slower),
+            effects: Effects::LAB,
+        };
+        Ok(Surface::new(
+            format!("{name}/{net} {ranks}x{ranks_per_host}"),
+            Source::Simulated(simulation),
+            sigma.unwrap_or(list.sigma),
+            list.wanders,
+        ))
+    };
+    LISTS.iter().map(surface).collect()
+}
+
+fn recorded(sigma: Option<f64>) -> Result<Vec<Surface>, String> {
+    let folder = recordings();
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        eprintln!("no recorded surfaces in {}: left out", folder.display());
+        return Ok(Vec::new());
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "csv"))
+        .collect();
+    paths.sort();
+    let surface = |path: &PathBuf| {
+        let recorded = Recorded::read(path).map_err(|error| error.to_string())?;
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        // The recorded scatter is the noise, unless more is asked for.
+        Ok(Surface::new(
+            name,
+            Source::Recorded(recorded),
+            sigma.unwrap_or(0.0),
+            false,
+        ))
+    };
+    paths.iter().map(surface).collect()
+}
+
+#[cfg(test)]
+mod tests;

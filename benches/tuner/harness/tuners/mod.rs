@@ -1,0 +1,67 @@
+//! The tuners that are compared.
+
+mod horovod;
+mod minimize;
+mod ours;
+mod random;
+
+use std::sync::Arc;
+
+use super::job::Job;
+use super::truth::Setting;
+
+pub(crate) use horovod::Horovod;
+pub(crate) use ours::{Driven, Event, Ours};
+pub(crate) use random::Random;
+
+/// A tuner.
+pub(crate) trait Tuner: Send + Sync {
+    /// As the table has it.
+    fn name(&self) -> String;
+
+    /// Whether it looks at what rank 0 sees of the job.
+    fn wants_traces(&self) -> bool {
+        false
+    }
+
+    /// Tunes a job; says what it goes on with.
+    fn tune(&self, job: &mut Job<'_>, seed: u64) -> Setting;
+}
+
+/// Never tunes.
+#[derive(Debug)]
+pub(crate) struct Stay;
+
+impl Tuner for Stay {
+    fn name(&self) -> String {
+        "default".into()
+    }
+
+    fn tune(&self, job: &mut Job<'_>, _seed: u64) -> Setting {
+        job.setting()
+    }
+}
+
+/// Every tuner by its name.
+pub(crate) fn all() -> Vec<Arc<dyn Tuner>> {
+    vec![
+        Arc::new(Ours::with_model()),
+        Arc::new(Ours::cold()),
+        Arc::new(Stay),
+        Arc::new(Random::short()),
+        Arc::new(Random::long()),
+        Arc::new(Horovod::numbers()),
+        Arc::new(Horovod::chain()),
+    ]
+}
+
+/// The middle of some values, the mean of the two middle ones of an even number.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        (values[middle - 1] + values[middle]) / 2.0
+    }
+}

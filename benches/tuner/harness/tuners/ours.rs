@@ -1,0 +1,296 @@
+//! Ours, driven as the runtime drives it: one call per step; a proposal is computed while the training goes on and is there
+//! when the next step ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ronde::replay::{self, Ensemble, Rules};
+use ronde_tuner::{
+    Action, Belief, Estimate, Model, Parameter, Point, Proposal, Session, SessionConfig, Space,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::super::job::Job;
+use super::super::truth::{CYCLE_LEAST_MS, CYCLE_MOST_MS, FUSION_LEAST, FUSION_MOST, MIB, Setting};
+use super::Tuner;
+
+/// A session that has not ended by then never will.
+const STEPS_MOST: usize = 20_000;
+
+/// With or without a model.
+#[derive(Debug)]
+pub(crate) struct Ours {
+    model: bool,
+    /// Steps that a proposal takes to compute.
+    delay: usize,
+    /// Whether the knob that does nothing is searched too. The runtime leaves it out, as no allgather is seen.
+    dead_knob: bool,
+}
+
+impl Ours {
+    /// With a replay of the job as its prior.
+    pub(crate) fn with_model() -> Self {
+        Self {
+            model: true,
+            ..Self::cold()
+        }
+    }
+
+    /// Without.
+    pub(crate) fn cold() -> Self {
+        Self {
+            model: false,
+            delay: 1,
+            dead_knob: false,
+        }
+    }
+
+    /// The knobs that are searched.
+    pub(crate) fn space(&self) -> Result<Space, ronde_tuner::Error> {
+        let allgather = Parameter::boolean("hierarchical_allgather");
+        Space::new(vec![
+            Parameter::log("fusion_mb", FUSION_LEAST / MIB, FUSION_MOST / MIB, 16).with_zero(),
+            Parameter::log("cycle_ms", CYCLE_LEAST_MS, CYCLE_MOST_MS, 13),
+            Parameter::boolean("hierarchical_allreduce"),
+            Parameter::boolean("cache_enabled"),
+            if self.dead_knob {
+                allgather
+            } else {
+                allgather.fixed(0.0)
+            },
+        ])
+    }
+
+    /// What the tuner believes of the job before it has tried a setting: a replay of what was seen so far. None if there is
+    /// nothing to go by. This is the one place where a model is attached.
+    fn model(&self, job: &Job<'_>, seed: u64) -> Option<Arc<dyn Model>> {
+        let place = job.place().filter(|_| self.model)?;
+        let fit = replay::fit(job.traces(), Rules::HOROVOD, place)?;
+        let to_setting = Arc::new(|point: &Point| setting(point).replay());
+        Some(Arc::new(Ensemble::new(fit, seed, to_setting)))
+    }
+
+    /// Computes the proposal that the session asks for; notes what that took.
+    fn proposal(&self, session: &Session, job: &mut Job<'_>, seed: u64) -> Proposal {
+        let ask = session.proposal_job();
+        let began_ms = thread_ms();
+        let Some(model) = self.model(job, seed) else {
+            let proposal = ask.run();
+            job.asked(thread_ms() - began_ms);
+            return proposal;
+        };
+        let fitted_ms = thread_ms() - began_ms;
+        let model = Arc::new(Timed {
+            model,
+            us: AtomicU64::new(0),
+        });
+        let proposal = ask.with_model(model.clone()).run();
+        let belief_ms = model.us.load(Ordering::Relaxed) as f64 / 1e3;
+        job.modelled(fitted_ms + belief_ms);
+        job.asked(thread_ms() - began_ms - fitted_ms - belief_ms);
+        proposal
+    }
+}
+
+/// A model whose beliefs are timed.
+#[derive(Debug)]
+struct Timed {
+    model: Arc<dyn Model>,
+    us: AtomicU64,
+}
+
+impl Model for Timed {
+    fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
+        let began_ms = thread_ms();
+        let belief = self.model.belief(points, measured);
+        let us = (thread_ms() - began_ms) * 1e3;
+        self.us.fetch_add(us as u64, Ordering::Relaxed);
+        belief
+    }
+}
+
+/// A point of the space as a setting.
+pub(crate) fn setting(point: &Point) -> Setting {
+    Setting {
+        hierarchical: point.flag(2),
+        cache: point.flag(3),
+        allgather: point.flag(4),
+        ..Setting::of(point.value(0), point.value(1))
+    }
+}
+
+/// A setting as a point of the space.
+fn point(space: &Space, setting: &Setting) -> Result<Point, ronde_tuner::Error> {
+    let flag = |flag: bool| f64::from(u8::from(flag));
+    space.point(&[
+        setting.fusion_mb(),
+        setting.cycle_ms,
+        flag(setting.hierarchical),
+        flag(setting.cache),
+        flag(setting.allgather),
+    ])
+}
+
+/// Time that this thread had a core, ms.
+fn thread_ms() -> f64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as f64 * 1e3 + now.tv_nsec as f64 / 1e6
+}
+
+impl Tuner for Ours {
+    fn name(&self) -> String {
+        if self.model { "ours" } else { "ours-cold" }.into()
+    }
+
+    fn wants_traces(&self) -> bool {
+        self.model
+    }
+
+    fn tune(&self, job: &mut Job<'_>, seed: u64) -> Setting {
+        let mut driven = Driven::new(self, job, seed).expect("the space and its start are the harness's own");
+        while job.steps() < STEPS_MOST {
+            if driven.step(job) == Event::Finished {
+                return driven.setting();
+            }
+        }
+        let stopped = driven.session.verdict_if_stopped();
+        stopped.map_or(driven.setting(), |verdict| setting(&verdict.chosen))
+    }
+}
+
+/// What came of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Event {
+    /// Nothing that matters outside.
+    Step,
+    /// The search is over.
+    Finished,
+    /// The session has noticed that the job is another one now.
+    Drifted,
+}
+
+/// A session at work.
+pub(crate) struct Driven<'a> {
+    ours: &'a Ours,
+    session: Session,
+    seed: u64,
+    /// The setting in force.
+    setting: Setting,
+    /// A proposal under way, and the steps until it is there.
+    proposal: Option<(Proposal, usize)>,
+}
+
+impl<'a> Driven<'a> {
+    /// From the setting that the job runs with.
+    pub(crate) fn new(ours: &'a Ours, job: &Job<'_>, seed: u64) -> Result<Self, ronde_tuner::Error> {
+        let space = ours.space()?;
+        let setting = job.setting();
+        let start = point(&space, &setting)?;
+        let config = SessionConfig {
+            seed,
+            ..SessionConfig::default()
+        };
+        Ok(Self {
+            session: Session::new(space, config, start)?,
+            ours,
+            seed,
+            setting,
+            proposal: None,
+        })
+    }
+
+    /// The setting in force.
+    pub(crate) fn setting(&self) -> Setting {
+        self.setting
+    }
+
+    /// Lets the job take a step and does what the session wants.
+    pub(crate) fn step(&mut self, job: &mut Job<'_>) -> Event {
+        let step_us = job.step_us(&self.setting);
+        let mut action = self.session.on_step(step_us / 1e3);
+        if let Some((_, left)) = &mut self.proposal {
+            *left -= 1;
+        }
+        if let Some((proposal, _)) = self.proposal.take_if(|(_, left)| *left == 0)
+            && action == Action::Keep
+        {
+            action = self.session.propose(proposal);
+        }
+        if action == Action::Ask {
+            let proposal = self.ours.proposal(&self.session, job, self.seed);
+            if self.ours.delay == 0 {
+                action = self.session.propose(proposal);
+            } else {
+                self.proposal = Some((proposal, self.ours.delay));
+            }
+        }
+        let event = match action {
+            Action::Switch(point) => {
+                self.setting = setting(&point);
+                Event::Step
+            }
+            Action::Finished(verdict) => {
+                self.setting = setting(&verdict.chosen);
+                Event::Finished
+            }
+            Action::Drifted(_) => {
+                self.proposal = None;
+                job.forget();
+                Event::Drifted
+            }
+            Action::Keep | Action::Ask => Event::Step,
+        };
+        if let Some(best) = self.session.best_so_far() {
+            job.incumbent(&setting(&best.setting));
+        }
+        event
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::truth::{Truth, surfaces};
+    use crate::harness::witness::Errors;
+
+    #[test]
+    fn points_and_settings_are_the_same() {
+        let space = Ours::cold().space().unwrap();
+        let there = Setting {
+            hierarchical: true,
+            ..Setting::of(2.0, 0.5)
+        };
+        for is in [Setting::DEFAULT, Setting::OLD, there] {
+            assert_eq!(setting(&point(&space, &is).unwrap()), is);
+        }
+    }
+
+    #[test]
+    fn a_cold_session_finds_what_there_is_to_gain() {
+        let surfaces = surfaces(Truth::Lab, 1.0, None).unwrap();
+        let surface = &surfaces[4]; // vgg16/nv: hierarchical gains 29 %
+        let mut job = Job::new(surface, 1, None);
+        let chosen = Ours::cold().tune(&mut job, 7);
+        assert!(
+            surface.relative(&chosen) < 1.05,
+            "{chosen:?} {}",
+            surface.relative(&chosen)
+        );
+        assert!(job.steps() < 1000 && !job.asked_ms().is_empty() && job.modelled_ms().is_empty());
+    }
+
+    #[test]
+    fn a_replay_finds_it_sooner() {
+        let surfaces = surfaces(Truth::Lab, 1.0, None).unwrap();
+        let surface = &surfaces[4];
+        let mut job = Job::new(surface, 1, Some(Errors::draw(0.3, 1)));
+        let chosen = Ours::with_model().tune(&mut job, 7);
+        assert!(
+            surface.relative(&chosen) < 1.05,
+            "{chosen:?} {}",
+            surface.relative(&chosen)
+        );
+        assert_eq!(job.modelled_ms().len(), job.asked_ms().len());
+        assert!(job.steps() < 300, "{}", job.steps());
+    }
+}

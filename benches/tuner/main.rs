@@ -1,0 +1,149 @@
+//! Evaluates tuners on jobs whose best setting is known (`facts/tuner.md` §2 to §6).
+//!
+//! `cargo bench --bench tuner` runs the headline: ours with and without a model of the job, no tuning, random search and
+//! Horovod's algorithm, on 14 surfaces and on the same with effects that no model knows, 50 runs on each; `-- --help` lists
+//! what else can be had. Equal options give equal results on any machine: the hash at the end says whether they did.
+//! Other people's tuners (`peers.py`) drive the same jobs through `--serve`, and `--add` puts their runs into the table.
+
+mod environment;
+// Its unit tests run in `tests/tuner_bench.rs`; here they are compiled without a harness that would call them.
+#[allow(dead_code, unused_imports)]
+mod harness;
+mod options;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use harness::outcome::Outcome;
+use harness::run::{self, Plan};
+use harness::serve::serve;
+use harness::truth::{Surface, Truth, label, surfaces};
+use harness::tuners::{self, Tuner};
+use harness::{drift, table};
+use options::Options;
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let options = Options::parsed();
+    if options.serve {
+        return Ok(serve(
+            std::io::stdin().lock(),
+            std::io::stdout().lock(),
+            options.noise,
+        )?);
+    }
+    print!("{}", environment::text());
+    if let Some(factor) = options.drift {
+        return drift_table(&options, factor);
+    }
+    let tuners = chosen_tuners(&options.tuners)?;
+    let mut outcomes = Vec::new();
+    for truth in &options.truth {
+        let surfaces = chosen_surfaces(&options, *truth, 1.0)?;
+        let surfaces: Vec<&Surface> = surfaces.iter().collect();
+        let name = label(*truth, options.noise, options.error);
+        let plan = plan(&options, &name, &surfaces);
+        run::parallel(surfaces.len(), plan.threads, |index| surfaces[index].optimum());
+        for tuner in &tuners {
+            let began = Instant::now();
+            outcomes.extend(run::all(&plan, tuner.as_ref()));
+            eprintln!("{name}: {}: {:.1} s", tuner.name(), began.elapsed().as_secs_f64());
+        }
+    }
+    let hash = table::hash(&outcomes);
+    for path in &options.add {
+        outcomes.extend(read(path)?);
+    }
+    print!("{}", table::markdown(&outcomes));
+    println!("Hash of the runs: {hash:016x}");
+    if let Some(path) = &options.outcomes {
+        write(path, |file| {
+            outcomes
+                .iter()
+                .try_for_each(|outcome| Ok(writeln!(file, "{}", serde_json::to_string(outcome)?)?))
+        })?;
+    }
+    if let Some(path) = &options.json {
+        let rows = table::rows(&outcomes);
+        let hash = format!("{hash:016x}");
+        let whole = serde_json::json!({"environment": environment::text(), "hash": hash, "rows": rows});
+        write(path, |file| {
+            Ok(writeln!(file, "{}", serde_json::to_string_pretty(&whole)?)?)
+        })?;
+    }
+    Ok(())
+}
+
+fn plan<'a>(options: &Options, truth: &'a str, surfaces: &'a [&'a Surface]) -> Plan<'a> {
+    Plan {
+        truth,
+        surfaces,
+        first_seed: options.first_seed,
+        seeds: options.seeds,
+        error: options.error,
+        threads: options.jobs,
+    }
+}
+
+fn chosen_surfaces(options: &Options, truth: Truth, network: f64) -> Result<Vec<Surface>, Failure> {
+    let mut all = surfaces(truth, network, options.noise)?;
+    if !options.surfaces.is_empty() {
+        let names: Vec<String> = all.iter().map(|surface| surface.name.clone()).collect();
+        all.retain(|surface| options.surfaces.iter().any(|name| surface.name.contains(name)));
+        if all.is_empty() && !names.is_empty() {
+            let wanted = options.surfaces.join(",");
+            return Err(format!("--surfaces {wanted}: none of {}", names.join(", ")).into());
+        }
+    }
+    all.truncate(options.surfaces_most());
+    Ok(all)
+}
+
+fn chosen_tuners(names: &[String]) -> Result<Vec<Arc<dyn Tuner>>, Failure> {
+    let all = tuners::all();
+    let find = |name: &String| {
+        let found = all.iter().find(|tuner| tuner.name() == *name).cloned();
+        found.ok_or_else(|| {
+            let names: Vec<String> = all.iter().map(|tuner| tuner.name()).collect();
+            format!("--tuners: no tuner {name:?}; there are {}", names.join(", ")).into()
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+fn drift_table(options: &Options, factor: f64) -> Result<(), Failure> {
+    let truth = options.truth.first().copied().unwrap_or(Truth::Lab);
+    let before = chosen_surfaces(options, truth, 1.0)?;
+    let after = chosen_surfaces(options, truth, factor)?;
+    let surfaces: Vec<(Surface, Surface)> = before.into_iter().zip(after).collect();
+    let plan = drift::Plan {
+        surfaces: &surfaces,
+        factor,
+        seeds: options.seeds,
+        first_seed: options.first_seed,
+        error: options.error,
+        threads: options.jobs,
+    };
+    print!("{}", drift::table(&plan)?);
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Vec<Outcome>, Failure> {
+    let name = path.display();
+    let file = File::open(path).map_err(|error| format!("{name}: {error}"))?;
+    let mut outcomes = Vec::new();
+    for (index, line) in BufReader::new(file).lines().enumerate() {
+        let outcome = serde_json::from_str(&line?);
+        outcomes.push(outcome.map_err(|error| format!("{name}:{}: not a run: {error}", index + 1))?);
+    }
+    Ok(outcomes)
+}
+
+fn write(path: &Path, content: impl FnOnce(&mut File) -> Result<(), Failure>) -> Result<(), Failure> {
+    let named = |error| format!("{}: {error}", path.display());
+    content(&mut File::create(path).map_err(named)?)
+}
