@@ -19,8 +19,7 @@ pub(crate) trait Observer: Send {
     /// rank 0's clock. Told on the lowest rank of a set.
     fn negotiated(
         &mut self,
-        _tensor: &Tensor,
-        _kind: OpKind,
+        _negotiated: &Negotiated<'_>,
         _ready_us: &mut dyn Iterator<Item = Option<u64>>,
     ) {
     }
@@ -54,6 +53,14 @@ pub(crate) trait Observer: Send {
     fn look_at_stalls(&mut self, _now: Nanos, _cycle: &Cycle) -> Result<Option<Nanos>, Error> {
         Ok(None)
     }
+}
+
+/// What an observer learns of a tensor that has become ready.
+pub(crate) struct Negotiated<'a> {
+    pub(crate) tensor: &'a Tensor,
+    pub(crate) kind: OpKind,
+    /// Through the response cache, without a request.
+    pub(crate) cached: bool,
 }
 
 /// What an observer learns of a batch.

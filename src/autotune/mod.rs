@@ -12,8 +12,10 @@ use ronde_tuner::{Action, Best, Log, Parameter, Point, Proposal, Session, Sessio
 
 mod csv;
 mod report;
+mod trace;
 
 pub(crate) use report::Progress;
+pub(crate) use trace::Tracer;
 pub use report::{AutotuneReport, AutotuneVerdict};
 
 use crate::error::Error;
