@@ -218,3 +218,143 @@ struct Run<'a> {
     stretch: f64,
     period_us: f64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Collective, Copying, Negotiation, WorkTensor};
+    use super::*;
+
+    /// Tensors of 1,000 bytes, one each 1 ms from 10 ms on.
+    fn workload(tensors: u32) -> Workload {
+        let tensor = |i: u32| WorkTensor {
+            item: Item {
+                class: 0,
+                bytes: 1_000,
+                group: None,
+            },
+            pending_us: 10_000.0 + 1_000.0 * f64::from(i),
+            ready_us: 10_000.0 + 1_000.0 * f64::from(i),
+        };
+        Workload {
+            tensors: (0..tensors).map(tensor).collect(),
+            tail_us: 500.0,
+        }
+    }
+
+    /// 100 µs a message, 0.1 µs a byte: 200 µs for a tensor; 20 µs a cycle and 5 a tensor.
+    fn costs() -> Costs {
+        Costs {
+            cached: Negotiation {
+                base_us: 20.0,
+                per_tensor_us: 5.0,
+            },
+            flat: vec![Collective {
+                alpha_us: 100.0,
+                us_per_byte: 0.1,
+            }],
+            ..Costs::default()
+        }
+    }
+
+    fn setting(fusion_threshold_bytes: u64, cycle_us: f64) -> Setting {
+        Setting {
+            fusion_threshold_bytes,
+            cycle_us,
+            hierarchical: false,
+            cache: true,
+        }
+    }
+
+    const LATE: Rules = Rules {
+        early: false,
+        ..Rules::RONDE
+    };
+
+    #[test]
+    fn each_tensor_by_itself_when_cycles_are_short() {
+        // The last is ready at 13 ms, and takes 20 + 5 + 200 µs from then on; then the tail.
+        let mut simulator = Simulator::new(&workload(4), LATE);
+        assert!((simulator.step_us(&costs(), &setting(1 << 20, 100.0)) - (13_225.0 + 500.0)).abs() < 1e-9);
+        assert_eq!(simulator.batches(), 4);
+    }
+
+    #[test]
+    fn a_long_cycle_takes_two_together_and_an_early_one_does_not_wait_for_the_last() {
+        // Cycles begin at 10 ms, with the first tensor, and 12.5 ms: two are ready by then; the fourth, of 13 ms, waits
+        // for the cycle of 15 ms, or, early, goes at 13 ms.
+        let late = Simulator::new(&workload(4), LATE).step_us(&costs(), &setting(1 << 20, 2_500.0));
+        assert!(
+            (late - (15_000.0 + 20.0 + 5.0 + 200.0 + 500.0)).abs() < 1e-9,
+            "{late}"
+        );
+        let early = Simulator::new(&workload(4), Rules::RONDE).step_us(&costs(), &setting(1 << 20, 2_500.0));
+        assert!((early - (13_000.0 + 225.0 + 500.0)).abs() < 1e-9, "{early}");
+    }
+
+    #[test]
+    fn fusion_saves_latencies_and_copies_cost() {
+        // All four at 20 ms: one batch of 4,000 bytes is 500 µs, four are 800.
+        let mut workload = workload(4);
+        workload
+            .tensors
+            .iter_mut()
+            .for_each(|t| (t.pending_us, t.ready_us) = (20_000.0, 20_000.0));
+        let step = |costs: &Costs, threshold| {
+            Simulator::new(&workload, Rules::RONDE).step_us(costs, &setting(threshold, 1_000.0)) - 20_500.0
+        };
+        assert!((step(&costs(), 1 << 20) - (40.0 + 500.0)).abs() < 1e-9);
+        assert!((step(&costs(), 0) - (40.0 + 800.0)).abs() < 1e-9);
+        assert!((step(&costs(), 2_000) - (40.0 + 600.0)).abs() < 1e-9);
+        // 10 µs a tensor and way: 80 µs more; nothing where tensors go alone.
+        let copying = Copying {
+            per_tensor_us: 10.0,
+            ..Copying::default()
+        };
+        let copied = Costs { copying, ..costs() };
+        assert!((step(&copied, 1 << 20) - (40.0 + 580.0)).abs() < 1e-9);
+        assert!((step(&copied, 0) - (40.0 + 800.0)).abs() < 1e-9);
+        // Two batches of two: 20 in, 300, 20 out each; the second is copied in while the first is on its way, the first
+        // out while the second is.
+        let overlapped = Costs {
+            copying: Copying {
+                overlaps: true,
+                ..copying
+            },
+            ..costs()
+        };
+        assert!((step(&copied, 2_000) - (40.0 + 680.0)).abs() < 1e-9);
+        assert!((step(&overlapped, 2_000) - (40.0 + 20.0 + 600.0 + 20.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn ticking_cycles_are_met_in_any_phase() {
+        // One tensor at 10 ms, cycles of 4 ms: in phases of 0.5, 1.5, 2.5, 3.5 ms they come 2.5, 3.5, 0.5, 1.5 ms later.
+        let rules = Rules {
+            phases: 4,
+            ..Rules::HOROVOD
+        };
+        let step = Simulator::new(&workload(1), rules).step_us(&costs(), &setting(1 << 20, 4_000.0));
+        assert!(
+            (step - (10_000.0 + 2_000.0 + 225.0 + 500.0)).abs() < 1e-9,
+            "{step}"
+        );
+    }
+
+    #[test]
+    fn a_cycle_time_longer_than_the_step_sets_the_pace() {
+        // Late cycles of 50 ms: one a step, from the second on.
+        let step = Simulator::new(&workload(1), LATE).step_us(&costs(), &setting(1 << 20, 50_000.0));
+        assert!((step - 50_000.0).abs() < 1.0, "{step}");
+    }
+
+    #[test]
+    fn communication_beside_the_computation_slows_it_by_its_share() {
+        let slowed = Costs {
+            contention: 0.5,
+            ..costs()
+        };
+        let simulated = |costs: &Costs| Simulator::new(&workload(2), LATE).step_us(costs, &setting(0, 100.0));
+        // The first tensor's 225 µs lie before the second is ready.
+        assert!((simulated(&slowed) - simulated(&costs()) - 0.5 * 225.0).abs() < 1e-9);
+    }
+}
