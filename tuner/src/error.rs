@@ -26,7 +26,17 @@ pub enum Error {
         /// The name.
         parameter: String,
     },
-    /// Bounds that are reversed, equal, not finite, or not positive on a logarithmic scale.
+    /// A lower bound above the upper one.
+    #[error("parameter {parameter:?}: bounds {low}..{high} are reversed; swap them")]
+    ReversedBounds {
+        /// Name of the parameter.
+        parameter: String,
+        /// Lower bound as given.
+        low: f64,
+        /// Upper bound as given.
+        high: f64,
+    },
+    /// Bounds that are not finite, too large, or not positive on a logarithmic scale.
     #[error("parameter {parameter:?}: bounds {low}..{high} are not usable, expected {expected}")]
     Bounds {
         /// Name of the parameter.
@@ -90,6 +100,16 @@ pub enum Error {
         /// The start point's value.
         value: f64,
     },
+    /// An observation that is no measurement.
+    #[error("an observation cannot have {field} = {value}, expected {expected}")]
+    Observation {
+        /// Name of the field.
+        field: &'static str,
+        /// The value given.
+        value: f64,
+        /// What it must be, and what to do otherwise.
+        expected: &'static str,
+    },
     /// A configuration field out of its range.
     #[error("{field} = {value} is out of range, expected {expected}")]
     Config {
@@ -115,6 +135,22 @@ pub enum Warning {
         observations: usize,
         /// What the optimizer said.
         message: String,
+    },
+    /// The model's word could not be used.
+    #[error("the model is of no use ({reason}); the search goes on without it")]
+    ModelUnusable {
+        /// What was wrong with it.
+        reason: String,
+    },
+    /// The measurements contradict the model.
+    #[error(
+        "after {observations} settings the model has {weight_percent} % of the weight: the measurements contradict it, and the search goes on mostly without it"
+    )]
+    ModelDoubted {
+        /// Number of settings observed so far.
+        observations: usize,
+        /// Posterior probability that the model is of use, in percent.
+        weight_percent: u32,
     },
     /// No hyper-parameter draw gave a usable surrogate.
     #[error(

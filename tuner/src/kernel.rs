@@ -1,10 +1,12 @@
 //! The covariance of the log step time at two settings: Matérn-5/2 in the continuous coordinates times a factor for each
-//! boolean that differs, plus a constant.
+//! boolean that differs.
 //!
-//! k(x, x') = c₀² + s² (1 + √5 r + 5r²/3) exp(−√5 r) · exp(−Σ w_j [b_j ≠ b_j']), with r² = Σ ((x_i − x'_i) / l_i)².
+//! k(x, x') = s² (1 + √5 r + 5r²/3) exp(−√5 r) · exp(−Σ w_j [b_j ≠ b_j']), with r² = Σ ((x_i − x'_i) / l_i)².
 //! Matérn-5/2 is twice differentiable, which step times over a log lattice are not always; rougher kernels need more samples
 //! (Rasmussen and Williams, Gaussian Processes for Machine Learning, eq. 4.17).
 
+use crate::exponential::exp_negative;
+use crate::lanes::{LANES, Lanes};
 use crate::parameter::Scale;
 use crate::space::{Coordinates, PARAMETERS_MAX, Space};
 
@@ -36,13 +38,11 @@ pub(crate) struct Hyperparameters {
 pub(crate) struct Kernel {
     /// The free parameters: index and role.
     pub(crate) roles: Vec<(usize, Role)>,
-    /// c₀²: variance of the level of the whole surface about the reference.
-    constant: f64,
 }
 
 impl Kernel {
     /// The kernel of the free parameters of `space`.
-    pub(crate) fn new(space: &Space, constant: f64) -> Self {
+    pub(crate) fn new(space: &Space) -> Self {
         let roles = space
             .parameters()
             .iter()
@@ -57,31 +57,38 @@ impl Kernel {
         };
         Self {
             roles: roles.map(|(index, p)| (index, role(p.scale()))).collect(),
-            constant,
         }
     }
 
-    /// The covariance of the surface at two settings, without the nugget.
-    pub(crate) fn covariance(&self, h: &Hyperparameters, a: &Coordinates, b: &Coordinates) -> f64 {
-        let mut square = 0.0;
-        let mut weight = 0.0;
-        for &(index, role) in &self.roles {
+    /// The covariances of the setting `from` with a block of others.
+    #[inline]
+    pub(crate) fn covariances(&self, h: &Hyperparameters, from: &Coordinates, to: &[Lanes]) -> Lanes {
+        let mut square = [0.0; LANES];
+        let mut weight = [0.0; LANES];
+        for (&(index, role), to) in self.roles.iter().zip(to) {
+            let from = from[index];
             match role {
                 Role::Continuous => {
-                    let distance = (a[index] - b[index]) / h.scales[index];
-                    square += distance * distance;
+                    let rate = SQRT_5 / h.scales[index];
+                    for lane in 0..LANES {
+                        let distance = (to[lane] - from) * rate;
+                        square[lane] += distance * distance;
+                    }
                 }
-                Role::Boolean if a[index] != b[index] => weight += h.scales[index],
-                Role::Boolean => {}
+                Role::Boolean => {
+                    for lane in 0..LANES {
+                        weight[lane] += (to[lane] - from).abs() * h.scales[index];
+                    }
+                }
             }
         }
-        let r = SQRT_5 * square.sqrt();
-        self.constant + h.signal * h.signal * (1.0 + r + r * r / 3.0) * (-r - weight).exp()
-    }
-
-    /// The variance of the surface at any one setting.
-    pub(crate) fn variance(&self, h: &Hyperparameters) -> f64 {
-        self.constant + h.signal * h.signal
+        let variance = h.signal * h.signal;
+        let mut covariances = [0.0; LANES];
+        for lane in 0..LANES {
+            let r = square[lane].sqrt();
+            covariances[lane] = variance * (1.0 + r + r * r * (1.0 / 3.0)) * exp_negative(-r - weight[lane]);
+        }
+        covariances
     }
 }
 
@@ -89,6 +96,7 @@ impl Kernel {
 mod tests {
     use super::*;
     use crate::Parameter;
+    use crate::lanes::Columns;
 
     #[test]
     fn covariance_by_hand() {
@@ -98,7 +106,7 @@ mod tests {
             Parameter::linear("fixed", 0.0, 1.0, 11).fixed(0.5),
         ])
         .unwrap();
-        let kernel = Kernel::new(&space, 0.04);
+        let kernel = Kernel::new(&space);
         assert_eq!(kernel.roles, [(0, Role::Continuous), (1, Role::Boolean)]);
         let mut h = Hyperparameters {
             signal: 0.5,
@@ -112,15 +120,12 @@ mod tests {
             (c[0], c[1]) = (x, b);
             c
         };
-        assert!((kernel.covariance(&h, &at(0.3, 1.0), &at(0.3, 1.0)) - 0.29).abs() < 1e-15);
-        assert!((kernel.variance(&h) - 0.29).abs() < 1e-15);
+        let others = Columns::new(&kernel, &[at(0.2, 1.0), at(0.7, 1.0), at(0.2, 0.0)]);
+        let k = kernel.covariances(&h, &at(0.2, 1.0), others.block(0));
+        assert!((k[0] - 0.25).abs() < 1e-15);
         // r = 1: (1 + √5 + 5/3) exp(−√5) = 0.523994.
-        assert!(
-            (kernel.covariance(&h, &at(0.0, 0.0), &at(0.5, 0.0)) - (0.04 + 0.25 * 0.523_994)).abs() < 1e-6
-        );
+        assert!((k[1] - 0.25 * 0.523_994).abs() < 1e-6);
         // The boolean alone: exp(−0.4) = 0.670320.
-        assert!(
-            (kernel.covariance(&h, &at(0.2, 0.0), &at(0.2, 1.0)) - (0.04 + 0.25 * 0.670_320)).abs() < 1e-6
-        );
+        assert!((k[2] - 0.25 * 0.670_320).abs() < 1e-6);
     }
 }

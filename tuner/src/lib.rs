@@ -8,7 +8,8 @@
 //! | part | what it does |
 //! | --- | --- |
 //! | [`Session`] | drives everything, one call per training step: samples, proposals, A/B windows, [`Verdict`] |
-//! | [`Tuner`] | ask and tell over the lattice of a [`Space`]: a Gaussian process, expected improvement, a stop rule |
+//! | [`Tuner`] | ask and tell over the lattice of a [`Space`]: Gaussian processes, expected improvement, a [`StopRule`] |
+//! | [`Model`] | what is believed of the surface beforehand; measurements that contradict it take its weight |
 //! | [`Guard`] | interleaved A/B windows of the winner against the default, and the rule that keeps or drops it |
 //! | [`Log`] | a CSV file that ends with a valid best-so-far row at any moment |
 //!
@@ -46,15 +47,24 @@
 
 mod acquisition;
 mod center;
+mod design;
+mod draws;
 mod error;
+mod exponential;
 mod gp;
 mod guard;
+mod hypothesis;
 mod kernel;
+mod lanes;
 mod log;
 mod model;
 mod parameter;
+mod proposal;
+mod refine;
+mod sample;
 mod session;
 mod space;
+mod stop;
 mod surrogate;
 mod tuner;
 mod verdict;
@@ -67,7 +77,10 @@ pub use guard::{Arm, Decision, Difference, Guard, ROUNDS_MAX, WINDOW_STEPS};
 pub use log::Log;
 pub use model::{Belief, Estimate, Model};
 pub use parameter::{LEVELS_MAX, Parameter, Scale};
+pub use proposal::{Next, Proposal, ProposalJob};
+pub use sample::{Observation, Sample};
 pub use session::{Action, Session, SessionConfig};
 pub use space::{LATTICE_MAX, PARAMETERS_MAX, Point, Space};
-pub use tuner::{Next, Proposal, ProposalJob, Sample, Tuner, TunerConfig};
+pub use stop::{StopRule, Worth};
+pub use tuner::{Tuner, TunerConfig};
 pub use verdict::{Best, Measurement, Phase, Progress, Verdict};

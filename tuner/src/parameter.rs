@@ -118,14 +118,19 @@ impl Parameter {
         self.scale
     }
 
-    /// The value that the parameter is fixed at.
+    /// The only value that the parameter can have: the one it is fixed at, or that of bounds that are equal.
     pub fn fixed_value(&self) -> Option<f64> {
-        self.fixed
+        self.fixed.or(match self.scale {
+            Scale::Log { low, high, zero, .. } => (low == high && !zero).then_some(low),
+            Scale::Linear { low, high, .. } => (low == high).then_some(low),
+            Scale::Integer { low, high } => (low == high).then_some(low as f64),
+            Scale::Boolean => None,
+        })
     }
 
     /// Every level in ascending order; the fixed value alone if there is one. Meaningful once a [`Space`](crate::Space) has accepted the bounds.
     pub fn levels(&self) -> Vec<f64> {
-        if let Some(value) = self.fixed {
+        if let Some(value) = self.fixed_value() {
             return vec![value];
         }
         match self.scale {
@@ -135,6 +140,9 @@ impl Parameter {
                 levels,
                 zero,
             } => {
+                if low == high {
+                    return vec![0.0, low];
+                }
                 let ratio = (high / low).ln();
                 let top = levels.saturating_sub(1).max(1) as f64;
                 // The ends are exact; between them rounding differs by an ulp or two and nobody minds.
@@ -169,15 +177,18 @@ impl Parameter {
         match self.scale {
             Scale::Log { zero: true, .. } if value <= 0.0 => 0.0,
             Scale::Log { low, high, zero, .. } => {
-                let u = (value / low).ln() / (high / low).ln();
+                // Equal bounds: any distance will do.
+                let span = if low == high { 1.0 } else { (high / low).ln() };
+                let u = (value / low).ln() / span;
                 if zero {
                     (ZERO_GAP + (1.0 - ZERO_GAP) * u).max(0.0)
                 } else {
                     u
                 }
             }
+            Scale::Linear { low, high, .. } if low == high => value - low,
             Scale::Linear { low, high, .. } => (value - low) / (high - low),
-            Scale::Integer { low, high } => (value - low as f64) / (high - low) as f64,
+            Scale::Integer { low, high } => (value - low as f64) / (high - low).max(1) as f64,
             Scale::Boolean => value,
         }
     }
@@ -228,30 +239,39 @@ impl Parameter {
                 expected,
             })
         };
-        let levels = match self.scale {
+        let (low, high, levels) = match self.scale {
             Scale::Log {
                 low, high, levels, ..
             } => {
-                if !(low > 0.0 && high > low && high.is_finite()) {
-                    return bounds(low, high, "0 < low < high, both finite");
+                if !(low > 0.0 && high > 0.0 && low.is_finite() && high.is_finite()) {
+                    return bounds(low, high, "0 < low <= high, both finite");
                 }
-                levels
+                (low, high, levels)
             }
             Scale::Linear { low, high, levels } => {
-                if !(high > low && low.is_finite() && high.is_finite()) {
-                    return bounds(low, high, "low < high, both finite");
+                if !(low.is_finite() && high.is_finite()) {
+                    return bounds(low, high, "low <= high, both finite");
                 }
-                levels
+                (low, high, levels)
             }
             Scale::Integer { low, high } => {
                 // Above 2^53 neighbouring whole numbers share one f64.
-                if high <= low || low < -(1 << 53) || high > 1 << 53 {
-                    return bounds(low as f64, high as f64, "low < high, both within +-2^53");
+                if low.min(high) < -(1 << 53) || low.max(high) > 1 << 53 {
+                    return bounds(low as f64, high as f64, "low <= high, both within +-2^53");
                 }
-                2
+                (low as f64, high as f64, 2)
             }
-            Scale::Boolean => 2,
+            Scale::Boolean => (0.0, 1.0, 2),
         };
+        if low > high {
+            return Err(Error::ReversedBounds {
+                parameter: self.name.clone(),
+                low,
+                high,
+            });
+        }
+        // Equal bounds are one value, whatever the number of levels.
+        let levels = if low == high { 2 } else { levels };
         if !(2..=LEVELS_MAX).contains(&levels) {
             return Err(Error::Levels {
                 parameter: self.name.clone(),

@@ -18,7 +18,8 @@ use std::collections::VecDeque;
 
 use crate::center::huber_center;
 use crate::guard::{Arm, Decision, Guard, WINDOW_STEPS};
-use crate::tuner::{IMPROVEMENT_MIN, Next, Proposal, ProposalJob, Tuner, TunerConfig};
+use crate::proposal::{Next, Proposal, ProposalJob};
+use crate::tuner::{Tuner, TunerConfig};
 use crate::verdict::{Measurement, Phase, Verdict};
 use crate::window::{Fate, Window};
 use crate::{Error, Point, Space, Warning};
@@ -39,6 +40,9 @@ const UNREAD_MAX: usize = 256;
 /// A discarded step and the one after it that are both slower than the best by this, in log step time, are a cliff: a factor of 2,
 /// well above what a change of setting costs.
 const CLIFF: f64 = std::f64::consts::LN_2;
+
+/// A gain below this, in log step time, is not worth the A/B windows.
+const GAIN_MIN: f64 = 0.005;
 
 /// What the session waits for.
 #[derive(Debug)]
@@ -106,6 +110,7 @@ impl Session {
                 seed,
                 max_samples,
                 fixed_noise,
+                ..TunerConfig::default()
             },
             start,
         )?;
@@ -276,8 +281,8 @@ impl Session {
                 "default kept, nothing to gain: no other setting looks faster".into(),
             );
         }
-        if proposal.incumbent_gain < IMPROVEMENT_MIN {
-            let percent = 100.0 * (1.0 - (-proposal.incumbent_gain).exp());
+        if proposal.gain.0 < GAIN_MIN {
+            let percent = 100.0 * (1.0 - (-proposal.gain.0).exp());
             let reason =
                 format!("default kept, nothing to gain: the best other setting promises only {percent:.1} %");
             return self.finish(None, reason);

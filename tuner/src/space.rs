@@ -225,14 +225,14 @@ mod tests {
         let reversed = Space::new(vec![Parameter::log("cycle", 100.0, 0.1, 13)]).unwrap_err();
         assert_eq!(
             reversed.to_string(),
-            "parameter \"cycle\": bounds 100..0.1 are not usable, expected 0 < low < high, both finite"
+            "parameter \"cycle\": bounds 100..0.1 are reversed; swap them"
         );
         assert!(matches!(
             Space::new(vec![Parameter::linear("x", 0.0, f64::NAN, 3)]),
             Err(Error::Bounds { .. })
         ));
         assert!(matches!(
-            Space::new(vec![Parameter::integer("x", 3, 3)]),
+            Space::new(vec![Parameter::log("x", 0.0, 1.0, 3)]),
             Err(Error::Bounds { .. })
         ));
         assert!(matches!(
@@ -264,6 +264,27 @@ mod tests {
         assert!(matches!(space.point(&[1.0, 0.0]), Err(Error::FixedValue { .. })));
         assert!(matches!(space.point(&[0.0, 0.5]), Err(Error::Value { .. })));
         assert!(matches!(space.point(&[f64::NAN, 0.0]), Err(Error::Value { .. })));
+    }
+
+    #[test]
+    fn equal_bounds_are_a_fixed_value() {
+        let space = Space::new(vec![
+            Parameter::integer("n", 3, 3),
+            Parameter::linear("x", 0.5, 0.5, 4),
+            Parameter::log("c", 2.0, 2.0, 9),
+        ])
+        .unwrap();
+        let only = space.point(&[3.0, 0.5, 2.0]).unwrap();
+        assert_eq!(space.lattice(&only), [only]);
+        assert!(matches!(
+            space.point(&[4.0, 0.5, 2.0]),
+            Err(Error::FixedValue { fixed: 3.0, .. })
+        ));
+        // With a zero there are two values, and a distance between them.
+        let switch = Space::new(vec![Parameter::log("f", 8.0, 8.0, 9).with_zero()]).unwrap();
+        let on = switch.point(&[8.0]).unwrap();
+        assert_eq!(switch.lattice(&on).len(), 2);
+        assert_eq!(switch.coordinates(&on)[0], 0.1);
     }
 
     proptest! {

@@ -1,0 +1,318 @@
+//! Proposals: what to measure next, given everything measured so far.
+
+use std::sync::Arc;
+
+use rand::RngExt;
+
+use crate::Warning;
+use crate::design::{DESIGN_POINTS, design, generator};
+use crate::gp::{Observations, Scene};
+use crate::hypothesis::{Hypothesis, MODEL_ODDS, checked};
+use crate::lanes::Columns;
+use crate::model::{Belief, Estimate, Model};
+use crate::space::Point;
+use crate::stop::Prospect;
+use crate::surrogate::{Outlook, SLOWDOWN_MAX, Surrogate};
+use crate::tuner::Tuner;
+
+/// How bad an observation counts, in log step time above the best: beyond a cliff only its place matters, and its height would
+/// teach the surrogate a signal that the rest of the surface does not have.
+const BADNESS_MAX: f64 = 1.0;
+/// Accepted probability that a proposed setting is slower than the incumbent by more than a factor of 3.
+const RISK_MAX: f64 = 0.10;
+/// Weight of the model below which the search says that it goes on without it.
+const DOUBT: f64 = 0.5;
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Next {
+    /// Measure this setting.
+    Sample(Point),
+    /// Another sample is not worth its cost, or the cap is reached: take the incumbent.
+    Stop,
+}
+
+/// The answer to an ask.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proposal {
+    /// What to do next.
+    pub next: Next,
+    /// The measured setting with the lowest posterior mean.
+    pub incumbent: Point,
+    /// How much lower the surface is at the incumbent than at the start setting, in log step time: posterior mean and standard
+    /// deviation.
+    pub gain: (f64, f64),
+    /// Predicted log step time of the next setting (of the incumbent, when stopping) and its standard deviation.
+    pub prediction: (f64, f64),
+    /// The largest expected improvement on the lattice, in log step time; infinite while the first settings are laid out.
+    pub improvement: f64,
+    /// Posterior probability that the model is of use; none without a model.
+    pub model_weight: Option<f64>,
+    /// What went wrong inside and was survived.
+    pub warnings: Vec<Warning>,
+    /// Whether the proposal is not worth its cost.
+    pub(crate) small: bool,
+    /// Which ask this answers; an answer to an older one is ignored.
+    pub(crate) ask: u32,
+}
+
+/// An ask that can be computed on any thread.
+#[derive(Clone, Debug)]
+pub struct ProposalJob {
+    tuner: Tuner,
+}
+
+impl ProposalJob {
+    pub(crate) fn new(tuner: Tuner) -> Self {
+        Self { tuner }
+    }
+
+    /// The same ask with a model's word, which is heard when the job runs, on the thread that runs it.
+    #[must_use]
+    pub fn with_model(mut self, model: Arc<dyn Model>) -> Self {
+        self.tuner.set_model(Some(model));
+        self
+    }
+
+    /// Computes the proposal: some milliseconds of one core, no clock, no thread, no panic on bad numbers.
+    pub fn run(self) -> Proposal {
+        self.tuner.propose()
+    }
+}
+
+/// What is known when a proposal is made, the start setting's first.
+struct Known {
+    estimates: Vec<Estimate>,
+    observations: Observations,
+    /// Log step time of the start setting.
+    reference: f64,
+    /// Relative log step time above which nothing counts.
+    ceiling: f64,
+}
+
+impl Tuner {
+    pub(crate) fn propose(&self) -> Proposal {
+        let mut proposal = Proposal {
+            next: Next::Sample(self.start()),
+            incumbent: self.start(),
+            gain: (0.0, 0.0),
+            prediction: (f64::NAN, f64::NAN),
+            improvement: f64::INFINITY,
+            model_weight: None,
+            warnings: Vec::new(),
+            small: false,
+            ask: self.asks,
+        };
+        let Some(known) = self.known() else {
+            return proposal;
+        };
+        let candidates = &self.lattice.candidates;
+        let belief = self.belief(&known, &mut proposal);
+        let mut cold = Hypothesis::cold(known.estimates.len(), candidates.len());
+        let mut hypotheses = Vec::new();
+        if let Some(belief) = &belief {
+            let level = self.config().level_variance;
+            let with_model = Hypothesis::with_model(belief, candidates.len(), level, known.ceiling);
+            cold.odds = 1.0 - MODEL_ODDS;
+            hypotheses.push(with_model);
+        }
+        hypotheses.push(cold);
+        let scene = Scene {
+            kernel: &self.lattice.kernel,
+            observed: Columns::new(&self.lattice.kernel, &known.observations.x),
+            observations: &known.observations,
+            candidates,
+            hypotheses,
+        };
+        match Surrogate::fit(&scene, &self.lattice.draws) {
+            Ok(surrogate) => {
+                if belief.is_some() {
+                    self.weigh_model(&surrogate, &mut proposal);
+                }
+                let favourite = belief
+                    .as_ref()
+                    .map(|belief| lowest(&belief.mean[..candidates.len()]));
+                self.choose(&surrogate, &known, favourite, &mut proposal);
+            }
+            Err(warning) => {
+                proposal.warnings.push(warning);
+                self.choose_blindly(&known, &mut proposal);
+            }
+        }
+        if self.samples().len() >= self.config().max_samples as usize || candidates.len() == 1 {
+            proposal.next = Next::Stop;
+        }
+        proposal
+    }
+
+    /// The samples' centres; none before the start setting is measured.
+    fn known(&self) -> Option<Known> {
+        let start = self.sample(&self.start())?;
+        let others = self.samples().iter().filter(|sample| sample.point != start.point);
+        let estimates: Vec<Estimate> = std::iter::once(start)
+            .chain(others)
+            .map(|sample| {
+                let (log_time, variance) = self.estimate(sample);
+                Estimate {
+                    point: sample.point,
+                    log_time,
+                    variance,
+                    steps: sample.steps(),
+                }
+            })
+            .collect();
+        let reference = estimates[0].log_time;
+        let relative = |estimate: &Estimate| estimate.log_time - reference;
+        let ceiling = estimates.iter().map(relative).fold(f64::INFINITY, f64::min) + BADNESS_MAX;
+        let observations = Observations {
+            x: estimates
+                .iter()
+                .map(|e| self.space().coordinates(&e.point))
+                .collect(),
+            y: estimates.iter().map(|e| relative(e).min(ceiling)).collect(),
+            variance: estimates.iter().map(|e| e.variance).collect(),
+        };
+        Some(Known {
+            estimates,
+            observations,
+            reference,
+            ceiling,
+        })
+    }
+
+    /// What the model believes of the candidates and then of the measured settings; none without a model, or if it has nothing
+    /// usable to say.
+    fn belief(&self, known: &Known, proposal: &mut Proposal) -> Option<Belief> {
+        let model = self.model.as_ref()?;
+        let measured = known.estimates.iter().map(|estimate| estimate.point);
+        let points: Vec<Point> = self.lattice.points.iter().copied().chain(measured).collect();
+        let belief = model
+            .belief(&points, &known.estimates)
+            .ok_or_else(|| "it has nothing to say".to_owned());
+        let reference = self.lattice.points.len();
+        match belief.and_then(|belief| checked(belief, points.len(), reference)) {
+            Ok(belief) => Some(belief),
+            Err(reason) => {
+                if !self.model_missed {
+                    proposal.warnings.push(Warning::ModelUnusable { reason });
+                }
+                None
+            }
+        }
+    }
+
+    fn weigh_model(&self, surrogate: &Surrogate, proposal: &mut Proposal) {
+        let weight = surrogate.weights[0];
+        proposal.model_weight = Some(weight);
+        if weight < DOUBT && !self.model_doubted {
+            proposal.warnings.push(Warning::ModelDoubted {
+                observations: self.samples().len(),
+                weight_percent: (100.0 * weight).round() as u32,
+            });
+        }
+    }
+
+    /// Chooses by the surrogate; `favourite` is the candidate that the model likes best.
+    fn choose(
+        &self,
+        surrogate: &Surrogate,
+        known: &Known,
+        favourite: Option<usize>,
+        proposal: &mut Proposal,
+    ) {
+        proposal.warnings.extend(surrogate.warning.clone());
+        let means = surrogate.observed_means();
+        let incumbent = lowest(&means);
+        proposal.incumbent = known.estimates[incumbent].point;
+        proposal.gain = surrogate.difference(0, incumbent);
+
+        let outlook = surrogate.outlook(incumbent);
+        let tolerable = |index: usize| {
+            outlook.mean[index] <= means[incumbent] + SLOWDOWN_MAX && outlook.risk[index] <= RISK_MAX
+        };
+        let relative = |(mean, sd): (f64, f64)| (known.reference + mean, sd);
+        let predicted = |index: usize| relative((outlook.mean[index], outlook.variance[index].sqrt()));
+        if let Some(index) = self.first_choice(favourite).filter(|&index| tolerable(index)) {
+            proposal.next = Next::Sample(self.lattice.points[index]);
+            proposal.prediction = predicted(index);
+            return;
+        }
+        if let Some(index) = self.designed(favourite.is_some(), &tolerable) {
+            proposal.next = Next::Sample(self.lattice.points[index]);
+            proposal.prediction = predicted(index);
+            return;
+        }
+        let Some(index) = most_promising(&outlook, &tolerable) else {
+            // Everything but what is measured risks too much.
+            proposal.improvement = 0.0;
+            proposal.next = Next::Stop;
+            proposal.prediction = relative(surrogate.at_observed(incumbent));
+            return;
+        };
+        proposal.improvement = outlook.improvement[index];
+        proposal.prediction = predicted(index);
+        proposal.next = Next::Sample(self.lattice.points[index]);
+        proposal.small = self.config().stop.rejects(&Prospect {
+            improvement: proposal.improvement,
+            slowdown: outlook.mean[index] - means[incumbent],
+            steps: known.estimates.iter().map(|estimate| estimate.steps as f64).sum(),
+            with_model: proposal.model_weight.is_some_and(|weight| weight >= DOUBT),
+        });
+        if proposal.small && self.small_improvements + 1 >= self.config().stop.patience {
+            proposal.next = Next::Stop;
+            proposal.prediction = relative(surrogate.at_observed(incumbent));
+        }
+    }
+
+    /// After the start setting, the model's favourite, unless that is the start setting itself.
+    fn first_choice(&self, favourite: Option<usize>) -> Option<usize> {
+        let favourite = favourite.filter(|_| self.samples().len() == 1)?;
+        (self.lattice.points[favourite] != self.start()).then_some(favourite)
+    }
+
+    /// The next setting of the design, while there is no model and the design is not complete.
+    fn designed(&self, with_model: bool, tolerable: &dyn Fn(usize) -> bool) -> Option<usize> {
+        if with_model || self.samples().len() > DESIGN_POINTS {
+            return None;
+        }
+        design(self.space(), self.config().seed)
+            .filter(|point| self.sample(point).is_none())
+            .find_map(|point| {
+                let index = self.lattice.points.iter().position(|p| *p == point)?;
+                tolerable(index).then_some(index)
+            })
+    }
+
+    /// Without a surrogate: a random setting next, the lowest centre as incumbent.
+    fn choose_blindly(&self, known: &Known, proposal: &mut Proposal) {
+        let centers: Vec<f64> = known.estimates.iter().map(|estimate| estimate.log_time).collect();
+        let incumbent = lowest(&centers);
+        proposal.incumbent = known.estimates[incumbent].point;
+        let variance = known.estimates[0].variance + known.estimates[incumbent].variance;
+        proposal.gain = (known.reference - centers[incumbent], variance.sqrt());
+        let mut rng = generator(self.config().seed, u64::from(self.asks) << 32);
+        proposal.next = Next::Sample(self.lattice.points[rng.random_range(0..self.lattice.points.len())]);
+    }
+}
+
+/// The candidate of the largest expected improvement among the tolerable ones, the first of equals.
+fn most_promising(outlook: &Outlook, tolerable: &dyn Fn(usize) -> bool) -> Option<usize> {
+    let mut best: Option<usize> = None;
+    for (index, &improvement) in outlook.improvement.iter().enumerate() {
+        if best.is_none_or(|best| improvement > outlook.improvement[best]) && tolerable(index) {
+            best = Some(index);
+        }
+    }
+    best
+}
+
+/// Index of the lowest value, the first of equals.
+fn lowest(values: &[f64]) -> usize {
+    let mut best = 0;
+    for (index, value) in values.iter().enumerate() {
+        if *value < values[best] {
+            best = index;
+        }
+    }
+    best
+}

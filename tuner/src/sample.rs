@@ -1,0 +1,189 @@
+//! What was measured at a setting: step times one by one, or observations that the caller has summed up.
+
+use serde::{Deserialize, Serialize};
+
+use crate::center::median;
+use crate::{Error, Point};
+
+/// The least standard deviation that is believed of a value, as a fraction of it: a formula has none at all.
+const SPREAD_MIN: f64 = 1e-6;
+/// The most: a value that may be wrong by a factor of e says nothing more by being wronger.
+const SPREAD_MAX: f64 = 1.0;
+
+/// A measurement that the caller has summed up.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    /// The mean, median or other centre, in the caller's unit; lower is better, > 0.
+    pub value: f64,
+    /// Standard deviation of a single one of the measurements behind it, in the same unit; 0 if it is not known.
+    #[serde(default)]
+    pub spread: f64,
+    /// Number of measurements behind it, ≥ 1.
+    #[serde(default = "one")]
+    pub steps: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Observation {
+    /// One measurement, of which nothing more is known.
+    pub fn of(value: f64) -> Self {
+        Self {
+            value,
+            spread: 0.0,
+            steps: 1,
+        }
+    }
+
+    /// Whether the tuner can use it.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let (ok, field, value, expected) = if !(self.value.is_finite() && self.value > 0.0) {
+            (
+                false,
+                "value",
+                self.value,
+                "a finite number > 0; leave a failed measurement out, and tell a large value for a bad setting",
+            )
+        } else if !(self.spread.is_finite() && self.spread >= 0.0) {
+            (
+                false,
+                "spread",
+                self.spread,
+                "a finite number >= 0; 0 if it is not known",
+            )
+        } else {
+            (
+                self.steps >= 1,
+                "steps",
+                f64::from(self.steps),
+                "at least 1; leave out what was not measured",
+            )
+        };
+        if ok {
+            return Ok(());
+        }
+        Err(Error::Observation {
+            field,
+            value,
+            expected,
+        })
+    }
+
+    /// ln(value), and the variance of that; `noise` is the relative standard deviation of a single measurement where the caller
+    /// does not know it.
+    fn log(&self, noise: f64) -> (f64, f64) {
+        let spread = if self.spread > 0.0 {
+            (self.spread / self.value).clamp(SPREAD_MIN, SPREAD_MAX)
+        } else {
+            noise
+        };
+        (self.value.ln(), spread * spread / f64::from(self.steps))
+    }
+}
+
+/// What was measured at one setting.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// The setting.
+    pub point: Point,
+    /// ln(step time in ms), in the order of the steps; visits are appended to one another.
+    pub log_times: Vec<f64>,
+    /// What the caller summed up.
+    pub told: Vec<Observation>,
+}
+
+impl Sample {
+    /// A setting at which nothing is measured yet.
+    pub fn new(point: Point) -> Self {
+        Self {
+            point,
+            log_times: Vec::new(),
+            told: Vec::new(),
+        }
+    }
+
+    /// Measurements behind it.
+    pub fn steps(&self) -> usize {
+        self.log_times.len() + self.told.iter().map(|told| told.steps as usize).sum::<usize>()
+    }
+
+    /// The observations whose spread only their repetition can tell, as logarithms; each that rests on several measurements is
+    /// moved as far from their median as a single one would lie.
+    pub(crate) fn log_values_of_unknown_spread(&self) -> Vec<f64> {
+        let unknown = || self.told.iter().filter(|told| told.spread == 0.0);
+        let logs: Vec<f64> = unknown().map(|told| told.value.ln()).collect();
+        let center = median(&logs);
+        unknown()
+            .map(|told| center + (told.value.ln() - center) * f64::from(told.steps).sqrt())
+            .collect()
+    }
+
+    /// Centre and variance: `times`, those of the step times, and what was told, weighed by their variances.
+    pub(crate) fn pooled(&self, times: Option<(f64, f64)>, noise: f64) -> (f64, f64) {
+        if self.told.is_empty() {
+            return times.unwrap_or((f64::NAN, f64::INFINITY));
+        }
+        let (mut sum, mut precision) = (0.0, 0.0);
+        for (center, variance) in self.told.iter().map(|told| told.log(noise)).chain(times) {
+            sum += center / variance;
+            precision += 1.0 / variance;
+        }
+        (sum / precision, 1.0 / precision)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(told: &[(f64, f64, u32)]) -> Sample {
+        let told = told
+            .iter()
+            .map(|&(value, spread, steps)| Observation { value, spread, steps });
+        Sample {
+            told: told.collect(),
+            ..Sample::new(Point::try_from(vec![0.0]).unwrap())
+        }
+    }
+
+    #[test]
+    fn centres_are_weighed_by_hand() {
+        // ln 1 = 0 with variance 0.1² / 1 and ln e = 1 with (0.1 e / e)² / 3: the second counts three times.
+        let e = std::f64::consts::E;
+        let (center, variance) = sample(&[(1.0, 0.1, 1), (e, 0.1 * e, 3)]).pooled(None, 9.0);
+        assert!((center - 0.75).abs() < 1e-12 && (variance - 0.01 / 4.0).abs() < 1e-12);
+        // Unknown spread: the noise given, 0.2² / 4; with step times of variance 0.01 at 2 both count the same.
+        let (center, variance) = sample(&[(1.0, 0.0, 4)]).pooled(Some((2.0, 0.01)), 0.2);
+        assert!((center - 1.0).abs() < 1e-12 && (variance - 0.005).abs() < 1e-12);
+    }
+
+    #[test]
+    fn repetition_tells_the_spread() {
+        let e = std::f64::consts::E;
+        let logs = sample(&[(1.0, 0.0, 1), (e, 0.0, 1), (e * e, 0.0, 4), (5.0, 0.1, 1)])
+            .log_values_of_unknown_spread();
+        // Median 1; the third rests on four measurements, a single one would lie twice as far away.
+        assert!((logs[0] - 0.0).abs() < 1e-12 && (logs[2] - 3.0).abs() < 1e-12 && logs.len() == 3);
+    }
+
+    #[test]
+    fn unusable_observations_are_named() {
+        let message = |value, spread, steps| {
+            Observation { value, spread, steps }
+                .check()
+                .unwrap_err()
+                .to_string()
+        };
+        for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(
+                message(value, 0.0, 1).starts_with(&format!("an observation cannot have value = {value}"))
+            );
+        }
+        assert!(message(1.0, -1.0, 1).contains("spread = -1"));
+        assert!(message(1.0, f64::NAN, 1).contains("spread = NaN"));
+        assert!(message(1.0, 0.0, 0).contains("steps = 0, expected at least 1"));
+        assert_eq!(Observation::of(3.0).check(), Ok(()));
+    }
+}
