@@ -1,38 +1,54 @@
 //! The guard: interleaved A/B windows of the winner against the default, and the rule by which the winner is kept.
 //!
 //! A search ends at the setting that looked best, and what looks best among many was also lucky. So the winner has to beat the
-//! default again, on fresh steps only, in alternating windows (order reversed each round: default, winner, winner, default, …)
-//! that a drift of the machine hits alike. With d the difference of the Huber centres of the log step times (winner − default)
-//! and se its standard error, the winner is kept only if
+//! default again, in alternating windows (order reversed each round: default, winner, winner, default, …) that a drift of the
+//! machine hits alike. With d the difference of the log step times (winner − default) and se its standard error, it is kept only if
 //!
-//! - P(it is more than 1 % slower than the default) = Φ((d − 0.01) / se) < 0.002, and
-//! - it is faster: P(it is not faster) = Φ(d / se) < 0.025, that is, the 95 % interval of the gain excludes zero.
+//! - P(it is more than 1 % slower than the default | all samples of both) = Φ((d − 0.01) / se) is far enough below 0.002 that all
+//!   looks together stay below it, and
+//! - it is faster: d < 0.
 //!
-//! The rule is read after every round from the second on; to keep the many looks from adding up to one lenient one, looks before the
-//! last demand a quarter and a fifth of those probabilities. An undecided pair is extended up to [`ROUNDS_MAX`] rounds while there
-//! is a fair chance that the last look accepts; otherwise the default stays. The guard is the one protection that depends on no
-//! model being right.
+//! "All samples" are three estimates of d, weighed by their variances, each with the variance that it deserves:
+//!
+//! - the windows: noise of the steps, or what the rounds scatter if that is more;
+//! - the search's samples of both. The winner's was chosen for being low, so it counts as if it had been the luckiest of all that
+//!   were sampled, were they equal: plus E[max of n normals] standard deviations. The two lie many steps apart, so a drift of the
+//!   machine between them counts too: 1 %, or as much as the windows differ from the samples where that is more;
+//! - the verdict of an earlier run, if there is one, which may have aged ([`RECORD_AGE`]).
+//!
+//! After each round it is asked whether further ones pay: the chance of an acceptance times the gain over the remaining steps
+//! against what the rounds cost. If not, the default stays. The guard is the one protection that depends on no model being right.
 
-use statrs::distribution::{ContinuousCDF, Normal};
+use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
-use crate::center::{CENTER_INEFFICIENCY, huber_center, step_noise};
+use crate::center::{center_variance, known_noise_center, step_noise};
 
 /// Rounds, each one window of either setting, after which an undecided winner is dropped.
 pub const ROUNDS_MAX: u32 = 12;
 /// Steps measured in a window.
 pub const WINDOW_STEPS: u32 = 5;
-/// Rounds before the first look: two windows of each are the least that show a scatter.
-const ROUNDS_MIN: u32 = 2;
+/// Steps over which a gain counts where nobody says how long the job will run.
+pub(crate) const HORIZON_STEPS: u64 = 2000;
 /// Rounds from which the scatter between rounds is believed.
 const ROUNDS_FOR_SCATTER: usize = 4;
 /// A slow-down, in log step time, that must be all but excluded.
 const SLOWDOWN: f64 = 0.01;
-/// Accepted probability of more than that slow-down: at the last look, and before.
-const SLOWER_MAX: [f64; 2] = [0.002, 0.0005];
-/// Accepted probability that the winner is not faster: at the last look, and before.
-const NOT_FASTER_MAX: [f64; 2] = [0.025, 0.005];
-/// Below this chance of being accepted at the last look, the rest of the rounds is saved.
-const HOPE_MIN: f64 = 0.05;
+/// Accepted P(more than that slow-down) at one look: a small part of 0.002, so that up to twelve looks, which depend on one another,
+/// stay below it together (the test `a_setting_of_1_1_pct_slower_is_not_kept` counts).
+const SLOWER_MAX: f64 = 0.000_25;
+/// Standard deviation of the machine's own drift between two samples of a search, in log step time: that of the tuner lab's jobs.
+const SEARCH_DRIFT: f64 = 0.01;
+/// The same between the two windows of a round, some 6 steps apart.
+const ROUND_DRIFT: f64 = 0.003;
+/// Standard deviation by which an earlier run's difference may have changed since, in log step time.
+pub(crate) const RECORD_AGE: f64 = 0.005;
+/// Standard deviations from the windows beyond which an earlier run's difference is another job's.
+const RECORD_DOUBT: f64 = 3.0;
+/// Excess of the variance of a difference whose noise is estimated, times the steps of the estimate: the median absolute deviation
+/// of n steps is worth about n / 3 of a standard deviation's.
+const IGNORANCE: f64 = 20.0;
+/// What a change of setting costs, in steps: one that is slower by a quarter.
+pub(crate) const CHANGE_COST: f64 = 0.25;
 /// Standard errors to either side in a 95 % interval.
 const INTERVAL_95: f64 = 1.96;
 
@@ -52,14 +68,14 @@ pub enum Decision {
     Undecided,
     /// The winner passed the rule.
     KeepWinner,
-    /// It did not, and further rounds would not help or are not left.
+    /// It did not, and further rounds would not pay or are not left.
     KeepDefault,
 }
 
 /// The difference between the arms, in log step time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
-    /// Centre of the winner minus centre of the default; negative if the winner is faster.
+    /// Log step time of the winner minus that of the default; negative if the winner is faster.
     pub mean: f64,
     /// Standard error of `mean`.
     pub se: f64,
@@ -77,8 +93,25 @@ impl Difference {
 
     /// P(the true difference is above `bound`).
     fn above(&self, bound: f64) -> f64 {
-        normal_cdf((self.mean - bound) / self.se)
+        Normal::standard().cdf((self.mean - bound) / self.se)
     }
+
+    /// Both estimates of one difference, weighed by their variances.
+    fn and(self, other: Self) -> Self {
+        let (weight, other_weight) = (self.se.powi(-2), other.se.powi(-2));
+        let sum = weight + other_weight;
+        Self {
+            mean: (weight * self.mean + other_weight * other.mean) / sum,
+            se: sum.powf(-0.5),
+        }
+    }
+}
+
+/// What the search measured of one arm.
+#[derive(Clone, Copy, Debug)]
+struct Searched {
+    center: f64,
+    variance: f64,
 }
 
 /// The comparison of a winner with the default.
@@ -86,18 +119,63 @@ impl Difference {
 pub struct Guard {
     /// Noise of a step as the search saw it; the windows' own noise counts if it is larger.
     noise: f64,
+    /// Steps that it rests on.
+    noise_steps: usize,
+    /// The search's samples: default, winner.
+    searched: Option<[Searched; 2]>,
+    recorded: Option<Difference>,
+    /// Steps over which a gain counts.
+    remaining_steps: f64,
     default: Vec<Vec<f64>>,
     winner: Vec<Vec<f64>>,
 }
 
 impl Guard {
-    /// A comparison, with the noise of a single step (as a fraction) known from the search.
-    pub fn new(noise: f64) -> Self {
+    /// A comparison, with the noise of a single step (as a fraction) known from `noise_steps` steps of the search. A gain counts over
+    /// 2,000 steps.
+    pub fn new(noise: f64, noise_steps: usize) -> Self {
         Self {
             noise,
+            noise_steps,
+            searched: None,
+            recorded: None,
+            remaining_steps: HORIZON_STEPS as f64,
             default: Vec::new(),
             winner: Vec::new(),
         }
+    }
+
+    /// Counts what the search measured: ln(step time in ms) of the default and of the winner, which was the best of `settings`
+    /// that were sampled beside the default. Empty samples count nothing.
+    #[must_use]
+    pub fn with_search(mut self, default: &[f64], winner: &[f64], settings: usize) -> Self {
+        if default.is_empty() || winner.is_empty() {
+            return self;
+        }
+        let searched = |log_times: &[f64]| Searched {
+            center: known_noise_center(log_times, self.noise),
+            variance: center_variance(self.noise, log_times.len()),
+        };
+        let (default, mut winner) = (searched(default), searched(winner));
+        winner.center += expected_maximum(settings + 1) * winner.variance.sqrt();
+        self.searched = Some([default, winner]);
+        self
+    }
+
+    /// Counts what an earlier run of the same job found.
+    #[must_use]
+    pub fn with_record(mut self, recorded: Difference) -> Self {
+        let se = (recorded.se * recorded.se + RECORD_AGE * RECORD_AGE).sqrt();
+        self.recorded =
+            (recorded.mean.is_finite() && se.is_finite()).then_some(Difference { se, ..recorded });
+        self
+    }
+
+    /// Counts a gain over this many steps, and no others.
+    #[must_use]
+    pub fn with_remaining_steps(mut self, steps: f64) -> Self {
+        self.remaining_steps = steps.max(0.0);
+        self
     }
 
     /// The arm whose window comes next.
@@ -135,7 +213,7 @@ impl Guard {
 
     /// The Huber centre of one arm's log step times, NaN before its first window.
     pub fn center(&self, arm: Arm) -> f64 {
-        huber_center(&self.windows(arm).concat())
+        known_noise_center(&self.windows(arm).concat(), self.window_noise())
     }
 
     fn windows(&self, arm: Arm) -> &[Vec<f64>] {
@@ -145,25 +223,72 @@ impl Guard {
         }
     }
 
-    /// The difference so far, once each arm has a window.
+    fn window_noise(&self) -> f64 {
+        let (default, winner) = (self.default.concat(), self.winner.concat());
+        // Two windows alone say little of the noise, and too often too much.
+        if self.rounds() < 2 {
+            return self.noise;
+        }
+        step_noise([default.as_slice(), winner.as_slice()].into_iter()).max(self.noise)
+    }
+
+    /// The difference by all samples, once each arm has a window.
     pub fn difference(&self) -> Option<Difference> {
+        let windows = self.windows_difference()?;
+        let searched = self.searched.map(|searched| self.search_difference(searched));
+        let recorded = self.recorded.filter(|recorded| {
+            let sd = recorded.se.hypot(windows.se);
+            (recorded.mean - windows.mean).abs() <= RECORD_DOUBT * sd
+        });
+        let estimates = searched.into_iter().chain(recorded);
+        let Difference { mean, se } = estimates.fold(windows, Difference::and);
+        Some(Difference {
+            mean,
+            se: se * self.ignorance(),
+        })
+    }
+
+    /// The noise is itself an estimate, and a low one is a false certainty: the width of Student's distribution over the normal's,
+    /// for the steps that the two arms have.
+    fn ignorance(&self) -> f64 {
+        let windows = self
+            .default
+            .iter()
+            .chain(&self.winner)
+            .map(Vec::len)
+            .sum::<usize>();
+        (1.0 + IGNORANCE / (self.noise_steps + windows) as f64).sqrt()
+    }
+
+    fn windows_difference(&self) -> Option<Difference> {
         if self.rounds() == 0 {
             return None;
         }
-        let (default, winner) = (self.default.concat(), self.winner.concat());
-        let noise = step_noise([default.as_slice(), winner.as_slice()].into_iter()).max(self.noise);
-        let reciprocal = 1.0 / default.len() as f64 + 1.0 / winner.len() as f64;
-        let within = noise * (CENTER_INEFFICIENCY * reciprocal).sqrt();
+        let noise = self.window_noise();
+        let steps = |arm| self.windows(arm).iter().map(Vec::len).sum::<usize>();
+        let within = center_variance(noise, steps(Arm::Default)) + center_variance(noise, steps(Arm::Winner));
+        let drift = ROUND_DRIFT * ROUND_DRIFT / f64::from(self.rounds());
         Some(Difference {
-            mean: huber_center(&winner) - huber_center(&default),
-            se: within.max(self.scatter()),
+            mean: self.center(Arm::Winner) - self.center(Arm::Default),
+            se: (within + drift).sqrt().max(self.scatter()),
         })
+    }
+
+    fn search_difference(&self, [default, winner]: [Searched; 2]) -> Difference {
+        // The default was measured in both: what it moved by, the machine did.
+        let moved = self.center(Arm::Default) - default.center;
+        let drift = (2.0 * SEARCH_DRIFT * SEARCH_DRIFT).max(moved * moved);
+        Difference {
+            mean: winner.center - default.center,
+            se: (default.variance + winner.variance + drift).sqrt(),
+        }
     }
 
     /// The standard error that the rounds' own differences show: larger than that of the steps where steps are correlated.
     fn scatter(&self) -> f64 {
+        let center = |log_times: &[f64]| known_noise_center(log_times, self.noise);
         let pairs = self.default.iter().zip(&self.winner);
-        let differences: Vec<f64> = pairs.map(|(d, w)| huber_center(w) - huber_center(d)).collect();
+        let differences: Vec<f64> = pairs.map(|(d, w)| center(w) - center(d)).collect();
         let count = differences.len();
         if count < ROUNDS_FOR_SCATTER {
             return 0.0;
@@ -175,137 +300,46 @@ impl Guard {
 
     /// What the complete rounds say; `Undecided` inside a round.
     pub fn decision(&self) -> Decision {
-        let rounds = self.rounds();
         let complete = self.default.len() == self.winner.len();
-        let Some(difference) = self.difference().filter(|_| complete && rounds >= ROUNDS_MIN) else {
+        let Some(difference) = self.difference().filter(|_| complete) else {
             return Decision::Undecided;
         };
-        let last = rounds >= ROUNDS_MAX;
-        let limits = if last { 0 } else { 1 };
-        if difference.above(SLOWDOWN) < SLOWER_MAX[limits] && difference.above(0.0) < NOT_FASTER_MAX[limits] {
+        if difference.above(SLOWDOWN) < SLOWER_MAX && difference.mean < 0.0 {
             return Decision::KeepWinner;
         }
-        if last || hope(&difference, rounds) < HOPE_MIN {
-            Decision::KeepDefault
-        } else {
+        let left = ROUNDS_MAX.saturating_sub(self.rounds());
+        if (1..=left).any(|rounds| self.pays(&difference, rounds)) {
             Decision::Undecided
+        } else {
+            Decision::KeepDefault
         }
+    }
+
+    /// Whether `rounds` more of them promise more than they cost: the winner is accepted if the difference, known better then,
+    /// is below the limit, and gains from there on what the difference then is.
+    fn pays(&self, difference: &Difference, rounds: u32) -> bool {
+        let steps = (rounds * WINDOW_STEPS) as usize;
+        let round_variance =
+            2.0 * center_variance(self.window_noise(), steps) + ROUND_DRIFT * ROUND_DRIFT / f64::from(rounds);
+        let then = (difference.se.powi(-2) + 1.0 / round_variance).powf(-0.5);
+        let limit = (SLOWDOWN + Normal::standard().inverse_cdf(SLOWER_MAX) * then).min(0.0);
+        // Where the mean will be then, as seen from here: normal about the present one.
+        let moves = (difference.se * difference.se - then * then).max(1e-12).sqrt();
+        let z = (limit - difference.mean) / moves;
+        let normal = Normal::standard();
+        // E[−mean; mean < limit].
+        let gain = moves * normal.pdf(z) - difference.mean * normal.cdf(z);
+        let slowdown = difference.mean.exp_m1().max(0.0);
+        let cost = f64::from(rounds) * (CHANGE_COST + f64::from(WINDOW_STEPS) * slowdown);
+        gain * (self.remaining_steps - 2.0 * steps as f64) > cost
     }
 }
 
-/// The chance that the last look accepts, were the difference seen so far the true one.
-fn hope(difference: &Difference, rounds: u32) -> f64 {
-    let share = f64::from(rounds) / f64::from(ROUNDS_MAX);
-    let se_last = difference.se * share.sqrt();
-    let slower = SLOWDOWN + quantile(SLOWER_MAX[0]) * se_last;
-    let not_faster = quantile(NOT_FASTER_MAX[0]) * se_last;
-    // The last mean is the present one, moved by what the remaining rounds have to say.
-    let sd = difference.se * (1.0 - share).sqrt();
-    normal_cdf((slower.min(not_faster) - difference.mean) / sd)
-}
-
-fn normal_cdf(z: f64) -> f64 {
-    Normal::standard().cdf(z)
-}
-
-fn quantile(p: f64) -> f64 {
-    Normal::standard().inverse_cdf(p)
+/// Expected maximum of `count` independent standard normals (Blom's approximation; 0 of one or none).
+fn expected_maximum(count: usize) -> f64 {
+    let count = count.max(1) as f64;
+    Normal::standard().inverse_cdf((count - 0.375) / (count + 0.25))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rand::rngs::Xoshiro256PlusPlus;
-    use rand::{RngExt, SeedableRng};
-
-    /// A log step time: centre, noise, 3 % spikes of half as long again.
-    fn step(rng: &mut Xoshiro256PlusPlus, center: f64, noise: f64) -> f64 {
-        let z = quantile(rng.random_range(1e-9..1.0));
-        center + noise * z + if rng.random_bool(0.03) { 1.5f64.ln() } else { 0.0 }
-    }
-
-    /// Share of runs that keep a winner of this relative step time, and mean rounds.
-    fn simulate(runs: u64, ratio: f64, noise: f64) -> (f64, f64) {
-        let (mut kept, mut rounds) = (0, 0);
-        for seed in 0..runs {
-            let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-            let mut guard = Guard::new(noise);
-            let decision = loop {
-                let center = if guard.next_arm() == Arm::Winner {
-                    ratio.ln()
-                } else {
-                    0.0
-                };
-                guard.push((0..WINDOW_STEPS).map(|_| step(&mut rng, center, noise)).collect());
-                match guard.decision() {
-                    Decision::Undecided => {}
-                    decision => break decision,
-                }
-            };
-            kept += u64::from(decision == Decision::KeepWinner);
-            rounds += u64::from(guard.rounds());
-        }
-        (kept as f64 / runs as f64, rounds as f64 / runs as f64)
-    }
-
-    #[test]
-    fn a_slower_setting_is_never_kept() {
-        assert!(simulate(2000, 1.011, 0.05).0 < 0.005);
-        assert!(simulate(500, 1.011, 0.02).0 < 0.005);
-        assert_eq!(simulate(200, 1.2, 0.08).0, 0.0);
-    }
-
-    #[test]
-    fn an_equal_setting_is_rarely_kept_and_a_faster_one_nearly_always() {
-        assert!(simulate(1000, 1.0, 0.03).0 < 0.05);
-        assert!(simulate(300, 0.90, 0.05).0 > 0.99);
-        assert!(simulate(300, 0.95, 0.03).0 > 0.95);
-    }
-
-    #[test]
-    fn arms_alternate_with_the_order_reversed() {
-        let mut guard = Guard::new(0.01);
-        let arms: Vec<Arm> = (0..8)
-            .map(|_| {
-                let arm = guard.next_arm();
-                guard.push(vec![0.0; 5]);
-                arm
-            })
-            .collect();
-        let (d, w) = (Arm::Default, Arm::Winner);
-        assert_eq!(arms, [d, w, w, d, d, w, w, d]);
-        assert_eq!(guard.rounds(), 4);
-    }
-
-    #[test]
-    fn interval_by_hand() {
-        // ln 0.9 ± 1.96 · 0.01.
-        let [low, high] = Difference {
-            mean: 0.9f64.ln(),
-            se: 0.01,
-        }
-        .gain_pct();
-        assert!((low - 100.0 * (1.0 - 0.9 * 0.0196f64.exp())).abs() < 1e-9);
-        assert!(
-            (low - 8.2186).abs() < 1e-3 && (high - 11.7468).abs() < 1e-3,
-            "{low} {high}"
-        );
-        // Constant times, 10 steps each, noise 0.1: se 0.1 sqrt(2.6 / 10).
-        let mut guard = Guard::new(0.1);
-        (0..4).for_each(|_| guard.push(vec![1.0; 5]));
-        let difference = guard.difference().unwrap();
-        assert_eq!(difference.mean, 0.0);
-        assert!((difference.se - 0.1 * 0.26f64.sqrt()).abs() < 1e-12);
-    }
-
-    #[test]
-    fn without_hope_the_default_stays_early() {
-        let mut guard = Guard::new(0.01);
-        for _ in 0..4 {
-            let slow = if guard.next_arm() == Arm::Winner { 0.3 } else { 0.0 };
-            assert_eq!(guard.decision(), Decision::Undecided);
-            guard.push(vec![slow; 5]);
-        }
-        assert_eq!(guard.decision(), Decision::KeepDefault);
-    }
-}
+mod tests;

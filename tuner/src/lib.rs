@@ -49,6 +49,7 @@ mod acquisition;
 mod center;
 mod design;
 mod draws;
+mod drift;
 mod error;
 mod exponential;
 mod gp;
@@ -66,12 +67,15 @@ mod session;
 mod space;
 mod stop;
 mod surrogate;
+#[cfg(test)]
+mod testing;
 mod tuner;
 mod verdict;
 mod window;
 
 pub use acquisition::expected_improvement;
 pub use center::{center_variance, huber_center, median, step_noise};
+pub use drift::Drift;
 pub use error::{Error, Warning};
 pub use guard::{Arm, Decision, Difference, Guard, ROUNDS_MAX, WINDOW_STEPS};
 pub use log::Log;

@@ -289,7 +289,7 @@ impl Session {
         }
         self.predicted = None;
         self.stage = Stage::Ab {
-            guard: Guard::new(self.tuner.noise()),
+            guard: Guard::new(self.tuner.noise(), 10),
             winner: proposal.incumbent,
         };
         self.go_to(self.tuner.start())
