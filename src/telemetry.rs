@@ -12,6 +12,7 @@ use crate::autotune::{Autotune, Progress, Tracer};
 use crate::clock::{Alignment, Clock, Nanos};
 use crate::cycle::Cycle;
 use crate::error::Error;
+use crate::identity::Identity;
 use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, StallInspector};
@@ -48,22 +49,27 @@ struct Tuning {
 }
 
 impl Telemetry {
-    /// The telemetry of rank `rank`, as the knobs want it.
+    /// The telemetry of this rank, as the knobs want it.
     ///
     /// # Errors
     /// A log that cannot be written.
     pub(crate) fn new(
         knobs: &Knobs,
-        rank: usize,
-        size: usize,
+        &Identity {
+            rank,
+            size,
+            local_size,
+            ..
+        }: &Identity,
         clock: Arc<dyn Clock>,
         progress: Arc<Progress>,
         timeline: &Arc<Timeline>,
         quiet: bool,
     ) -> Result<Self, Error> {
         let first = rank == 0;
+        let hosts = size.div_ceil(local_size);
         let tuning = (knobs.autotune && first)
-            .then(|| Tuning::new(knobs, &progress, quiet))
+            .then(|| Tuning::new(knobs, (size, hosts), &progress, quiet))
             .transpose()?;
         Ok(Self {
             clock,
@@ -112,8 +118,13 @@ fn stall_inspector(knobs: &Knobs) -> Option<StallInspector> {
 }
 
 impl Tuning {
-    fn new(knobs: &Knobs, progress: &Arc<Progress>, quiet: bool) -> Result<Self, Error> {
-        let autotune = Autotune::new(knobs, Arc::clone(progress), quiet)?;
+    fn new(
+        knobs: &Knobs,
+        place: (usize, usize),
+        progress: &Arc<Progress>,
+        quiet: bool,
+    ) -> Result<Self, Error> {
+        let autotune = Autotune::new(knobs, place, Arc::clone(progress), quiet)?;
         let start = Some(autotune.start());
         Ok(Self {
             meter: StepMeter::new(),

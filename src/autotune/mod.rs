@@ -1,18 +1,23 @@
 //! Tuning a running job: step times in, settings out. Rank 0 only.
 //!
 //! The search itself is the crate `ronde-tuner`, which knows parameters and step times; here its points become
-//! [`Settings`], its measurements rows of the log, and its proposals are computed on a thread of low priority, so
-//! that no cycle waits for a Gaussian process. A log that can no longer be written, or a failing optimizer, is a
-//! warning and never harms the job.
+//! [`Settings`] (`space`), its measurements rows of the log (`logbook`, `csv`), and its proposals are computed on a thread
+//! of low priority (`worker`), so that no cycle waits for a Gaussian process. What the search believes beforehand comes
+//! from what the job itself is seen to do (`trace`).
+//!
+//! A session begins once the step is known, so that what cannot matter in it is left out. A log that can no longer be
+//! written, or a failing optimizer, is a warning and never harms the job.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
-use ronde_tuner::{Action, Best, Log, Parameter, Point, Proposal, Session, SessionConfig, Space, Verdict};
+use ronde_tuner::{Action, Best, Proposal, Session, SessionConfig, Verdict};
 
 mod csv;
+mod logbook;
 mod report;
+mod space;
 mod trace;
+mod worker;
 
 pub(crate) use report::Progress;
 pub(crate) use trace::Tracer;
@@ -20,66 +25,75 @@ pub use report::{AutotuneReport, AutotuneVerdict};
 
 use crate::error::Error;
 use crate::knobs::Knobs;
+use crate::negotiation::OpKind;
+use crate::replay::{Place, Rules};
 use crate::settings::Settings;
 use crate::timeline::metrics::StepSample;
+use logbook::Logbook;
+use space::{Facts, Tunable, settings};
+use worker::{Answer, Asked, Evidence, Outcome};
 
 /// Bytes in the unit that Horovod's flags and log call MB.
 const MIB: f64 = (1u64 << 20) as f64;
+/// Steps to wait at the start for the step's tensors to be known.
+const STEPS_TO_LEARN: u32 = 8;
+/// Proposals in a row that may be lost before the search is given up.
+const LOST_MAX: u32 = 3;
 
 /// A tuning session and what belongs to it.
 pub(crate) struct Autotune {
+    knobs: Knobs,
+    facts: Facts,
+    tunable: Tunable,
     session: Session,
-    log: Option<Log>,
-    proposal: Option<Receiver<Proposal>>,
+    /// The session has begun; before, this many steps have been waited.
+    begun: bool,
+    waited: u32,
+    logbook: Logbook,
+    asked: Option<Asked>,
+    /// Proposals lost in a row.
+    lost: u32,
+    /// Step time of the last measurement, ms.
+    last_ms: Option<f64>,
     progress: Arc<Progress>,
-    /// Of the measurement under way, or of the last one once it is `closed`.
-    traffic: Traffic,
-    closed: bool,
     /// There is a verdict.
     finished: bool,
     quiet: bool,
 }
 
-/// What the log says about steps beyond their time, averaged since the last row.
-#[derive(Clone, Copy, Debug, Default)]
-struct Traffic {
-    bytes: u64,
-    step_ms: f64,
-    negotiate_ms: f64,
-    steps: u64,
-}
-
 impl Autotune {
-    /// A session that starts from what the knobs say. `quiet`: the program shows the progress itself.
+    /// A session that starts from what the knobs say, in a job of `ranks` ranks on `hosts` hosts. `quiet`: the program shows
+    /// the progress itself.
     ///
     /// # Errors
     /// A log that cannot be written; a space without a free parameter is not an error, but ends at once.
-    pub(crate) fn new(knobs: &Knobs, progress: Arc<Progress>, quiet: bool) -> Result<Self, Error> {
-        let start = knobs.autotune_start.unwrap_or_default();
-        let fusion_mb = start
-            .fusion_mb
-            .unwrap_or(knobs.fusion_threshold_bytes as f64 / MIB);
-        let cycle_ms = start.cycle_ms.unwrap_or(knobs.cycle_time_ms);
+    pub(crate) fn new(
+        knobs: &Knobs,
+        (ranks, hosts): (usize, usize),
+        progress: Arc<Progress>,
+        quiet: bool,
+    ) -> Result<Self, Error> {
         let configuration = |error: ronde_tuner::Error| Error::Configuration(Arc::new(error));
-        let space = space(knobs, fusion_mb, cycle_ms).map_err(configuration)?;
-        let start = space.point(&[fusion_mb, cycle_ms]).map_err(configuration)?;
-        let session = Session::new(space, config(knobs), start).map_err(configuration)?;
-        let log = knobs.autotune_log.as_ref().map(|path| {
-            Log::create(path, &csv::COLUMNS).map_err(|error| Error::Output {
-                what: "the autotune log",
-                path: path.clone(),
-                variable: "HOROVOD_AUTOTUNE_LOG",
-                source: Arc::new(error),
-            })
-        });
-        let log = log.transpose()?;
+        let facts = Facts {
+            ranks,
+            hosts,
+            tensors: None,
+            allgathers: false,
+        };
+        let tunable = Tunable::new(knobs, &facts).map_err(configuration)?;
+        let session = session(knobs, &tunable).map_err(configuration)?;
         let autotune = Self {
+            knobs: knobs.clone(),
+            facts,
+            tunable,
             session,
-            log,
-            proposal: None,
+            begun: false,
+            waited: 0,
+            logbook: Logbook::new(knobs.autotune_log.as_deref())?,
+            asked: None,
+            lost: 0,
+            last_ms: None,
             progress,
-            traffic: Traffic::default(),
-            closed: false,
             finished: false,
             quiet,
         };
@@ -92,34 +106,68 @@ impl Autotune {
         settings(&self.session.setting())
     }
 
+    /// Whether what the job does is to be traced.
+    pub(crate) fn wants_traces(&self) -> bool {
+        !self.finished
+    }
+
     /// Takes in one step; answers with settings to switch to.
-    pub(crate) fn on_step(&mut self, sample: &StepSample) -> Option<Settings> {
-        if self.finished {
+    pub(crate) fn on_step(&mut self, sample: &StepSample, tracer: &mut Tracer) -> Option<Settings> {
+        if self.finished || !self.has_begun(tracer) {
             return None;
         }
-        if std::mem::take(&mut self.closed) {
-            self.traffic = Traffic::default();
+        self.logbook.step(sample);
+        if let Some(asked) = &mut self.asked {
+            asked.step(sample.step_ms);
         }
-        self.traffic.add(sample);
-        let step = self.session.on_step(sample.step_ms);
-        let action = match (step, self.received()) {
+        let action = match (self.session.on_step(sample.step_ms), self.received(tracer)) {
             (Action::Keep, Some(proposal)) => self.session.propose(proposal),
             (action, _) => action,
         };
-        self.act(action)
+        if self.lost >= LOST_MAX {
+            return Some(self.give_up());
+        }
+        self.act(action, tracer)
     }
 
-    fn act(&mut self, action: Action) -> Option<Settings> {
+    /// Whether the session has begun: it does so once the step is known, or when that takes too long.
+    fn has_begun(&mut self, tracer: &Tracer) -> bool {
+        if self.begun {
+            return true;
+        }
+        let tensors = tracer.tensors();
+        self.waited += 1;
+        if tensors.is_none() && self.waited < STEPS_TO_LEARN {
+            return false;
+        }
+        self.begun = true;
+        let allgathers = tracer.has(OpKind::Allgather);
+        self.facts = Facts {
+            tensors,
+            allgathers,
+            ..self.facts
+        };
+        let tunable = Tunable::new(&self.knobs, &self.facts);
+        if let Ok(tunable) = tunable
+            && let Ok(session) = session(&self.knobs, &tunable)
+        {
+            (self.tunable, self.session) = (tunable, session);
+        }
+        tracing::info!("autotune: {}", self.tunable.dead_text());
+        true
+    }
+
+    fn act(&mut self, action: Action, tracer: &Tracer) -> Option<Settings> {
+        self.write_log();
         let next = match &action {
             Action::Keep => None,
             Action::Switch(point) => Some(settings(point)),
             Action::Ask => {
-                self.ask();
+                self.ask(tracer);
                 None
             }
             Action::Finished(verdict) => Some(settings(&verdict.chosen)),
         };
-        self.write_log();
         for warning in self.session.take_warnings() {
             tracing::warn!("autotune: {warning}");
         }
@@ -129,88 +177,80 @@ impl Autotune {
             None
         };
         if let Some(verdict) = &verdict {
-            self.finished = true;
-            self.write_final(verdict);
+            self.finish(verdict);
         }
         self.report(verdict);
         next
     }
 
-    /// Has the next proposal computed, on a thread that any other work may push aside.
-    fn ask(&mut self) {
-        let (sender, receiver) = channel();
-        let job = self.session.proposal_job();
-        let thread = std::thread::Builder::new()
-            .name("ronde-tuner".into())
-            .spawn(move || {
-                // Refused where priorities cannot be lowered: then it competes, no more.
-                let _ = rustix::process::nice(19);
-                // The session may be over when the proposal comes; nobody is then interested.
-                let _ = sender.send(job.run());
-            });
-        match thread {
-            Ok(_) => self.proposal = Some(receiver),
+    /// Has the next proposal computed.
+    fn ask(&mut self, tracer: &Tracer) {
+        let evidence = Evidence {
+            seen: tracer.seen(),
+            reference: settings(&self.tunable.start),
+            rules: Rules {
+                early: self.knobs.early_cycle,
+                ..Rules::RONDE
+            },
+            place: Place::new(self.facts.ranks as u32, self.facts.ranks.div_ceil(self.facts.hosts) as u32),
+            seed: self.knobs.autotune_seed,
+        };
+        // What has been lost once may have been lost by its evidence.
+        let evidence = (self.lost == 0).then_some(evidence);
+        match Asked::new(self.session.proposal_job(), evidence, self.last_ms) {
+            Ok(asked) => self.asked = Some(asked),
             Err(error) => {
-                tracing::warn!("autotune: cannot start its thread ({error}); the settings stay as they are")
+                tracing::warn!("autotune: cannot start its thread: {error}");
+                self.lost = LOST_MAX;
             }
         }
     }
 
-    fn received(&mut self) -> Option<Proposal> {
-        match self.proposal.as_ref()?.try_recv() {
-            Ok(proposal) => {
-                self.proposal = None;
+    fn received(&mut self, tracer: &Tracer) -> Option<Proposal> {
+        let asked = self.asked.as_ref()?;
+        match asked.outcome() {
+            Outcome::Pending => None,
+            Outcome::Done(answer) => {
+                let Answer { proposal, spent } = *answer;
+                tracing::info!("autotune: {}", spent.text(asked.slowdown_pct()));
+                self.asked = None;
+                self.lost = 0;
                 Some(proposal)
             }
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                tracing::warn!("autotune: the proposal was lost; asking again");
-                self.proposal = None;
-                self.ask();
+            Outcome::Lost => {
+                self.asked = None;
+                self.lost += 1;
+                if self.lost < LOST_MAX {
+                    tracing::warn!("autotune: the proposal was lost; asking again");
+                    self.ask(tracer);
+                }
                 None
             }
         }
     }
 
+    /// No proposal can be computed here: the settings of the start stay.
+    fn give_up(&mut self) -> Settings {
+        tracing::warn!("autotune: {LOST_MAX} proposals were lost in a row; given up, the settings of the start stay");
+        self.finished = true;
+        self.write_log();
+        settings(&self.tunable.start)
+    }
+
     fn write_log(&mut self) {
         let measurements = self.session.take_measurements();
-        if measurements.is_empty() {
-            return;
+        if let Some(last) = measurements.last() {
+            self.last_ms = Some(last.step_ms);
         }
         let best = self.session.best_so_far();
-        let traffic = self.traffic;
-        self.closed = true;
-        for measurement in measurements {
-            tracing::info!(
-                "autotune: {} {}: fusion {}: {:.3} ms",
-                measurement.phase,
-                measurement.sample,
-                settings(&measurement.setting),
-                measurement.step_ms
-            );
-            let row = csv::measurement_row(&measurement, &settings(&measurement.setting), &traffic);
-            self.append(&row, &csv::best_row(best.as_ref(), &measurement, &traffic));
-        }
+        self.logbook.measured(&measurements, best.as_ref());
     }
 
-    fn write_final(&mut self, verdict: &Verdict) {
-        let traffic = self.traffic;
-        let row = csv::final_row("final", verdict, &settings(&verdict.chosen), &traffic);
-        let best = csv::final_row("best", verdict, &settings(&verdict.chosen), &traffic);
-        self.append(&row, &best);
+    fn finish(&mut self, verdict: &Verdict) {
+        self.finished = true;
+        self.logbook.finished(verdict);
         if !self.quiet {
-            eprintln!("ronde: autotune: {}", verdict_of(verdict));
-        }
-    }
-
-    fn append(&mut self, row: &[String], best: &[String]) {
-        if let Some(log) = &mut self.log
-            && let Err(error) = log.append(row, best)
-        {
-            tracing::warn!(
-                "autotune: the log cannot be written any more ({error}); tuning goes on without it"
-            );
-            self.log = None;
+            eprintln!("ronde: autotune: {}", self.verdict_of(verdict));
         }
     }
 
@@ -224,8 +264,23 @@ impl Autotune {
             step_ms: progress.step_ms,
             best: progress.best.map(best),
             steps_left: progress.steps_left,
-            verdict: verdict.as_ref().map(verdict_of),
+            verdict: verdict.as_ref().map(|verdict| self.verdict_of(verdict)),
         });
+    }
+
+    fn verdict_of(&self, verdict: &Verdict) -> AutotuneVerdict {
+        AutotuneVerdict {
+            kept_default: verdict.kept_default,
+            settings: settings(&verdict.chosen),
+            default_step_ms: verdict.default_step_ms,
+            chosen_step_ms: verdict.chosen_step_ms,
+            gain_pct: verdict.gain_pct,
+            steps_active: verdict.steps_active,
+            steps_lost: verdict.steps_lost,
+            payback_step: verdict.payback_step,
+            reason: verdict.reason.clone(),
+            not_tuned: self.tunable.dead_text(),
+        }
     }
 }
 
@@ -241,26 +296,8 @@ impl Drop for Autotune {
     }
 }
 
-impl Traffic {
-    fn add(&mut self, sample: &StepSample) {
-        self.bytes += sample.bytes;
-        self.step_ms += sample.step_ms;
-        self.negotiate_ms += sample.negotiate_ms;
-        self.steps += 1;
-    }
-}
-
-/// Threshold in MiB and cycle time in ms, on the lattice of `facts/tuner.md` §8; fixed where the environment says so.
-fn space(knobs: &Knobs, fusion_mb: f64, cycle_ms: f64) -> Result<Space, ronde_tuner::Error> {
-    let mut fusion = Parameter::log("fusion_mb", 1.0 / 16.0, 256.0, 16).with_zero();
-    let mut cycle = Parameter::log("cycle_ms", 0.1, 100.0, 13);
-    if knobs.fixed.fusion_threshold || knobs.disable_group_fusion {
-        fusion = fusion.fixed(fusion_mb);
-    }
-    if knobs.fixed.cycle_time {
-        cycle = cycle.fixed(cycle_ms);
-    }
-    Space::new(vec![fusion, cycle])
+fn session(knobs: &Knobs, tunable: &Tunable) -> Result<Session, ronde_tuner::Error> {
+    Session::new(tunable.space.clone(), config(knobs), tunable.start)
 }
 
 fn config(knobs: &Knobs) -> SessionConfig {
@@ -273,28 +310,5 @@ fn config(knobs: &Knobs) -> SessionConfig {
         max_samples: knobs.autotune_max_samples,
         fixed_noise: knobs.autotune_noise,
         ..config
-    }
-}
-
-/// A point of the space as settings; the version is the cycle's to give.
-fn settings(point: &Point) -> Settings {
-    Settings {
-        version: 0,
-        fusion_threshold_bytes: (point.value(0) * MIB).round() as u64,
-        cycle_time_ns: (point.value(1) * 1e6).round() as u64,
-    }
-}
-
-fn verdict_of(verdict: &Verdict) -> AutotuneVerdict {
-    AutotuneVerdict {
-        kept_default: verdict.kept_default,
-        settings: settings(&verdict.chosen),
-        default_step_ms: verdict.default_step_ms,
-        chosen_step_ms: verdict.chosen_step_ms,
-        gain_pct: verdict.gain_pct,
-        steps_active: verdict.steps_active,
-        steps_lost: verdict.steps_lost,
-        payback_step: verdict.payback_step,
-        reason: verdict.reason.clone(),
     }
 }

@@ -48,6 +48,8 @@ pub struct AutotuneVerdict {
     pub payback_step: Option<u64>,
     /// Why, in one sentence.
     pub reason: String,
+    /// What was left alone and why, in one sentence; empty if that is nothing.
+    pub not_tuned: String,
 }
 
 impl std::fmt::Display for AutotuneVerdict {

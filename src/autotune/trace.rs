@@ -15,7 +15,7 @@ use crate::fusion::Item;
 use crate::negotiation::{OpKind, Params};
 use crate::observer::{Executed, Negotiated};
 use crate::queue::Tensor;
-use crate::replay::{Setting, Trace, TracedBatch};
+use crate::replay::{Setting, TracedBatch};
 use crate::settings::Settings;
 use crate::tensor::{Dtype, ReduceOp};
 use crate::timeline::metrics::WholeStep;
@@ -23,6 +23,7 @@ use crate::timeline::period::{KeyMap, mix};
 
 mod steps;
 
+pub(super) use steps::Seen;
 use steps::Steps;
 
 /// Steps kept of a setting: the fit takes medians.
@@ -225,24 +226,29 @@ impl Tracer {
         self.under_way.forget(count);
     }
 
-    /// What was seen under each setting, in the order in which they were first in force.
-    pub(crate) fn traces(&self) -> Vec<Trace> {
-        self.steps.traces()
+    /// What was seen under each setting.
+    pub(super) fn seen(&self) -> Seen {
+        self.steps.seen()
+    }
+
+    /// Tensors in a step, once the model is known.
+    pub(super) fn tensors(&self) -> Option<usize> {
+        self.steps.tensors()
     }
 
     /// A hash of the tensors of a step (operation, element type, size), whatever their names and order, once it is known:
     /// the same in every job that trains the same model.
-    pub(crate) fn model(&self) -> Option<u64> {
+    pub(super) fn model(&self) -> Option<u64> {
         self.steps.model()
     }
 
     /// Whether a step has tensors of this kind.
-    pub(crate) fn has(&self, kind: OpKind) -> bool {
+    pub(super) fn has(&self, kind: OpKind) -> bool {
         self.classes.iter().any(|class| class.kind == kind)
     }
 
     /// Forgets what was seen: it no longer holds.
-    pub(crate) fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.steps.forget();
     }
 }

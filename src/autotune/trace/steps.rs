@@ -1,6 +1,7 @@
 //! The steps that are kept.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::{MODEL_STEPS, RawCycle, STEPS_PER_SETTING, TENSORS_MAX, UnderWay, setting};
 use crate::clock::Nanos;
@@ -15,16 +16,23 @@ const PAUSE_FACTOR: f64 = 2.0;
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     /// In the order in which the settings were first in force.
-    of: Vec<(Settings, VecDeque<TracedStep>)>,
+    of: Vec<(Settings, VecDeque<Arc<TracedStep>>)>,
     /// Tensors in them.
     tensors: usize,
     /// Names and forms of the step before, and whether names repeat.
     known: KeyMap<()>,
+    known_tensors: usize,
     named: bool,
     /// How often a key has come in the step that is being added.
     comes: KeyMap<u32>,
     /// The tensors of the last step, as a hash, and steps in a row that had the same.
     model: (u64, u32),
+}
+
+/// What was seen under each setting, shared with the cycle until it is [told](Self::told) on another thread.
+#[derive(Debug, Default)]
+pub(in crate::autotune) struct Seen {
+    of: Vec<(Settings, Vec<Arc<TracedStep>>)>,
 }
 
 impl Steps {
@@ -48,7 +56,7 @@ impl Steps {
         let mut spare = std::mem::take(&mut step.cycles);
         for cycle in cycles {
             let mut traced = spare.pop().unwrap_or_default();
-            traced.began_us = since(cycle.began);
+            traced.began_us = since(cycle.complete); // who came late had it begin late
             traced.negotiate_us = took(cycle.complete, cycle.agreed);
             traced.tensors = cycle.tensors.len() as u32;
             traced.cached = cycle.cached;
@@ -72,7 +80,7 @@ impl Steps {
         }
         self.tensors += step.tensors.len();
         if let Some((_, steps)) = self.of.iter_mut().find(|(of, _)| of.equals(settings)) {
-            steps.push_back(step);
+            steps.push_back(Arc::new(step));
         }
     }
 
@@ -85,16 +93,19 @@ impl Steps {
         let mut freed = own
             .filter(|(_, steps)| steps.len() >= STEPS_PER_SETTING)
             .and_then(|(_, steps)| steps.pop_front());
-        let mut step = freed.take().inspect(|step| self.tensors -= step.tensors.len());
+        if let Some(step) = &freed {
+            self.tensors -= step.tensors.len();
+        }
         while self.tensors + tensors > TENSORS_MAX {
             let most = self.of.iter_mut().max_by_key(|(_, steps)| steps.len());
             let Some(dropped) = most.and_then(|(_, steps)| steps.pop_front()) else {
                 break; // a single step is larger
             };
             self.tensors -= dropped.tensors.len();
-            step = Some(dropped);
+            freed = Some(dropped);
         }
-        let mut step = step.unwrap_or_default();
+        // One that is being looked at keeps its memory.
+        let mut step = freed.and_then(|step| Arc::try_unwrap(step).ok()).unwrap_or_default();
         step.tensors.clear();
         step
     }
@@ -116,6 +127,7 @@ impl Steps {
             self.named = named;
             self.forget(); // their tensors went by other keys
         }
+        self.known_tensors = tensors().count();
         self.known.clear();
         self.known.extend(tensors().map(|tensor| (tensor.keys[0], ())));
         let model = tensors().fold(0u64, |sum, tensor| sum.wrapping_add(mix(tensor.keys[1], 1)));
@@ -129,18 +141,14 @@ impl Steps {
         (steps >= MODEL_STEPS).then_some(model)
     }
 
-    pub(super) fn traces(&self) -> Vec<Trace> {
-        let trace = |(settings, steps): &(Settings, VecDeque<TracedStep>)| {
-            let mut lengths: Vec<f64> = steps.iter().map(|step| step.step_us).collect();
-            lengths.sort_unstable_by(f64::total_cmp);
-            let limit_us = lengths.get(lengths.len() / 2)? * PAUSE_FACTOR;
-            let usual = steps.iter().filter(|step| step.step_us <= limit_us);
-            Some(Trace {
-                setting: setting(settings),
-                steps: usual.cloned().collect(),
-            })
-        };
-        self.of.iter().filter_map(trace).collect()
+    pub(super) fn tensors(&self) -> Option<usize> {
+        self.model().map(|_| self.known_tensors)
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        let of = self.of.iter();
+        let of = of.map(|(settings, steps)| (*settings, steps.iter().cloned().collect()));
+        Seen { of: of.collect() }
     }
 
     pub(super) fn forget(&mut self) {
@@ -149,3 +157,27 @@ impl Steps {
     }
 }
 
+
+impl Seen {
+    /// One trace for each setting, that of `reference` first; none if nothing was seen under it.
+    pub(in crate::autotune) fn told(&self, reference: &Settings) -> Vec<Trace> {
+        let first = self.of.iter().position(|(settings, _)| settings.equals(reference));
+        let order = first.into_iter().chain((0..self.of.len()).filter(|&index| Some(index) != first));
+        let traces: Vec<Trace> = order.filter_map(|index| trace(&self.of[index])).collect();
+        match traces.first() {
+            Some(trace) if first.is_some() && trace.setting == setting(reference) => traces,
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn trace((settings, steps): &(Settings, Vec<Arc<TracedStep>>)) -> Option<Trace> {
+    let mut lengths: Vec<f64> = steps.iter().map(|step| step.step_us).collect();
+    lengths.sort_unstable_by(f64::total_cmp);
+    let limit_us = lengths.get(lengths.len() / 2)? * PAUSE_FACTOR;
+    let usual = steps.iter().filter(|step| step.step_us <= limit_us);
+    Some(Trace {
+        setting: setting(settings),
+        steps: usual.map(|step| TracedStep::clone(step)).collect(),
+    })
+}
