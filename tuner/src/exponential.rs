@@ -10,10 +10,8 @@ const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
 const ROUND: f64 = 6_755_399_441_055_744.0;
 /// Below, the result is 0 for every purpose here, and the exponent would leave its range.
 const LOWEST: f64 = -700.0;
-/// 1/12! … 1/2!, 1, 1: the remainder r^13/13! is below 2e-16.
-const SERIES: [f64; 13] = [
-    1.0 / 479_001_600.0,
-    1.0 / 39_916_800.0,
+/// 1/10! … 1/2!, 1, 1: the remainder r^11/11! is below 3e-13.
+const SERIES: [f64; 11] = [
     1.0 / 3_628_800.0,
     1.0 / 362_880.0,
     1.0 / 40_320.0,
@@ -27,7 +25,7 @@ const SERIES: [f64; 13] = [
     1.0,
 ];
 
-/// e^x for x ≤ 0, to 1e-15 of the value; e^−700 below −700, NaN for NaN.
+/// e^x for x ≤ 0, to 3e-13 of the value; e^−700 below −700, NaN for NaN.
 #[inline(always)]
 pub(crate) fn exp_negative(x: f64) -> f64 {
     let x = if x < LOWEST { LOWEST } else { x };
@@ -56,7 +54,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_the_standard_library(x in -699.0..=0.0f64) {
-            prop_assert!((exp_negative(x) / x.exp() - 1.0).abs() < 2e-15, "{x}");
+            prop_assert!((exp_negative(x) / x.exp() - 1.0).abs() < 3e-13, "{x}");
         }
     }
 }

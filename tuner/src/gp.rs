@@ -7,7 +7,7 @@
 
 use crate::hypothesis::Hypothesis;
 use crate::kernel::{Hyperparameters, Kernel};
-use crate::lanes::{Columns, LANES, Lanes, dot};
+use crate::lanes::{Columns, LANES, Pairs, dot, row_start, subtract};
 use crate::space::Coordinates;
 
 /// Added to the diagonal, in squared log step time: far below any noise, enough to keep equal rows apart.
@@ -29,15 +29,32 @@ pub(crate) struct Observations {
 pub(crate) struct Scene<'a> {
     pub(crate) kernel: &'a Kernel,
     pub(crate) observations: &'a Observations,
-    /// The observed settings.
+    /// The observed settings, and their pairs.
     pub(crate) observed: Columns,
+    pub(crate) pairs: Pairs,
     /// The settings that can be chosen.
     pub(crate) candidates: &'a Columns,
     /// Hypotheses, the cold one last.
     pub(crate) hypotheses: Vec<Hypothesis>,
 }
 
-impl Scene<'_> {
+impl<'a> Scene<'a> {
+    pub(crate) fn new(
+        kernel: &'a Kernel,
+        observations: &'a Observations,
+        candidates: &'a Columns,
+        hypotheses: Vec<Hypothesis>,
+    ) -> Self {
+        Self {
+            kernel,
+            observations,
+            observed: Columns::new(kernel, &observations.x),
+            pairs: Pairs::new(kernel, &observations.x),
+            candidates,
+            hypotheses,
+        }
+    }
+
     pub(crate) fn hypothesis(&self, index: usize) -> &Hypothesis {
         &self.hypotheses[index]
     }
@@ -58,8 +75,11 @@ pub(crate) struct Gp<'a> {
     /// Index of the hypothesis.
     pub(crate) hypothesis: usize,
     hyper: Hyperparameters,
-    /// L, row by row: row i starts at i (i + 1) / 2.
+    /// L below its diagonal, column by column, `stride` apart, so that inner loops run down a column.
     lower: Vec<f64>,
+    stride: usize,
+    /// 1 / L_ii.
+    reciprocal: Vec<f64>,
     /// a = L⁻¹ (y − m), one for each row of L.
     white: Vec<f64>,
     /// Log marginal likelihood of the first row, and of all, without the constants −½ ln 2π.
@@ -75,6 +95,8 @@ impl<'a> Gp<'a> {
             hypothesis,
             hyper,
             lower: Vec::new(),
+            stride: 0,
+            reciprocal: Vec::new(),
             white: Vec::new(),
             log_likelihood_first: 0.0,
             log_likelihood: 0.0,
@@ -84,23 +106,19 @@ impl<'a> Gp<'a> {
     /// Conditions the process on the first `rows` observations; `None` if their matrix is not positive definite or something is
     /// not finite.
     pub(crate) fn conditioned(mut self, rows: usize) -> Option<Self> {
-        let (scene, hypothesis) = (self.scene, self.scene.hypothesis(self.hypothesis));
-        let observations = scene.observations;
-        self.lower.reserve(rows * (rows + 1) / 2 - self.lower.len());
-        for i in self.white.len()..rows {
-            let row = self.lower.len();
-            for block in 0..=i / LANES {
-                let covariances = self.observed_covariances(i, block);
-                let inside = (i + 1 - block * LANES).min(LANES);
-                self.lower.extend_from_slice(&covariances[..inside]);
-            }
+        let (observations, hypothesis) = (self.scene.observations, self.scene.hypothesis(self.hypothesis));
+        let done = self.white.len();
+        let mut prior = self.prior(done, rows);
+        self.restride(rows);
+        for i in done..rows {
+            let start = row_start(i) - row_start(done);
+            let row = &mut prior[start..=start + i];
             for j in 0..i {
-                let start = j * (j + 1) / 2;
-                let (earlier, current) = self.lower.split_at_mut(row);
-                let rest = dot(&current[..j], &earlier[start..start + j]);
-                current[j] = (current[j] - rest) / earlier[start + j];
+                row[j] *= self.reciprocal[j];
+                let (value, column) = (row[j], &self.lower[j * rows..(j + 1) * rows]);
+                subtract(&mut row[j + 1..i], value, &column[j + 1..i]);
             }
-            let (before, variance) = (&self.lower[row..row + i], self.lower[row + i]);
+            let (before, variance) = (&row[..i], row[i]);
             let pivot = variance + self.noise(i) - dot(before, before);
             if !(pivot > 0.0 && pivot.is_finite()) {
                 return None;
@@ -108,7 +126,10 @@ impl<'a> Gp<'a> {
             let pivot = pivot.sqrt();
             let residual = observations.y[i] - hypothesis.observed_mean[i];
             let white = (residual - dot(before, &self.white)) / pivot;
-            self.lower[row + i] = pivot;
+            for (j, value) in before.iter().enumerate() {
+                self.lower[j * rows + i] = *value;
+            }
+            self.reciprocal.push(1.0 / pivot);
             self.white.push(white);
             self.log_likelihood -= 0.5 * white * white + pivot.ln();
             if i == 0 {
@@ -118,40 +139,65 @@ impl<'a> Gp<'a> {
         self.log_likelihood.is_finite().then_some(self)
     }
 
+    /// Makes room for columns of `rows` rows.
+    fn restride(&mut self, rows: usize) {
+        let mut lower = vec![0.0; rows * rows];
+        for (new, old) in lower
+            .chunks_exact_mut(rows.max(1))
+            .zip(self.lower.chunks_exact(self.stride.max(1)))
+        {
+            new[..self.stride].copy_from_slice(old);
+        }
+        (self.lower, self.stride) = (lower, rows);
+    }
+
     /// The variance of observation `i` beside that of the surface.
     fn noise(&self, i: usize) -> f64 {
         self.scene.observations.variance[i] + self.hyper.nugget * self.hyper.nugget + JITTER
     }
 
-    /// The prior covariances of observed setting `i` with a block of observed ones.
-    #[inline]
-    fn observed_covariances(&self, i: usize, block: usize) -> Lanes {
-        let observed = &self.scene.observed;
-        let from = &self.scene.observations.x[i];
-        let mut covariances = self
-            .scene
-            .kernel
-            .covariances(&self.hyper, from, observed.block(block));
+    /// Rows `from..to` of the lower triangle of prior covariances of the observed settings.
+    fn prior(&self, from: usize, to: usize) -> Vec<f64> {
+        let (from, to) = (row_start(from), row_start(to));
+        let mut prior = Vec::with_capacity(to - from);
+        for block in from / LANES..to.div_ceil(LANES) {
+            let apart = self.scene.pairs.block(block);
+            let covariances = self.scene.kernel.covariances_apart(&self.hyper, apart);
+            let first = block * LANES;
+            let inside = from.saturating_sub(first)..LANES.min(to - first);
+            prior.extend_from_slice(&covariances[inside]);
+        }
         let hypothesis = self.scene.hypothesis(self.hypothesis);
-        hypothesis.add_observed(&mut covariances, observed, i, block);
-        covariances
+        hypothesis.add_observed(&mut prior, from);
+        prior
     }
 
     /// The prior covariances of observed setting `i` with all observed ones.
     fn observed_row(&self, i: usize) -> Vec<f64> {
-        let blocks = 0..self.scene.observed.blocks();
-        let mut row: Vec<f64> = blocks
-            .flat_map(|block| self.observed_covariances(i, block))
-            .collect();
-        row.truncate(self.white.len());
+        let (scene, n) = (self.scene, self.white.len());
+        let from = &scene.observations.x[i];
+        let blocks = 0..scene.observed.blocks();
+        let block = |block| {
+            scene
+                .kernel
+                .covariances(&self.hyper, from, scene.observed.block(block))
+        };
+        let mut row: Vec<f64> = blocks.flat_map(block).collect();
+        row.truncate(n);
+        let hypothesis = scene.hypothesis(self.hypothesis);
+        for (j, value) in row.iter_mut().enumerate() {
+            let place = row_start(i.max(j)) + i.min(j);
+            hypothesis.add_observed(std::slice::from_mut(value), place);
+        }
         row
     }
 
     /// L⁻¹ b.
     fn solve(&self, mut b: Vec<f64>) -> Vec<f64> {
         for i in 0..b.len() {
-            let row = &self.lower[i * (i + 1) / 2..];
-            b[i] = (b[i] - dot(&row[..i], &b[..i])) / row[i];
+            b[i] *= self.reciprocal[i];
+            let (value, column) = (b[i], &self.lower[i * self.stride..(i + 1) * self.stride]);
+            subtract(&mut b[i + 1..], value, &column[i + 1..]);
         }
         b
     }
@@ -160,12 +206,9 @@ impl<'a> Gp<'a> {
     pub(crate) fn observed_means(&self) -> Vec<f64> {
         let mut alpha = self.white.clone();
         for i in (0..alpha.len()).rev() {
-            let (before, rest) = alpha.split_at_mut(i);
-            let row = &self.lower[i * (i + 1) / 2..];
-            rest[0] /= row[i];
-            for (value, factor) in before.iter_mut().zip(row) {
-                *value -= factor * rest[0];
-            }
+            let column = &self.lower[i * self.stride..(i + 1) * self.stride];
+            let rest = dot(&column[i + 1..], &alpha[i + 1..]);
+            alpha[i] = (alpha[i] - rest) * self.reciprocal[i];
         }
         let y = self.scene.observations.y.iter();
         let means = y.zip(alpha).enumerate();
@@ -193,6 +236,10 @@ impl<'a> Gp<'a> {
             mean: hypothesis.candidate_mean.clone(),
             ..Prediction::default()
         };
+        // L below its diagonal, row by row.
+        let rows: Vec<f64> = (0..n)
+            .flat_map(|i| (0..i).map(move |j| self.lower[j * self.stride + i]))
+            .collect();
         // v of a block of candidates, one row per observation.
         let mut v = vec![[0.0; LANES]; n];
         for block in 0..candidates.blocks() {
@@ -211,15 +258,14 @@ impl<'a> Gp<'a> {
                         covariance[lane] += current[lane];
                     }
                 }
-                let row = &self.lower[i * (i + 1) / 2..];
-                for (factor, earlier) in row[..i].iter().zip(&v) {
+                let row = &rows[row_start(i) - i..][..i];
+                for (factor, earlier) in row.iter().zip(&v) {
                     for lane in 0..LANES {
                         current[lane] -= factor * earlier[lane];
                     }
                 }
-                let scale = 1.0 / row[i];
                 for lane in 0..LANES {
-                    current[lane] *= scale;
+                    current[lane] *= self.reciprocal[i];
                     mean[lane] += current[lane] * self.white[i];
                     variance[lane] -= current[lane] * current[lane];
                     covariance[lane] -= current[lane] * at_reference[i];
@@ -287,13 +333,8 @@ pub(crate) mod tests {
     ) -> R {
         let (kernel, observations) = (kernel(), observations(rows));
         let points: Vec<Coordinates> = candidates.iter().map(|&x| at(x)).collect();
-        look(&Scene {
-            kernel: &kernel,
-            observed: Columns::new(&kernel, &observations.x),
-            observations: &observations,
-            candidates: &Columns::new(&kernel, &points),
-            hypotheses: vec![hypothesis],
-        })
+        let candidates = Columns::new(&kernel, &points);
+        look(&Scene::new(&kernel, &observations, &candidates, vec![hypothesis]))
     }
 
     #[test]

@@ -34,9 +34,9 @@ pub(crate) struct Hypothesis {
 /// Scalar products of the features, all that the Gaussian process needs of them.
 #[derive(Clone, Debug)]
 struct Features {
-    /// Of the observed settings with each other, row by row, each row in blocks.
-    observed: Vec<Lanes>,
-    /// Of the observed settings with the candidates, likewise.
+    /// Of the observed settings with each other, as a lower triangle.
+    observed: Vec<f64>,
+    /// Of the observed settings with the candidates, row by row, each row in blocks.
     candidates: Vec<Lanes>,
     /// Of each candidate with itself, in blocks.
     squares: Vec<Lanes>,
@@ -70,11 +70,17 @@ impl Hypothesis {
         }
     }
 
-    /// c₀² + φ(x_i)·φ(x) for the observed setting `i` and block `block` of the observed ones.
+    /// Adds c₀² + φ(x_i)·φ(x_j) to those of the observed settings' lower triangle that begin at `first`.
     #[inline]
-    pub(crate) fn add_observed(&self, to: &mut Lanes, observed: &Columns, i: usize, block: usize) {
-        let products = |features: &'_ Features| features.observed[i * observed.blocks() + block];
-        self.add(to, self.features.as_ref().map(products));
+    pub(crate) fn add_observed(&self, to: &mut [f64], first: usize) {
+        match &self.features {
+            Some(features) => {
+                for (value, product) in to.iter_mut().zip(&features.observed[first..]) {
+                    *value += self.level + product;
+                }
+            }
+            None => to.iter_mut().for_each(|value| *value += self.level),
+        }
     }
 
     /// c₀² + φ(x_i)·φ(x) for the observed setting `i` and block `block` of the candidates.
@@ -103,25 +109,24 @@ impl Hypothesis {
 impl Features {
     fn new(features: &[Vec<f64>], candidates: usize) -> Self {
         let (candidates, observed) = features.split_at(candidates);
-        let rows = |of: &[Vec<f64>]| -> Vec<Lanes> {
-            let columns = transposed(of);
-            let blocks = columns.iter();
-            let all = observed.iter().flat_map(|row| {
-                blocks.clone().map(move |block| {
-                    let mut products = [0.0; LANES];
-                    for (value, lanes) in row.iter().zip(block) {
-                        for lane in 0..LANES {
-                            products[lane] += value * lanes[lane];
-                        }
-                    }
-                    products
-                })
-            });
-            all.collect()
+        let blocks = transposed(candidates);
+        let products = |row: &[f64], block: &[Lanes]| {
+            let mut products = [0.0; LANES];
+            for (value, lanes) in row.iter().zip(block) {
+                for lane in 0..LANES {
+                    products[lane] += value * lanes[lane];
+                }
+            }
+            products
         };
+        let with_candidates = observed
+            .iter()
+            .flat_map(|row| blocks.iter().map(move |block| products(row, block)));
         Self {
-            observed: rows(observed),
-            candidates: rows(candidates),
+            observed: (0..observed.len())
+                .flat_map(|i| (0..=i).map(move |j| dot(&observed[i], &observed[j])))
+                .collect(),
+            candidates: with_candidates.collect(),
             squares: candidates
                 .chunks(LANES)
                 .map(|block| std::array::from_fn(|lane| block.get(lane).map_or(0.0, |f| dot(f, f))))
@@ -190,7 +195,6 @@ mod tests {
     fn products_by_hand() {
         let kernel = Kernel::new(&Space::new(vec![Parameter::linear("x", 0.0, 1.0, 20)]).unwrap());
         let candidates = Columns::new(&kernel, &[Coordinates::default(); 20]);
-        let observed = Columns::new(&kernel, &[Coordinates::default(); 2]);
         // Candidate i has the features (i, 1), the observed settings (0, 0) and (2, 3).
         let mut features: Vec<Vec<f64>> = (0..20).map(|i| vec![f64::from(i), 1.0]).collect();
         features.extend([vec![0.0, 0.0], vec![2.0, 3.0]]);
@@ -210,9 +214,10 @@ mod tests {
             (lanes[2] - (1.01 + 2.0 * 18.0 + 3.0)).abs() < 1e-12,
             "candidate 18"
         );
-        let mut lanes = [0.0; LANES];
-        hypothesis.add_observed(&mut lanes, &observed, 1, 0);
-        assert!((lanes[0] - 0.01).abs() < 1e-15 && (lanes[1] - 13.01).abs() < 1e-12);
+        // The lower triangle from its second place on: (1, 0) and (1, 1).
+        let mut values = [0.0; 2];
+        hypothesis.add_observed(&mut values, 1);
+        assert!((values[0] - 0.01).abs() < 1e-15 && (values[1] - 13.01).abs() < 1e-12);
         assert!((hypothesis.candidate_variance(1)[3] - (0.01 + 19.0 * 19.0 + 1.0)).abs() < 1e-9);
     }
 

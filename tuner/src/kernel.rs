@@ -6,7 +6,7 @@
 //! (Rasmussen and Williams, Gaussian Processes for Machine Learning, eq. 4.17).
 
 use crate::exponential::exp_negative;
-use crate::lanes::{LANES, Lanes};
+use crate::lanes::Lanes;
 use crate::parameter::Scale;
 use crate::space::{Coordinates, PARAMETERS_MAX, Space};
 
@@ -63,32 +63,60 @@ impl Kernel {
     /// The covariances of the setting `from` with a block of others.
     #[inline]
     pub(crate) fn covariances(&self, h: &Hyperparameters, from: &Coordinates, to: &[Lanes]) -> Lanes {
-        let mut square = [0.0; LANES];
-        let mut weight = [0.0; LANES];
+        let mut distance = Distance::default();
         for (&(index, role), to) in self.roles.iter().zip(to) {
-            let from = from[index];
-            match role {
-                Role::Continuous => {
-                    let rate = SQRT_5 / h.scales[index];
-                    for lane in 0..LANES {
-                        let distance = (to[lane] - from) * rate;
-                        square[lane] += distance * distance;
-                    }
+            let apart: Lanes = std::array::from_fn(|lane| to[lane] - from[index]);
+            distance.add(role, h.scales[index], &apart);
+        }
+        distance.covariances(h)
+    }
+
+    /// The covariances of a block of pairs, whose coordinates are this far `apart`.
+    #[inline]
+    pub(crate) fn covariances_apart(&self, h: &Hyperparameters, apart: &[Lanes]) -> Lanes {
+        let mut distance = Distance::default();
+        for (&(index, role), apart) in self.roles.iter().zip(apart) {
+            distance.add(role, h.scales[index], apart);
+        }
+        distance.covariances(h)
+    }
+}
+
+/// How far the settings of some pairs are apart, in units of the hyper-parameters.
+#[derive(Default)]
+struct Distance {
+    /// r².
+    square: Lanes,
+    /// Σ w_j over the booleans that differ.
+    weight: Lanes,
+}
+
+impl Distance {
+    #[inline(always)]
+    fn add(&mut self, role: Role, scale: f64, apart: &Lanes) {
+        match role {
+            Role::Continuous => {
+                let rate = 1.0 / scale;
+                for (square, apart) in self.square.iter_mut().zip(apart) {
+                    *square += (apart * rate) * (apart * rate);
                 }
-                Role::Boolean => {
-                    for lane in 0..LANES {
-                        weight[lane] += (to[lane] - from).abs() * h.scales[index];
-                    }
+            }
+            Role::Boolean => {
+                for (weight, apart) in self.weight.iter_mut().zip(apart) {
+                    *weight += apart.abs() * scale;
                 }
             }
         }
+    }
+
+    #[inline(always)]
+    fn covariances(&self, h: &Hyperparameters) -> Lanes {
         let variance = h.signal * h.signal;
-        let mut covariances = [0.0; LANES];
-        for lane in 0..LANES {
-            let r = square[lane].sqrt();
-            covariances[lane] = variance * (1.0 + r + r * r * (1.0 / 3.0)) * exp_negative(-r - weight[lane]);
-        }
-        covariances
+        std::array::from_fn(|lane| {
+            let r = SQRT_5 * self.square[lane].sqrt();
+            let decay = exp_negative(-r - self.weight[lane]);
+            variance * (1.0 + r + r * r * (1.0 / 3.0)) * decay
+        })
     }
 }
 
@@ -96,7 +124,7 @@ impl Kernel {
 mod tests {
     use super::*;
     use crate::Parameter;
-    use crate::lanes::Columns;
+    use crate::lanes::{Columns, Pairs};
 
     #[test]
     fn covariance_by_hand() {
@@ -127,5 +155,9 @@ mod tests {
         assert!((k[1] - 0.25 * 0.523_994).abs() < 1e-6);
         // The boolean alone: exp(−0.4) = 0.670320.
         assert!((k[2] - 0.25 * 0.670_320).abs() < 1e-6);
+        // The same pairs in a triangle: (0, 0), (1, 0), (1, 1), …
+        let pairs = Pairs::new(&kernel, &[at(0.2, 1.0), at(0.7, 1.0), at(0.2, 0.0)]);
+        let of_pairs = kernel.covariances_apart(&h, pairs.block(0));
+        assert_eq!([of_pairs[0], of_pairs[1], of_pairs[3]], [k[0], k[1], k[2]]);
     }
 }

@@ -52,7 +52,44 @@ impl Columns {
     }
 }
 
+/// How far the settings of a list are apart, pair by pair: (0, 0), (1, 0), (1, 1), (2, 0) …, as a lower triangle is stored.
+#[derive(Clone, Debug)]
+pub(crate) struct Pairs(Columns);
+
+impl Pairs {
+    /// Every pair of `points`.
+    pub(crate) fn new(kernel: &Kernel, points: &[Coordinates]) -> Self {
+        let apart = |i: usize, j: usize| -> Coordinates {
+            std::array::from_fn(|parameter| points[i][parameter] - points[j][parameter])
+        };
+        let pairs: Vec<Coordinates> = (0..points.len())
+            .flat_map(|i| (0..=i).map(move |j| apart(i, j)))
+            .collect();
+        Self(Columns::new(kernel, &pairs))
+    }
+
+    /// The differences of block `index` of the pairs, one row per free parameter.
+    pub(crate) fn block(&self, index: usize) -> &[Lanes] {
+        self.0.block(index)
+    }
+}
+
+/// Where row `i` of a lower triangle starts that is stored row by row.
+#[inline]
+pub(crate) fn row_start(i: usize) -> usize {
+    i * (i + 1) / 2
+}
+
+/// Subtracts `factor` times `b` from `a`.
+#[inline]
+pub(crate) fn subtract(a: &mut [f64], factor: f64, b: &[f64]) {
+    for (a, b) in a.iter_mut().zip(b) {
+        *a -= factor * b;
+    }
+}
+
 /// The scalar product, in a fixed order that leaves four sums independent.
+#[inline]
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 4];
     let (a, b) = (a.chunks_exact(4), b.chunks_exact(4));

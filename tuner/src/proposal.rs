@@ -8,7 +8,6 @@ use crate::Warning;
 use crate::design::{DESIGN_POINTS, design, generator};
 use crate::gp::{Observations, Scene};
 use crate::hypothesis::{Hypothesis, MODEL_ODDS, checked};
-use crate::lanes::Columns;
 use crate::model::{Belief, Estimate, Model};
 use crate::space::Point;
 use crate::stop::Prospect;
@@ -117,13 +116,7 @@ impl Tuner {
             hypotheses.push(with_model);
         }
         hypotheses.push(cold);
-        let scene = Scene {
-            kernel: &self.lattice.kernel,
-            observed: Columns::new(&self.lattice.kernel, &known.observations.x),
-            observations: &known.observations,
-            candidates,
-            hypotheses,
-        };
+        let scene = Scene::new(&self.lattice.kernel, &known.observations, candidates, hypotheses);
         match Surrogate::fit(&scene, &self.lattice.draws) {
             Ok(surrogate) => {
                 if belief.is_some() {

@@ -11,7 +11,7 @@ use crate::gp::{Gp, Scene};
 /// Most iterations; each costs one or two likelihoods.
 const ITERATIONS_MAX: u64 = 60;
 /// Iterations times observations: a likelihood's cost grows with these, and what is left to gain falls.
-const WORK_MAX: u64 = 800;
+const WORK_MAX: u64 = 600;
 /// The refinement stops when the log posterior varies by less than this over the simplex.
 const TOLERANCE: f64 = 1e-2;
 /// The simplex's first edges, in standard deviations of the prior, towards its middle.

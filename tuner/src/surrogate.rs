@@ -15,11 +15,11 @@ use crate::gp::{Gp, Scene};
 use crate::refine::{Objective, refine};
 
 /// Draws that are kept in all, at most: with few observations, with many, where the draws agree and each costs more.
-const KEPT: [usize; 2] = [8, 4];
+const KEPT: [usize; 2] = [8, 3];
 /// Up to how many observations the first of them holds.
 const OBSERVATIONS_FEW: usize = 24;
 /// Rows by which draws are judged, and how many then go on, per hypothesis.
-const HALVINGS: [(usize, usize); 2] = [(16, 32), (32, 12)];
+const HALVINGS: [(usize, usize); 3] = [(8, 64), (16, 24), (32, 8)];
 /// Draws below this share of the weight change nothing that matters.
 const WEIGHT_MIN: f64 = 1e-3;
 /// A slow-down, in log step time, that no proposal may risk: a factor of 3.
@@ -270,13 +270,7 @@ mod tests {
             hypotheses[0].odds = 0.1;
             hypotheses.insert(0, Hypothesis::with_model(&belief, rows.len(), 0.01, 9.0));
         }
-        let scene = Scene {
-            kernel: &kernel,
-            observations: &observations,
-            candidates: &observed.clone(),
-            observed,
-            hypotheses,
-        };
+        let scene = Scene::new(&kernel, &observations, &observed, hypotheses);
         look(Surrogate::fit(&scene, &draws(&kernel, 7)))
     }
 
