@@ -10,12 +10,13 @@
 
 use std::sync::Arc;
 
-use ronde_tuner::{Action, Best, Proposal, Session, SessionConfig, Verdict};
+use ronde_tuner::{Action, Best, Drift, Match, Proposal, Session, SessionConfig, Verdict};
 
 mod csv;
 mod logbook;
 mod report;
 mod space;
+mod store;
 mod trace;
 mod worker;
 
@@ -31,12 +32,15 @@ use crate::settings::Settings;
 use crate::timeline::metrics::StepSample;
 use logbook::Logbook;
 use space::{Facts, Tunable, settings};
+use store::Store;
 use worker::{Answer, Asked, Evidence, Outcome};
 
 /// Bytes in the unit that Horovod's flags and log call MB.
 const MIB: f64 = (1u64 << 20) as f64;
 /// Steps to wait at the start for the step's tensors to be known.
 const STEPS_TO_LEARN: u32 = 8;
+/// Steps in a row of another make, after which the job is taken to have changed for good.
+const STEPS_TO_CHANGE: u32 = 8;
 /// Proposals in a row that may be lost before the search is given up.
 const LOST_MAX: u32 = 3;
 
@@ -50,15 +54,33 @@ pub(crate) struct Autotune {
     begun: bool,
     waited: u32,
     logbook: Logbook,
+    store: Store,
+    /// The model as its tensors tell it, once that is known.
+    model: Option<u64>,
+    shape: Shape,
+    /// Steps to leave out: settings that the session did not ask for have just come into force.
+    skip: u32,
     asked: Option<Asked>,
     /// Proposals lost in a row.
     lost: u32,
     /// Step time of the last measurement, ms.
     last_ms: Option<f64>,
     progress: Arc<Progress>,
-    /// There is a verdict.
-    finished: bool,
+    /// Of the last search, until another begins.
+    verdict: Option<AutotuneVerdict>,
+    /// No more searches: the proposals fail.
+    given_up: bool,
     quiet: bool,
+}
+
+/// What steps consist of, as far as each step tells.
+#[derive(Debug, Default)]
+struct Shape {
+    /// Tensors and bytes of the steps that are tuned.
+    usual: Option<(u64, u64)>,
+    /// Of the last step, if it was not like those, and how many such there have been in a row.
+    other: Option<(u64, u64)>,
+    others: u32,
 }
 
 impl Autotune {
@@ -90,14 +112,19 @@ impl Autotune {
             begun: false,
             waited: 0,
             logbook: Logbook::new(knobs.autotune_log.as_deref())?,
+            store: Store::new(knobs),
+            model: None,
+            shape: Shape::default(),
+            skip: 0,
             asked: None,
             lost: 0,
             last_ms: None,
             progress,
-            finished: false,
+            verdict: None,
+            given_up: false,
             quiet,
         };
-        autotune.report(None);
+        autotune.report();
         Ok(autotune)
     }
 
@@ -108,13 +135,27 @@ impl Autotune {
 
     /// Whether what the job does is to be traced.
     pub(crate) fn wants_traces(&self) -> bool {
-        !self.finished
+        self.verdict.is_none() && !self.given_up
     }
 
     /// Takes in one step; answers with settings to switch to.
     pub(crate) fn on_step(&mut self, sample: &StepSample, tracer: &mut Tracer) -> Option<Settings> {
-        if self.finished || !self.has_begun(tracer) {
+        if self.given_up {
             return None;
+        }
+        if !self.begun {
+            return self.begin(tracer);
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return None;
+        }
+        self.model = tracer.model().or(self.model);
+        if self.shape.has_changed(sample) {
+            tracer.forget();
+            self.verdict = None;
+            let action = self.session.retune("the tensors of a step have changed");
+            return self.act(action, tracer);
         }
         self.logbook.step(sample);
         if let Some(asked) = &mut self.asked {
@@ -130,34 +171,58 @@ impl Autotune {
         self.act(action, tracer)
     }
 
-    /// Whether the session has begun: it does so once the step is known, or when that takes too long.
-    fn has_begun(&mut self, tracer: &Tracer) -> bool {
-        if self.begun {
-            return true;
-        }
-        let tensors = tracer.tensors();
+    /// Begins the session once the step is known, or when that takes too long: what cannot matter is left out, and what earlier
+    /// runs have learnt is made use of.
+    fn begin(&mut self, tracer: &Tracer) -> Option<Settings> {
         self.waited += 1;
+        let tensors = tracer.tensors();
         if tensors.is_none() && self.waited < STEPS_TO_LEARN {
-            return false;
+            return None;
         }
         self.begun = true;
-        let allgathers = tracer.has(OpKind::Allgather);
+        self.model = tracer.model();
         self.facts = Facts {
             tensors,
-            allgathers,
+            allgathers: tracer.has(OpKind::Allgather),
             ..self.facts
         };
-        let tunable = Tunable::new(&self.knobs, &self.facts);
-        if let Ok(tunable) = tunable
-            && let Ok(session) = session(&self.knobs, &tunable)
-        {
-            (self.tunable, self.session) = (tunable, session);
+        if let Err(error) = self.open_session() {
+            tracing::warn!("autotune: {error}; searching without what is known of the step"); // as in `new`
         }
         tracing::info!("autotune: {}", self.tunable.dead_text());
-        true
+        self.tell_warnings();
+        self.report();
+        // The step just measured is not the session's.
+        let begin = settings(&self.session.setting());
+        let is_start = begin.equals(&settings(&self.tunable.start));
+        self.skip = u32::from(!is_start);
+        (!is_start).then_some(begin)
     }
 
-    fn act(&mut self, action: Action, tracer: &Tracer) -> Option<Settings> {
+    fn open_session(&mut self) -> Result<(), ronde_tuner::Error> {
+        let tunable = Tunable::new(&self.knobs, &self.facts)?;
+        let key = self.model.map(|model| self.store.key(model, &self.facts));
+        let recalled = key.and_then(|key| self.store.recall(&key));
+        self.session = match recalled {
+            None => session(&self.knobs, &tunable)?,
+            Some((state, matching)) => {
+                let near = match matching {
+                    Match::Same => "of this job",
+                    Match::Sibling => "of another job that trains this model",
+                };
+                tracing::info!("autotune: goes on from what a run {near} learnt ({})", state.date);
+                let (space, start) = (tunable.space.clone(), tunable.start);
+                Session::resume(space, config(&self.knobs), start, &state, matching)?
+            }
+        };
+        self.tunable = tunable;
+        Ok(())
+    }
+
+    fn act(&mut self, action: Action, tracer: &mut Tracer) -> Option<Settings> {
+        if self.verdict.is_some() && matches!(action, Action::Keep) {
+            return None; // watching, no more
+        }
         self.write_log();
         let next = match &action {
             Action::Keep => None,
@@ -166,21 +231,40 @@ impl Autotune {
                 self.ask(tracer);
                 None
             }
-            Action::Finished(verdict) => Some(settings(&verdict.chosen)),
+            Action::Finished(verdict) => {
+                self.finish(verdict);
+                Some(settings(&verdict.chosen))
+            }
+            Action::Drifted(drift) => {
+                self.begin_anew(drift, tracer);
+                None
+            }
         };
+        self.tell_warnings();
+        self.report();
+        next
+    }
+
+    /// The job is not what it was.
+    fn begin_anew(&mut self, drift: &Drift, tracer: &mut Tracer) {
+        let Drift {
+            step,
+            before_ms,
+            after_ms,
+        } = drift;
+        let text = format!("step time went from {before_ms:.2} to {after_ms:.2} ms (step {step}); tuning anew");
+        tracing::info!("autotune: {text}");
+        if !self.quiet {
+            eprintln!("ronde: autotune: {text}");
+        }
+        self.verdict = None;
+        tracer.forget();
+    }
+
+    fn tell_warnings(&mut self) {
         for warning in self.session.take_warnings() {
             tracing::warn!("autotune: {warning}");
         }
-        let verdict = if let Action::Finished(verdict) = action {
-            Some(*verdict)
-        } else {
-            None
-        };
-        if let Some(verdict) = &verdict {
-            self.finish(verdict);
-        }
-        self.report(verdict);
-        next
     }
 
     /// Has the next proposal computed.
@@ -232,7 +316,7 @@ impl Autotune {
     /// No proposal can be computed here: the settings of the start stay.
     fn give_up(&mut self) -> Settings {
         tracing::warn!("autotune: {LOST_MAX} proposals were lost in a row; given up, the settings of the start stay");
-        self.finished = true;
+        self.given_up = true;
         self.write_log();
         settings(&self.tunable.start)
     }
@@ -247,14 +331,24 @@ impl Autotune {
     }
 
     fn finish(&mut self, verdict: &Verdict) {
-        self.finished = true;
         self.logbook.finished(verdict);
+        self.keep();
+        let verdict = self.verdict_of(verdict);
         if !self.quiet {
-            eprintln!("ronde: autotune: {}", self.verdict_of(verdict));
+            eprintln!("ronde: autotune: {verdict}");
+        }
+        self.verdict = Some(verdict);
+    }
+
+    /// Keeps what has been learnt for later runs.
+    fn keep(&mut self) {
+        if let Some(model) = self.model {
+            let key = self.store.key(model, &self.facts);
+            self.store.keep(&self.session, key);
         }
     }
 
-    fn report(&self, verdict: Option<Verdict>) {
+    fn report(&self) {
         let progress = self.session.progress();
         let best = |best: Best| (settings(&best.setting), best.step_ms);
         self.progress.set_autotune(AutotuneReport {
@@ -264,7 +358,7 @@ impl Autotune {
             step_ms: progress.step_ms,
             best: progress.best.map(best),
             steps_left: progress.steps_left,
-            verdict: verdict.as_ref().map(|verdict| self.verdict_of(verdict)),
+            verdict: self.verdict.clone(),
         });
     }
 
@@ -277,6 +371,9 @@ impl Autotune {
             gain_pct: verdict.gain_pct,
             steps_active: verdict.steps_active,
             steps_lost: verdict.steps_lost,
+            budget_steps: verdict.budget_steps,
+            budget_kept: verdict.budget_kept,
+            retuned: verdict.retuned.clone(),
             payback_step: verdict.payback_step,
             reason: verdict.reason.clone(),
             not_tuned: self.tunable.dead_text(),
@@ -285,14 +382,39 @@ impl Autotune {
 }
 
 impl Drop for Autotune {
-    /// Training has ended: says so if that was before the verdict.
+    /// Training has ended: says so if that was before the verdict, and keeps what has been learnt.
     fn drop(&mut self) {
-        if !self.finished
-            && !self.quiet
+        if self.verdict.is_some() || self.given_up || !self.begun {
+            return;
+        }
+        self.keep();
+        if !self.quiet
             && let Some(verdict) = self.session.verdict_if_stopped()
         {
             eprintln!("ronde: autotune: {}", verdict.reason);
         }
+    }
+}
+
+impl Shape {
+    /// Whether steps have been of another make for so long that they are no exception.
+    fn has_changed(&mut self, sample: &StepSample) -> bool {
+        let found = (sample.tensors, sample.bytes);
+        let usual = *self.usual.get_or_insert(found);
+        if found == usual {
+            (self.other, self.others) = (None, 0);
+            return false;
+        }
+        self.others = if self.other == Some(found) { self.others + 1 } else { 1 };
+        self.other = Some(found);
+        if self.others < STEPS_TO_CHANGE {
+            return false;
+        }
+        *self = Self {
+            usual: Some(found),
+            ..Self::default()
+        };
+        true
     }
 }
 
@@ -302,11 +424,16 @@ fn session(knobs: &Knobs, tunable: &Tunable) -> Result<Session, ronde_tuner::Err
 
 fn config(knobs: &Knobs) -> SessionConfig {
     let config = SessionConfig::default();
+    let config = match knobs.autotune_steps {
+        Some(steps) => config.with_horizon(steps),
+        None => config,
+    };
     SessionConfig {
+        budget_steps: knobs.autotune_budget.unwrap_or(config.budget_steps),
         seed: knobs.autotune_seed,
         warmup_samples: knobs.autotune_warmup_samples,
         steps_per_sample: knobs.autotune_steps_per_sample.unwrap_or(config.steps_per_sample),
-        early_abort: knobs.autotune_steps_per_sample.is_none(),
+        adaptive: knobs.autotune_steps_per_sample.is_none(),
         max_samples: knobs.autotune_max_samples,
         fixed_noise: knobs.autotune_noise,
         ..config

@@ -239,6 +239,6 @@ mod tests {
                     .all(|word| word.load(Ordering::Relaxed) == UNTOUCHED)
             );
         }
-        assert_eq!(stride, 16_646, "133 KB for 16384 tensors");
+        assert_eq!(stride, 16_647, "133 KB for 16384 tensors");
     }
 }
