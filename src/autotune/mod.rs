@@ -103,7 +103,7 @@ impl Autotune {
             allgathers: false,
         };
         let tunable = Tunable::new(knobs, &facts).map_err(configuration)?;
-        let session = session(knobs, &tunable).map_err(configuration)?;
+        let session = new_session(knobs, &tunable).map_err(configuration)?;
         let autotune = Self {
             knobs: knobs.clone(),
             facts,
@@ -203,8 +203,8 @@ impl Autotune {
         let tunable = Tunable::new(&self.knobs, &self.facts)?;
         let key = self.model.map(|model| self.store.key(model, &self.facts));
         let recalled = key.and_then(|key| self.store.recall(&key));
-        self.session = match recalled {
-            None => session(&self.knobs, &tunable)?,
+        let mut session = match recalled {
+            None => new_session(&self.knobs, &tunable)?,
             Some((state, matching)) => {
                 let near = match matching {
                     Match::Same => "of this job",
@@ -215,6 +215,11 @@ impl Autotune {
                 Session::resume(space, config(&self.knobs), start, &state, matching)?
             }
         };
+        if let Some(path) = &self.knobs.autotune_prior {
+            let scores = store::history(path, &tunable);
+            session = session.with_history(&scores);
+        }
+        self.session = session;
         self.tunable = tunable;
         Ok(())
     }
@@ -418,7 +423,7 @@ impl Shape {
     }
 }
 
-fn session(knobs: &Knobs, tunable: &Tunable) -> Result<Session, ronde_tuner::Error> {
+fn new_session(knobs: &Knobs, tunable: &Tunable) -> Result<Session, ronde_tuner::Error> {
     Session::new(tunable.space.clone(), config(knobs), tunable.start)
 }
 
