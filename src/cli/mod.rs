@@ -13,6 +13,7 @@ mod knobs;
 mod man;
 pub mod run;
 mod timeline;
+mod tune;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::io::{self, Write};
@@ -27,6 +28,7 @@ Examples:
   ronde run -np 4 --autotune -- python train.py  the same, tuning while they train
   ronde bench --model resnet50 -np 2             how fast this machine reduces a model's gradients
   ronde timeline t.json t.rank1.json             where a recorded job's time goes, and what to change
+  ronde tune < requests.jsonl                    the tuner as a service for another program
   ronde knobs                                    every setting: variable, flag, range, default
   ronde knobs --effective                        the values in force here, and who set them
   ronde man | man -l -                           the manual page, the settings in it
@@ -45,6 +47,7 @@ enum Command {
     Run(run::Args),
     Bench(bench::Args),
     Timeline(timeline::Args),
+    Tune(tune::Args),
     Knobs(knobs::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -59,6 +62,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::main(args),
         Command::Bench(args) => bench::main(&args),
         Command::Timeline(args) => timeline::main(&args),
+        Command::Tune(args) => tune::main(&args),
         Command::Knobs(args) => knobs::main(&args),
         Command::Completions(args) => completions::main(&args, Cli::command()),
         Command::Man(args) => man::main(&args, Cli::command()),

@@ -160,4 +160,12 @@ pub enum Warning {
         /// Number of settings observed so far.
         observations: usize,
     },
+    /// A row of an earlier run that cannot be taken as prior knowledge.
+    #[error("row {row} of the earlier run is left out: {reason}")]
+    NotRemembered {
+        /// Index of the sample, or line of the log.
+        row: usize,
+        /// Why.
+        reason: String,
+    },
 }

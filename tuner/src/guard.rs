@@ -61,6 +61,15 @@ pub enum Arm {
     Winner,
 }
 
+impl Arm {
+    fn other(self) -> Self {
+        match self {
+            Self::Default => Self::Winner,
+            Self::Winner => Self::Default,
+        }
+    }
+}
+
 /// What the windows so far say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -126,6 +135,8 @@ pub struct Guard {
     recorded: Option<Difference>,
     /// Steps over which a gain counts.
     remaining_steps: f64,
+    /// Whose window comes first in the first round.
+    first: Arm,
     default: Vec<Vec<f64>>,
     winner: Vec<Vec<f64>>,
 }
@@ -140,6 +151,7 @@ impl Guard {
             searched: None,
             recorded: None,
             remaining_steps: HORIZON_STEPS as f64,
+            first: Arm::Default,
             default: Vec::new(),
             winner: Vec::new(),
         }
@@ -178,23 +190,21 @@ impl Guard {
         self
     }
 
+    /// Begins with this arm, because it is the one in force; without this, with the default.
+    #[must_use]
+    pub fn starting_with(mut self, arm: Arm) -> Self {
+        self.first = arm;
+        self
+    }
+
     /// The arm whose window comes next.
     pub fn next_arm(&self) -> Arm {
-        // Default first in even rounds, winner first in odd ones: only every second window needs a change of setting.
-        let first = if self.rounds().is_multiple_of(2) {
-            Arm::Default
+        // The order is reversed each round: only every second window needs a change of setting.
+        let complete = self.default.len() == self.winner.len();
+        if self.rounds().is_multiple_of(2) == complete {
+            self.first
         } else {
-            Arm::Winner
-        };
-        let second = if first == Arm::Default {
-            Arm::Winner
-        } else {
-            Arm::Default
-        };
-        if self.default.len() == self.winner.len() {
-            first
-        } else {
-            second
+            self.first.other()
         }
     }
 

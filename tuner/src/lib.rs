@@ -37,7 +37,7 @@
 //!     match action {
 //!         Action::Switch(point) => setting = point,
 //!         Action::Finished(verdict) => break verdict,
-//!         Action::Keep | Action::Ask => {}
+//!         Action::Keep | Action::Ask | Action::Drifted(_) => {}
 //!     }
 //! };
 //! assert!(!verdict.kept_default && verdict.gain_pct[0] > 30.0);
@@ -61,10 +61,12 @@ mod log;
 mod model;
 mod parameter;
 mod proposal;
+mod recall;
 mod refine;
 mod sample;
 mod session;
 mod space;
+mod state;
 mod stop;
 mod surrogate;
 #[cfg(test)]
@@ -78,13 +80,14 @@ pub use center::{center_variance, huber_center, median, step_noise};
 pub use drift::Drift;
 pub use error::{Error, Warning};
 pub use guard::{Arm, Decision, Difference, Guard, ROUNDS_MAX, WINDOW_STEPS};
-pub use log::Log;
+pub use log::{Log, LogContents, LogError, LogRow, LogWarning, read_log};
 pub use model::{Belief, Estimate, Model};
 pub use parameter::{LEVELS_MAX, Parameter, Scale};
 pub use proposal::{Next, Proposal, ProposalJob};
 pub use sample::{Observation, Sample};
-pub use session::{Action, Session, SessionConfig};
+pub use session::{Action, Scored, Session, SessionConfig};
 pub use space::{LATTICE_MAX, PARAMETERS_MAX, Point, Space};
+pub use state::{Match, STATE_MODEL, STATE_VERSION, Setting, State, StateError, StateSample, StateVerdict};
 pub use stop::{StopRule, Worth};
 pub use tuner::{Tuner, TunerConfig};
-pub use verdict::{Best, Measurement, Phase, Progress, Verdict};
+pub use verdict::{Best, LeftOut, Measurement, Phase, Progress, Verdict};

@@ -53,6 +53,8 @@ pub struct Parameter {
     name: String,
     scale: Scale,
     fixed: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dead: Option<String>,
 }
 
 impl Parameter {
@@ -89,6 +91,7 @@ impl Parameter {
             name: name.into(),
             scale,
             fixed: None,
+            dead: None,
         }
     }
 
@@ -106,6 +109,18 @@ impl Parameter {
     pub fn fixed(mut self, value: f64) -> Self {
         self.fixed = Some(value);
         self
+    }
+
+    /// Leaves the parameter at its value in the start setting, since it cannot matter here; the verdict says so and why.
+    #[must_use]
+    pub fn dead(mut self, reason: impl Into<String>) -> Self {
+        self.dead = Some(reason.into());
+        self
+    }
+
+    /// Why the parameter cannot matter, if it is dead.
+    pub fn dead_reason(&self) -> Option<&str> {
+        self.dead.as_deref()
     }
 
     /// The name.

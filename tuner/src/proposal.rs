@@ -82,7 +82,10 @@ impl ProposalJob {
 /// What is known when a proposal is made, the start setting's first.
 struct Known {
     estimates: Vec<Estimate>,
+    /// The estimates, then what is remembered of other runs.
     observations: Observations,
+    /// The settings of the observations.
+    points: Vec<Point>,
     /// Log step time of the start setting.
     reference: f64,
     /// Relative log step time above which nothing counts.
@@ -107,7 +110,7 @@ impl Tuner {
         };
         let candidates = &self.lattice.candidates;
         let belief = self.belief(&known, &mut proposal);
-        let mut cold = Hypothesis::cold(known.estimates.len(), candidates.len());
+        let mut cold = Hypothesis::cold(known.points.len(), candidates.len());
         let mut hypotheses = Vec::new();
         if let Some(belief) = &belief {
             let level = self.config().level_variance;
@@ -157,17 +160,20 @@ impl Tuner {
         let reference = estimates[0].log_time;
         let relative = |estimate: &Estimate| estimate.log_time - reference;
         let ceiling = estimates.iter().map(relative).fold(f64::INFINITY, f64::min) + BADNESS_MAX;
-        let observations = Observations {
-            x: estimates
-                .iter()
-                .map(|e| self.space().coordinates(&e.point))
-                .collect(),
-            y: estimates.iter().map(|e| relative(e).min(ceiling)).collect(),
-            variance: estimates.iter().map(|e| e.variance).collect(),
-        };
+        let measured = estimates.iter().map(|e| (e.point, relative(e), e.variance));
+        let recalled = self.recalled().map(|r| (r.point, r.offset, r.variance));
+        let mut observations = Observations::default();
+        let mut points = Vec::new();
+        for (point, y, variance) in measured.chain(recalled) {
+            observations.x.push(self.space().coordinates(&point));
+            observations.y.push(y.min(ceiling));
+            observations.variance.push(variance);
+            points.push(point);
+        }
         Some(Known {
             estimates,
             observations,
+            points,
             reference,
             ceiling,
         })
@@ -177,8 +183,7 @@ impl Tuner {
     /// usable to say.
     fn belief(&self, known: &Known, proposal: &mut Proposal) -> Option<Belief> {
         let model = self.model.as_ref()?;
-        let measured = known.estimates.iter().map(|estimate| estimate.point);
-        let points: Vec<Point> = self.lattice.points.iter().copied().chain(measured).collect();
+        let points: Vec<Point> = self.lattice.points.iter().chain(&known.points).copied().collect();
         let belief = model
             .belief(&points, &known.estimates)
             .ok_or_else(|| "it has nothing to say".to_owned());
@@ -215,7 +220,8 @@ impl Tuner {
     ) {
         proposal.warnings.extend(surrogate.warning.clone());
         let means = surrogate.observed_means();
-        let incumbent = lowest(&means);
+        // What is only remembered cannot be the incumbent.
+        let incumbent = lowest(&means[..known.estimates.len()]);
         proposal.incumbent = known.estimates[incumbent].point;
         proposal.gain = surrogate.difference(0, incumbent);
 
@@ -265,7 +271,8 @@ impl Tuner {
 
     /// The next setting of the design, while there is no model and the design is not complete.
     fn designed(&self, with_model: bool, tolerable: &dyn Fn(usize) -> bool) -> Option<usize> {
-        if with_model || self.samples().len() > DESIGN_POINTS {
+        let remembers = self.recalled().next().is_some();
+        if with_model || remembers || self.samples().len() > DESIGN_POINTS {
             return None;
         }
         design(self.space(), self.config().seed)

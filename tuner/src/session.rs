@@ -1,9 +1,10 @@
 //! A tuning session: the state machine that a training loop drives with one call per step.
 //!
 //! ```text
-//!  warm-up ─► default ─► ask ─► sample ─► ask ─► … ─► A/B windows ─► verdict
-//!                         ▲        │
-//!                         └────────┘
+//!  warm-up ─► default ─► ask ─► sample ─► ask ─► … ─► A/B windows ─► verdict ─► watch
+//!                │        ▲        │                    │                         │
+//!                │        └────────┴──── dropped ◄──────┘                         │
+//!                └◄────────────────────── drift, or retune() ◄───────────────────┘
 //! ```
 //!
 //! The caller reports each step's time and does what the returned [`Action`] says. A `Switch` is taken to be in force from the
@@ -12,74 +13,119 @@
 //! [`Session::propose`]. The session has no clock and no thread, so equal step times give equal decisions.
 //!
 //! Steps that are no measurement (not finite, not positive, or a stall) change nothing and are counted. A sample that is clearly
-//! worse than the best so far is cut short after 1, 2 or 5 steps and kept with the variance that so few steps have.
+//! worse than the best so far is cut short after 1, 2 or 5 steps and kept with the variance that so few steps have; from a setting
+//! that is twice as slow the session goes back before it asks. No sample is begun whose expected cost does not fit into what is left
+//! of the budget ([`SessionConfig::budget_steps`]), and none goes on that eats it.
+//!
+//! After the verdict the session watches for drift, and tunes anew when it has seen one: from the setting in force, with a new
+//! budget, and with the first default still a candidate.
 
 use std::collections::VecDeque;
 
 use crate::center::huber_center;
+use crate::drift::{Drift, Watch};
 use crate::guard::{Arm, Decision, Guard, WINDOW_STEPS};
 use crate::proposal::{Next, Proposal, ProposalJob};
-use crate::tuner::{Tuner, TunerConfig};
+use crate::recall::Memory;
+use crate::state::StateSample;
+use crate::tuner::Tuner;
 use crate::verdict::{Measurement, Phase, Verdict};
 use crate::window::{Fate, Window};
-use crate::{Error, Point, Space, Warning};
+use crate::{Difference, Error, Point, Space, Warning};
 
+mod budget;
 mod config;
 mod report;
+mod resume;
+mod sample;
+mod watch;
 
 pub use config::{Action, SessionConfig};
+pub use resume::Scored;
+
+use budget::CLIFF;
 
 /// Most steps at the start that are taken for start-up.
 const STARTUP_MAX: usize = 30;
-/// Most steps per sample that can be asked for.
-const STEPS_PER_SAMPLE_MAX: u32 = 100_000;
 /// While a proposal is computed, at most this many samples' worth of extra steps is kept.
 const EXTRA_SAMPLES_MAX: u32 = 4;
+/// Steps without an answer after which the session leaves a setting that is slower than the best by [`SLOW`], in log step time.
+const PATIENCE: u32 = 2;
+const SLOW: f64 = 0.03;
 /// Measurements and warnings that wait to be fetched; older ones are dropped.
 const UNREAD_MAX: usize = 256;
-/// A discarded step and the one after it that are both slower than the best by this, in log step time, are a cliff: a factor of 2,
-/// well above what a change of setting costs.
-const CLIFF: f64 = std::f64::consts::LN_2;
-
 /// A gain below this, in log step time, is not worth the A/B windows.
 const GAIN_MIN: f64 = 0.005;
+/// Winners that may lose in the A/B windows before the search ends.
+const CONTESTS_MAX: usize = 3;
+/// Rounds in which a recorded winner has to be confirmed: with both changes and a short start-up they are done within 30 steps.
+const CONFIRM_ROUNDS: u32 = 2;
 
 /// What the session waits for.
 #[derive(Debug)]
 enum Stage {
     /// Steps that are discarded at the user's wish.
     Warmup { left: u64 },
-    /// The end of the default's sample.
+    /// The end of the sample of the setting in force.
     Default,
-    /// The end of a proposed setting's sample.
-    Sample { revisit: bool },
+    /// The end of a proposed setting's sample, of which `earlier` steps are known from before.
+    Sample { earlier: usize },
     /// A proposal; `extra` steps were kept meanwhile.
     Deciding { extra: u32 },
-    /// The end of a window.
-    Ab { guard: Guard, winner: Point },
-    /// Nothing any more.
-    Finished { verdict: Verdict },
+    /// The end of an A/B window.
+    Ab,
+    /// A drift.
+    Finished { verdict: Box<Verdict>, watch: Watch },
+}
+
+/// A setting in the A/B windows, or the last one that was.
+#[derive(Debug)]
+struct Contest {
+    guard: Guard,
+    winner: Point,
+    /// The winner is an earlier run's.
+    recorded: bool,
 }
 
 /// A tuning session; see the module's header.
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
+    /// The setting in force when the session began: a candidate for ever.
+    default: Point,
     tuner: Tuner,
     stage: Stage,
+    contest: Option<Contest>,
+    /// Winners that lost.
+    rejected: Vec<Point>,
+    /// What an earlier run measured of the default where it stayed: log step time, and when.
+    recorded_default: Option<(f64, String)>,
     /// The setting in force, and its window.
     setting: Point,
     window: Window,
+    /// The job may still be starting up.
+    starting: bool,
+    /// The next step is to be answered with an ask.
+    asks_next: bool,
     /// Index of the sample under way.
     sample: u32,
     /// Predicted log step time of the sample under way.
     predicted: Option<f64>,
     incumbent: Point,
     steps: u64,
+    /// The step at which this search began.
+    began: u64,
     dropped: u64,
     stalled: u64,
     /// Setting and ln(time in ms) of the steps discarded after changes: they are part of the cost.
     discarded: Vec<(Point, f64)>,
+    /// What the same job's last run measured: it stays in the state until it is measured again, or the job changes.
+    inherited: Vec<StateSample>,
+    drifts: Vec<Drift>,
+    /// Why this search began, if it is not the first, and when.
+    retuned: Option<(String, u64)>,
+    /// A drift that has to wait, since the last search was begun a moment ago.
+    postponed: Option<Drift>,
     measurements: VecDeque<Measurement>,
     warnings: VecDeque<Warning>,
 }
@@ -90,48 +136,37 @@ impl Session {
     /// # Errors
     /// A start point that is not one of the space, or a configuration out of range.
     pub fn new(space: Space, config: SessionConfig, start: Point) -> Result<Self, Error> {
-        if !(1..=STEPS_PER_SAMPLE_MAX).contains(&config.steps_per_sample) {
-            let value = f64::from(config.steps_per_sample);
-            return Err(Error::Config {
-                field: "steps_per_sample",
-                value,
-                expected: "1 to 100000",
-            });
-        }
-        let SessionConfig {
-            seed,
-            max_samples,
-            fixed_noise,
-            ..
-        } = config;
-        let tuner = Tuner::new(
-            space,
-            TunerConfig {
-                seed,
-                max_samples,
-                fixed_noise,
-                ..TunerConfig::default()
-            },
-            start,
-        )?;
+        config.check()?;
+        let tuner = Tuner::new(space, config.tuner(), start)?;
         let left = u64::from(config.warmup_samples.unwrap_or(0)) * u64::from(config.steps_per_sample);
         Ok(Self {
+            starting: config.warmup_samples.is_none(),
             config,
+            default: start,
             tuner,
             stage: if left > 0 {
                 Stage::Warmup { left }
             } else {
                 Stage::Default
             },
+            contest: None,
+            rejected: Vec::new(),
+            recorded_default: None,
             setting: start,
             window: Window::default(),
+            asks_next: false,
             sample: 0,
             predicted: None,
             incumbent: start,
             steps: 0,
+            began: 0,
             dropped: 0,
             stalled: 0,
             discarded: Vec::new(),
+            inherited: Vec::new(),
+            drifts: Vec::new(),
+            retuned: None,
+            postponed: None,
             measurements: VecDeque::new(),
             warnings: VecDeque::new(),
         })
@@ -139,9 +174,6 @@ impl Session {
 
     /// Takes the time of the step that just ended, in ms: the slowest rank's.
     pub fn on_step(&mut self, step_ms: f64) -> Action {
-        if matches!(self.stage, Stage::Finished { .. }) {
-            return Action::Keep;
-        }
         if !(step_ms.is_finite() && step_ms > 0.0) {
             self.dropped += 1;
             return Action::Keep;
@@ -150,96 +182,111 @@ impl Session {
         if let Stage::Warmup { left } = &mut self.stage {
             *left -= 1;
             if *left == 0 {
-                self.stage = Stage::Default;
+                self.stage = self.first_stage();
             }
             return Action::Keep;
         }
-        match self.window.push(step_ms.ln()) {
-            Fate::Discarded => self.discarded.push((self.setting, step_ms.ln())),
-            Fate::Stalled => self.stalled += 1,
-            Fate::Counted => return self.on_counted(step_ms.ln()),
+        let log_time = step_ms.ln();
+        let action = match self.window.push(log_time) {
+            Fate::Discarded => self.on_discarded(log_time),
+            Fate::Stalled => {
+                self.stalled += 1;
+                Action::Keep
+            }
+            Fate::Counted => self.on_counted(log_time),
+        };
+        if action == Action::Keep && std::mem::take(&mut self.asks_next) {
+            return Action::Ask;
+        }
+        action
+    }
+
+    fn first_stage(&self) -> Stage {
+        if self.contest.is_some() {
+            Stage::Ab
+        } else {
+            Stage::Default
+        }
+    }
+
+    /// A step right after a change is no measurement, unless it alone is more than the budget bears.
+    fn on_discarded(&mut self, log_time: f64) -> Action {
+        if matches!(self.stage, Stage::Finished { .. }) {
+            return Action::Keep;
+        }
+        self.discarded.push((self.setting, log_time));
+        let far_slower = self
+            .default_log()
+            .is_some_and(|default| log_time - default > CLIFF);
+        if matches!(self.stage, Stage::Sample { earlier: 0 }) && far_slower && self.left() < 0.0 {
+            self.discarded.pop();
+            self.window.log_times.push(log_time);
+            return self.close_sample(true);
         }
         Action::Keep
     }
 
     fn on_counted(&mut self, log_time: f64) -> Action {
-        let full = self.config.steps_per_sample as usize;
-        match &mut self.stage {
-            Stage::Warmup { .. } | Stage::Finished { .. } => Action::Keep,
-            Stage::Default => match self.startup() {
-                Some(startup) => {
-                    self.window.log_times.drain(..startup);
-                    self.close_sample(false)
+        match self.stage {
+            Stage::Warmup { .. } => Action::Keep,
+            Stage::Finished { .. } => self.on_watched(log_time),
+            Stage::Default => {
+                if self.left_startup(self.config.steps_per_sample as usize) {
+                    return self.close_sample(false);
                 }
-                None => Action::Keep,
+                Action::Keep
+            }
+            Stage::Sample { earlier } => match self.judge(earlier) {
+                sample::Verdict::GoOn => Action::Keep,
+                verdict => self.close_sample(verdict == sample::Verdict::CutShort),
             },
-            Stage::Sample { revisit } => {
-                let revisit = *revisit;
-                let done = self.window.steps() >= full;
-                if done || (self.config.early_abort && !revisit && self.clearly_worse()) {
-                    return self.close_sample(!done);
+            Stage::Deciding { extra } => self.on_extra(log_time, extra),
+            Stage::Ab => {
+                if self.left_startup(WINDOW_STEPS as usize) {
+                    return self.close_window();
                 }
-                Action::Keep
+                self.left_contest()
             }
-            Stage::Deciding { extra } => {
-                if *extra < EXTRA_SAMPLES_MAX * self.config.steps_per_sample {
-                    *extra += 1;
-                    self.tuner.observe(self.setting, &[log_time]);
-                } else {
-                    // An answer that never comes must not make the window grow for ever.
-                    self.window = Window::new(0, self.known(&self.setting));
-                }
-                Action::Keep
-            }
-            Stage::Ab { .. } if self.window.steps() >= WINDOW_STEPS as usize => self.close_window(),
-            Stage::Ab { .. } => Action::Keep,
         }
     }
 
-    /// How many leading steps of the first sample are start-up, once the sample is long enough after it.
-    fn startup(&self) -> Option<usize> {
-        let (steps, full) = (self.window.steps(), self.config.steps_per_sample as usize);
-        let spare = steps.checked_sub(full)?;
-        if self.config.warmup_samples.is_some() {
-            return Some(0);
-        }
-        let startup = self.window.startup_steps(full);
-        (startup <= spare || spare >= STARTUP_MAX).then_some(startup.min(spare))
-    }
-
-    /// Whether the steps so far exclude that this setting is the best: a gap of 100 % after 1 step if the discarded one had it too,
-    /// of 10 % after 2 steps, of 3 % after 5, and noise excluded.
-    fn clearly_worse(&self) -> bool {
-        let log_times = &self.window.log_times;
-        let noise = self.tuner.noise();
-        let best = self
-            .tuner
-            .samples()
-            .iter()
-            .map(|sample| self.tuner.estimate(sample));
-        let Some((center, variance)) = best.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+    /// Whether the window has this many steps after the start-up, which is then cut off.
+    fn left_startup(&mut self, steps: usize) -> bool {
+        let Some(spare) = self.window.steps().checked_sub(steps) else {
             return false;
         };
-        // The minimum of two and the centre of five: neither is fooled by one spike.
-        match *log_times.as_slice() {
-            [first] => match self.discarded.last() {
-                Some(&(point, discarded)) if point == self.setting => {
-                    first.min(discarded) - center > (4.0 * (noise * noise + variance).sqrt()).max(CLIFF)
-                }
-                _ => false,
-            },
-            [first, second] => {
-                first.min(second) - center > (4.0 * (0.75 * noise * noise + variance).sqrt()).max(0.10)
-            }
-            [_, _, _, _, _] => {
-                huber_center(log_times) - center > (3.0 * (0.3 * noise * noise + variance).sqrt()).max(0.03)
-            }
-            _ => false,
+        let startup = if self.starting {
+            self.window.startup_steps(steps)
+        } else {
+            0
+        };
+        if startup > spare && spare < STARTUP_MAX {
+            return false;
         }
+        self.window.log_times.drain(..startup.min(spare));
+        self.starting = false;
+        true
+    }
+
+    fn on_extra(&mut self, log_time: f64, extra: u32) -> Action {
+        if extra < EXTRA_SAMPLES_MAX * self.config.steps_per_sample {
+            self.stage = Stage::Deciding { extra: extra + 1 };
+            self.tuner.observe(self.setting, &[log_time]);
+        } else {
+            // An answer that never comes must not make the window grow for ever.
+            self.window = Window::new(0, self.known(&self.setting));
+        }
+        let safe = self.safe();
+        let slower = self.known(&self.setting).zip(self.known(&safe));
+        if extra >= PATIENCE && slower.is_some_and(|(here, there)| here - there > SLOW) {
+            return self.go_to(safe);
+        }
+        Action::Keep
     }
 
     fn close_sample(&mut self, aborted: bool) -> Action {
         let phase = self.phase();
+        let center = self.window.center();
         self.tuner.observe(self.setting, &self.window.log_times);
         self.record(phase, self.sample, aborted);
         self.window = Window::new(0, self.known(&self.setting));
@@ -249,8 +296,38 @@ impl Session {
                 "default kept, nothing to tune: every parameter is fixed".into(),
             );
         }
+        if let Some(reason) = self.as_recorded() {
+            return self.finish(None, reason);
+        }
+        let far_slower = center
+            .zip(self.default_log())
+            .is_some_and(|(center, default)| center - default > CLIFF);
+        self.ask_from(if aborted && far_slower {
+            self.safe()
+        } else {
+            self.setting
+        })
+    }
+
+    /// Asks for the next proposal, after a change to `point` if that is not in force.
+    fn ask_from(&mut self, point: Point) -> Action {
         self.stage = Stage::Deciding { extra: 0 };
-        Action::Ask
+        match self.go_to(point) {
+            Action::Keep => Action::Ask,
+            action => {
+                self.asks_next = true;
+                action
+            }
+        }
+    }
+
+    /// A setting that is known to be good: the incumbent, or the default if that is what is in force.
+    fn safe(&self) -> Point {
+        if self.incumbent == self.setting {
+            self.tuner.start()
+        } else {
+            self.incumbent
+        }
     }
 
     /// The computation of the next proposal; run it on any thread and hand the result to [`propose`](Self::propose).
@@ -263,23 +340,44 @@ impl Session {
         if !matches!(self.stage, Stage::Deciding { .. }) || !self.tuner.accept(&proposal) {
             return Action::Keep;
         }
+        self.asks_next = false;
         self.incumbent = proposal.incumbent;
-        self.warnings.extend(proposal.warnings);
-        let unread = self.warnings.len().saturating_sub(UNREAD_MAX);
-        self.warnings.drain(..unread);
-        if let Next::Sample(point) = proposal.next {
-            self.sample += 1;
-            self.predicted = Some(proposal.prediction.0).filter(|p| p.is_finite());
-            self.stage = Stage::Sample {
-                revisit: self.tuner.sample(&point).is_some(),
-            };
-            return self.go_to(point);
+        proposal
+            .warnings
+            .iter()
+            .for_each(|warning| self.warn(warning.clone()));
+        let Next::Sample(point) = proposal.next else {
+            return self.conclude(&proposal, "no other setting looks faster");
+        };
+        // A setting may be visited again and again: the tuner's cap counts settings, this one visits.
+        if self.sample + 1 >= self.config.max_samples {
+            return self.conclude(&proposal, "no sample is left");
         }
-        if proposal.incumbent == self.tuner.start() {
-            return self.finish(
-                None,
-                "default kept, nothing to gain: no other setting looks faster".into(),
-            );
+        let predicted = Some(proposal.prediction.0).filter(|p| p.is_finite());
+        let excess = predicted
+            .zip(self.default_log())
+            .map_or(0.0, |(predicted, default)| predicted - default);
+        if self.sample_cost(excess) > self.left() {
+            return self.conclude(&proposal, "the budget does not bear another sample");
+        }
+        self.sample += 1;
+        self.predicted = predicted;
+        let earlier = self
+            .tuner
+            .sample(&point)
+            .map_or(0, |sample| sample.log_times.len());
+        self.stage = Stage::Sample { earlier };
+        self.go_to(point)
+    }
+
+    /// Ends the search: the incumbent goes to the A/B windows if there is anything to gain by it.
+    fn conclude(&mut self, proposal: &Proposal, otherwise: &str) -> Action {
+        let winner = proposal.incumbent;
+        if winner == self.tuner.start() || self.rejected.contains(&winner) {
+            let reason = self
+                .lost()
+                .unwrap_or_else(|| format!("default kept, nothing to gain: {otherwise}"));
+            return self.finish(None, reason);
         }
         if proposal.gain.0 < GAIN_MIN {
             let percent = 100.0 * (1.0 - (-proposal.gain.0).exp());
@@ -287,42 +385,110 @@ impl Session {
                 format!("default kept, nothing to gain: the best other setting promises only {percent:.1} %");
             return self.finish(None, reason);
         }
+        let log_times = |point| self.tuner.sample(point).map_or(&[][..], |s| &s.log_times);
+        let settings = self.tuner.samples().len() - 1;
+        let guard = Guard::new(self.tuner.noise(), self.measured_steps())
+            .with_search(log_times(&self.tuner.start()), log_times(&winner), settings)
+            .with_remaining_steps(self.remaining_steps());
+        self.contest = Some(Contest {
+            guard,
+            winner,
+            recorded: false,
+        });
         self.predicted = None;
-        self.stage = Stage::Ab {
-            guard: Guard::new(self.tuner.noise(), 10),
-            winner: proposal.incumbent,
-        };
+        self.stage = Stage::Ab;
         self.go_to(self.tuner.start())
     }
 
+    /// Leaves the A/B windows when the winner turns out to be what no guard needs five steps for.
+    fn left_contest(&mut self) -> Action {
+        let far_slower = self
+            .default_log()
+            .zip(self.window.center())
+            .is_some_and(|(default, center)| center - default > CLIFF);
+        let at_winner = self
+            .contest
+            .as_ref()
+            .is_some_and(|contest| contest.winner == self.setting);
+        if !(at_winner && far_slower && self.spent() > self.config.budget_steps) {
+            return Action::Keep;
+        }
+        self.tuner.observe(self.setting, &self.window.log_times);
+        self.record(
+            Phase::Ab,
+            self.contest.as_ref().map_or(0, |c| c.guard.rounds()),
+            true,
+        );
+        self.finish(
+            None,
+            "default kept: the best other setting was far slower when it was tried again".into(),
+        )
+    }
+
     fn close_window(&mut self) -> Action {
-        let log_times = self.window.log_times.clone();
+        let log_times = std::mem::take(&mut self.window.log_times);
         self.tuner.observe(self.setting, &log_times);
-        let Stage::Ab { guard, winner } = &mut self.stage else {
+        let Some(contest) = &mut self.contest else {
             return Action::Keep;
         };
-        let round = guard.rounds();
-        guard.push(log_times);
-        let (decision, arm, winner, rounds) = (guard.decision(), guard.next_arm(), *winner, guard.rounds());
+        let round = contest.guard.rounds();
+        contest.guard.push(log_times.clone());
+        let (rounds, winner, recorded) = (contest.guard.rounds(), contest.winner, contest.recorded);
+        let mut decision = contest.guard.decision();
+        let arm = contest.guard.next_arm();
+        self.window.log_times = log_times;
         self.record(Phase::Ab, round, false);
+        self.window = Window::default();
+        let complete = rounds > round;
+        let costly = complete && self.spent() > self.config.budget_steps;
+        let unconfirmed = recorded && rounds >= CONFIRM_ROUNDS;
+        if decision == Decision::Undecided && (costly || unconfirmed) {
+            decision = Decision::KeepDefault;
+        }
         match decision {
             Decision::Undecided => self.go_to(if arm == Arm::Winner {
                 winner
             } else {
                 self.tuner.start()
             }),
-            Decision::KeepWinner => self.finish(
-                Some(winner),
-                format!("kept: faster than the default in {rounds} interleaved rounds"),
-            ),
-            Decision::KeepDefault => {
-                let [low, high] = self.difference().map_or([f64::NAN; 2], |d| d.gain_pct());
-                let reason = format!(
-                    "default kept, nothing to gain: the best other setting's gain of {low:.1} to {high:.1} % did not pass the A/B rule"
-                );
-                self.finish(None, reason)
+            Decision::KeepWinner => {
+                let plural = if rounds == 1 { "" } else { "s" };
+                let how = if recorded {
+                    "confirmed after a restart"
+                } else {
+                    "faster than the default"
+                };
+                self.finish(
+                    Some(winner),
+                    format!("kept: {how} in {rounds} interleaved round{plural}"),
+                )
+            }
+            Decision::KeepDefault => self.dropped(winner, recorded),
+        }
+    }
+
+    /// The winner is not kept: the search goes on if others may be better, and if it may cost something still.
+    fn dropped(&mut self, winner: Point, recorded: bool) -> Action {
+        if !recorded {
+            self.rejected.push(winner);
+            if self.rejected.len() >= CONTESTS_MAX || self.left() <= 0.0 {
+                let reason = self.lost().unwrap_or_default();
+                return self.finish(None, reason);
             }
         }
+        self.ask_from(self.tuner.start())
+    }
+
+    /// What is to be said of the last winner that lost.
+    fn lost(&self) -> Option<String> {
+        let rejected = self
+            .contest
+            .as_ref()
+            .filter(|contest| self.rejected.contains(&contest.winner))?;
+        let [low, high] = rejected.guard.difference()?.gain_pct();
+        Some(format!(
+            "default kept, nothing to gain: the best other setting's gain of {low:.1} to {high:.1} % did not pass the A/B rule"
+        ))
     }
 
     /// Continues at `point`, with a fresh window.
@@ -342,21 +508,56 @@ impl Session {
         }
     }
 
+    /// Centre of the log step times of `point`, if it was measured.
     fn known(&self, point: &Point) -> Option<f64> {
+        let sample = self.tuner.sample(point)?;
+        Some(huber_center(&sample.log_times))
+    }
+
+    fn measured_steps(&self) -> usize {
         self.tuner
-            .sample(point)
-            .map(|sample| huber_center(&sample.log_times))
+            .samples()
+            .iter()
+            .map(|sample| sample.log_times.len())
+            .sum()
+    }
+
+    fn warn(&mut self, warning: Warning) {
+        if self.warnings.len() == UNREAD_MAX {
+            self.warnings.pop_front();
+        }
+        self.warnings.push_back(warning);
     }
 
     fn finish(&mut self, winner: Option<Point>, reason: String) -> Action {
         let Some(verdict) = self.verdict(winner, reason) else {
             return Action::Keep;
         };
-        self.setting = verdict.chosen;
         self.incumbent = verdict.chosen;
+        let _ = self.go_to(verdict.chosen);
         self.stage = Stage::Finished {
-            verdict: verdict.clone(),
+            verdict: Box::new(verdict.clone()),
+            watch: Watch::default(),
         };
         Action::Finished(Box::new(verdict))
+    }
+
+    /// What this search knows, as another's memories.
+    fn memories(&self) -> Vec<Memory> {
+        let samples = self.tuner.samples().iter();
+        let memories = samples.map(|sample| {
+            let (log_time, variance) = self.tuner.estimate(sample);
+            Memory {
+                point: sample.point,
+                log_time,
+                variance,
+            }
+        });
+        memories.collect()
+    }
+
+    /// The difference between the arms of the A/B windows, if there were any.
+    fn difference(&self) -> Option<Difference> {
+        self.contest.as_ref()?.guard.difference()
     }
 }

@@ -34,6 +34,7 @@ use crate::kernel::Kernel;
 use crate::lanes::Columns;
 use crate::model::Model;
 use crate::proposal::{Proposal, ProposalJob};
+use crate::recall::Recalled;
 use crate::sample::{Observation, Sample};
 use crate::space::{Coordinates, Point, Space};
 use crate::stop::StopRule;
@@ -102,7 +103,7 @@ impl TunerConfig {
 }
 
 /// What does not change during a search, shared with the jobs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lattice {
     space: Space,
     pub(crate) kernel: Kernel,
@@ -120,6 +121,8 @@ pub struct Tuner {
     config: TunerConfig,
     start: Point,
     samples: Vec<Sample>,
+    /// What is remembered of other runs, relative to the start setting.
+    recalled: Vec<Recalled>,
     pub(crate) model: Option<Arc<dyn Model>>,
     pub(crate) asks: u32,
     /// Proposals in a row that were not worth their cost.
@@ -137,11 +140,11 @@ impl Tuner {
     pub fn new(space: Space, config: TunerConfig, start: Point) -> Result<Self, Error> {
         let start = space.point(start.values())?;
         config.check()?;
+        let space = space.settled(&start);
         let points = space.lattice(&start);
-        let coordinates: Vec<Coordinates> = points.iter().map(|point| space.coordinates(point)).collect();
         let kernel = Kernel::new(&space);
         let lattice = Arc::new(Lattice {
-            candidates: Columns::new(&kernel, &coordinates),
+            candidates: columns(&space, &kernel, &points),
             draws: draws(&kernel, config.seed),
             space,
             kernel,
@@ -152,6 +155,7 @@ impl Tuner {
             config,
             start,
             samples: Vec::new(),
+            recalled: Vec::new(),
             model: None,
             asks: 0,
             small_improvements: 0,
@@ -178,6 +182,31 @@ impl Tuner {
     /// Number of settings that can be chosen.
     pub fn candidates(&self) -> usize {
         self.lattice.points.len()
+    }
+
+    /// Makes `point` one of the settings that can be chosen, on the lattice or not.
+    ///
+    /// # Errors
+    /// A point that is not one of the space.
+    pub fn also_consider(&mut self, point: Point) -> Result<(), Error> {
+        let point = self.space().point(point.values())?;
+        if !self.lattice.points.contains(&point) {
+            let lattice = Arc::make_mut(&mut self.lattice);
+            lattice.points.push(point);
+            lattice.candidates = columns(&lattice.space, &lattice.kernel, &lattice.points);
+        }
+        Ok(())
+    }
+
+    /// Takes what other runs measured for observations of their own, larger variance. They take the place of the initial design; a
+    /// setting that is measured here is no longer remembered, and only measured settings can become the incumbent.
+    pub(crate) fn recall(&mut self, recalled: impl IntoIterator<Item = Recalled>) {
+        self.recalled.extend(recalled);
+    }
+
+    /// What is remembered of settings that were not measured here.
+    pub(crate) fn recalled(&self) -> impl Iterator<Item = &Recalled> {
+        self.recalled.iter().filter(|r| self.sample(&r.point).is_none())
     }
 
     /// Listens to this model in every later ask, or to none.
@@ -270,4 +299,9 @@ impl Tuner {
         }
         true
     }
+}
+
+fn columns(space: &Space, kernel: &Kernel, points: &[Point]) -> Columns {
+    let coordinates: Vec<Coordinates> = points.iter().map(|point| space.coordinates(point)).collect();
+    Columns::new(kernel, &coordinates)
 }

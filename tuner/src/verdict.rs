@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::drift::Drift;
 use crate::guard::Difference;
 use crate::space::Point;
 
@@ -96,20 +97,43 @@ pub struct Verdict {
     pub chosen_step_ms: f64,
     /// Gain of the chosen setting in percent of the default's step time, as a 95 % interval; [0, 0] if the default stays.
     pub gain_pct: [f64; 2],
-    /// Steps from the first to the verdict.
+    /// Steps from the first of this search to the verdict.
     pub steps_active: u64,
     /// What the search cost, in steps of the default; not below 0.
     pub steps_lost: f64,
-    /// The step, counted from the first, at which the gain has paid for the search; none if the default stays.
+    /// What it was allowed to cost, in steps of the default.
+    pub budget_steps: f64,
+    /// Whether it cost no more than that.
+    pub budget_kept: bool,
+    /// Settings that were sampled, the default among them.
+    pub samples: u32,
+    /// The step, counted from the session's first, at which the gain has paid for the search; none if the default stays.
     pub payback_step: Option<u64>,
     /// Why, in one sentence.
+    pub reason: String,
+    /// Why the search was begun, if it is not the first.
+    pub retuned: Option<String>,
+    /// The drifts noticed so far, oldest first.
+    pub drifts: Vec<Drift>,
+    /// What was not tuned since it cannot matter here.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A parameter that was left out of the search.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LeftOut {
+    /// Its name.
+    pub parameter: String,
+    /// The value that it keeps.
+    pub value: f64,
+    /// Why it cannot matter.
     pub reason: String,
 }
 
 impl Verdict {
     /// The step at which a gain of `difference` (in log step time) per step has paid for `steps_lost`.
-    pub(crate) fn payback(steps_active: u64, steps_lost: f64, difference: Difference) -> Option<u64> {
+    pub(crate) fn payback(step: u64, steps_lost: f64, difference: Difference) -> Option<u64> {
         let gain_per_step = 1.0 - difference.mean.exp();
-        (gain_per_step > 0.0).then(|| steps_active + (steps_lost / gain_per_step).ceil() as u64)
+        (gain_per_step > 0.0).then(|| step.saturating_add((steps_lost / gain_per_step).ceil() as u64))
     }
 }

@@ -71,6 +71,12 @@ impl Window {
         Fate::Counted
     }
 
+    /// Keeps no more steps than the running median needs.
+    pub(crate) fn forget(&mut self) {
+        let spare = self.log_times.len().saturating_sub(RUNNING_STEPS);
+        self.log_times.drain(..spare);
+    }
+
     /// Steps counted so far.
     pub(crate) fn steps(&self) -> usize {
         self.log_times.len()

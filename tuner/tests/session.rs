@@ -98,6 +98,7 @@ fn run(surface: impl Fn(&Point) -> f64, start: &[f64], noise: Noise, seed: u64) 
                 };
             }
             Action::Keep | Action::Ask => {}
+            Action::Drifted(drift) => panic!("{drift:?} before a verdict"),
         }
     }
     panic!("no verdict after 2000 steps");

@@ -1,6 +1,13 @@
 //! What a session is told, and what it tells its caller to do.
 
-use crate::{Point, TunerConfig, Verdict};
+use crate::{Drift, Error, Point, StopRule, TunerConfig, Verdict};
+
+/// Most steps per sample that can be asked for.
+const STEPS_PER_SAMPLE_MAX: u32 = 100_000;
+/// Budget of a search where nothing is said, in steps of the default.
+const BUDGET_STEPS: f64 = 20.0;
+/// Share of a job of known length that a search may cost.
+const BUDGET_SHARE: f64 = 0.02;
 
 /// What a session is told once.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,12 +20,23 @@ pub struct SessionConfig {
     pub warmup_samples: Option<u32>,
     /// Steps per sample, 1 to 100,000. Default 10.
     pub steps_per_sample: u32,
-    /// Whether a sample that is clearly worse is cut short. Default true; a user who fixes the steps per sample wants false.
-    pub early_abort: bool,
+    /// Whether the steps of a sample adapt: fewer where it is clearly worse or better than the best, up to three times as many where
+    /// it is neither and the difference matters. Default true; a user who fixes the steps per sample wants false.
+    pub adaptive: bool,
     /// Most settings that are sampled, the default among them; ≥ 1. Default 24.
     pub max_samples: u32,
     /// Standard deviation of a sample's value, as a fraction of it; `None` (the default) estimates it.
     pub fixed_noise: Option<f64>,
+    /// When another sample is not worth its cost.
+    pub stop: StopRule,
+    /// What a search may cost: the excess of its steps over the default's, in steps of the default; ≥ 0. Default 20. It is not
+    /// exceeded by more than the step that shows a setting to be far slower than predicted.
+    pub budget_steps: f64,
+    /// Steps that the job is going to run, if known: what a gain is worth depends on the steps that are left. `None` (the
+    /// default): 2,000 from the beginning of a search.
+    pub horizon_steps: Option<u64>,
+    /// Whether the session watches for drift after its verdict, and re-tunes. Default true.
+    pub watch: bool,
 }
 
 impl Default for SessionConfig {
@@ -29,9 +47,54 @@ impl Default for SessionConfig {
             warmup_steps_per_change: 1,
             warmup_samples: None,
             steps_per_sample: 10,
-            early_abort: true,
+            adaptive: true,
             max_samples: tuner.max_samples,
             fixed_noise: tuner.fixed_noise,
+            stop: tuner.stop,
+            budget_steps: BUDGET_STEPS,
+            horizon_steps: None,
+            watch: true,
+        }
+    }
+}
+
+impl SessionConfig {
+    /// For a job of `steps` steps: a search may cost 2 % of it.
+    #[must_use]
+    pub fn with_horizon(mut self, steps: u64) -> Self {
+        self.horizon_steps = Some(steps);
+        self.budget_steps = BUDGET_SHARE * steps as f64;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let bad = |field, value, expected| {
+            Err(Error::Config {
+                field,
+                value,
+                expected,
+            })
+        };
+        if !(1..=STEPS_PER_SAMPLE_MAX).contains(&self.steps_per_sample) {
+            return bad(
+                "steps_per_sample",
+                f64::from(self.steps_per_sample),
+                "1 to 100000",
+            );
+        }
+        if !(self.budget_steps >= 0.0 && self.budget_steps.is_finite()) {
+            return bad("budget_steps", self.budget_steps, ">= 0 and finite");
+        }
+        Ok(())
+    }
+
+    pub(super) fn tuner(&self) -> TunerConfig {
+        TunerConfig {
+            seed: self.seed,
+            max_samples: self.max_samples,
+            fixed_noise: self.fixed_noise,
+            stop: self.stop,
+            ..TunerConfig::default()
         }
     }
 }
@@ -44,9 +107,11 @@ pub enum Action {
     /// Put this setting in force before the next step.
     Switch(Point),
     /// Fetch [`Session::proposal_job`](crate::Session::proposal_job), run it anywhere, hand the result to
-    /// [`Session::propose`](crate::Session::propose); keep reporting steps meanwhile. After an aborted sample the setting in force
-    /// is a bad one: a caller that can wait some milliseconds for the proposal saves a bad step.
+    /// [`Session::propose`](crate::Session::propose); keep reporting steps meanwhile.
     Ask,
-    /// The session is over: put `chosen` of the verdict in force.
+    /// The search is over: put `chosen` of the verdict in force, and go on reporting steps if drift is to be noticed.
     Finished(Box<Verdict>),
+    /// The step time has changed since the verdict, and the session has begun to tune anew, from the setting in force. Whatever
+    /// model the caller has is of the past: the next ask wants a fresh one.
+    Drifted(Drift),
 }

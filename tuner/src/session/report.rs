@@ -2,14 +2,13 @@
 
 use super::{Session, Stage, UNREAD_MAX};
 use crate::center::{center_variance, huber_center, median};
-use crate::guard::{Arm, Difference, ROUNDS_MAX, WINDOW_STEPS};
-use crate::verdict::{Best, Measurement, Phase, Progress, Verdict};
-use crate::window::STALL_FACTOR;
+use crate::guard::{Arm, ROUNDS_MAX, WINDOW_STEPS};
+use crate::verdict::{Best, LeftOut, Measurement, Phase, Progress, Verdict};
 use crate::{Point, Space, Warning};
 
 /// Samples of a typical search and rounds of a typical A/B phase, for the guess of the steps left.
-const SAMPLES_TYPICAL: u32 = 16;
-const ROUNDS_TYPICAL: u32 = 4;
+const SAMPLES_TYPICAL: u32 = 12;
+const ROUNDS_TYPICAL: u32 = 2;
 /// Standard errors to either side in a 95 % interval.
 const INTERVAL_95: f64 = 1.96;
 
@@ -40,56 +39,50 @@ impl Session {
         let start = self.tuner.start();
         let sampled = self.known(&start).or_else(|| self.window.center())?;
         let difference = self.difference().filter(|_| winner.is_some());
-        let default_log = match &self.stage {
-            Stage::Ab { guard, .. } if guard.rounds() > 0 => guard.center(Arm::Default),
-            _ => sampled,
-        };
-        let steps_lost = self.steps_lost(sampled);
+        let guard = self.contest.as_ref().map(|contest| &contest.guard);
+        let default_log = guard
+            .filter(|guard| guard.rounds() > 0)
+            .map_or(sampled, |guard| guard.center(Arm::Default));
+        let steps_lost = self.settled_cost(sampled).max(0.0);
         Some(Verdict {
             kept_default: winner.is_none(),
             chosen: winner.unwrap_or(start),
             default_step_ms: default_log.exp(),
             chosen_step_ms: (default_log + difference.map_or(0.0, |d| d.mean)).exp(),
             gain_pct: difference.map_or([0.0; 2], |d| d.gain_pct()),
-            steps_active: self.steps,
+            steps_active: self.steps - self.began,
             steps_lost,
+            budget_steps: self.config.budget_steps,
+            budget_kept: steps_lost <= self.config.budget_steps,
+            samples: self.tuner.samples().len() as u32,
             payback_step: difference.and_then(|d| Verdict::payback(self.steps, steps_lost, d)),
             reason,
+            retuned: self.retuned.as_ref().map(|(reason, _)| reason.clone()),
+            drifts: self.drifts.clone(),
+            left_out: self.left_out(),
         })
     }
 
-    pub(super) fn difference(&self) -> Option<Difference> {
-        if let Stage::Ab { guard, .. } = &self.stage {
-            guard.difference()
-        } else {
-            None
-        }
-    }
-
-    /// The excess over the default's centre of every step since the default was measured, in steps of the default. Measured
-    /// steps count by their setting's centre, so that spikes, which the default has too, are not charged to the search.
-    fn steps_lost(&self, default_log: f64) -> f64 {
-        let excess = |log_time: f64| (log_time - default_log).exp() - 1.0;
-        let measured = self.tuner.samples().iter();
-        let measured: f64 = measured
-            .map(|s| s.log_times.len() as f64 * excess(huber_center(&s.log_times)))
-            .sum();
-        // A stall in a discarded step is no more the search's fault than any other.
-        let capped = |(point, log_time): &(Point, f64)| {
-            log_time.min(
-                self.known(point)
-                    .map_or(f64::INFINITY, |known| known + STALL_FACTOR.ln()),
-            )
-        };
-        let discarded: f64 = self.discarded.iter().map(|step| excess(capped(step))).sum();
-        (measured + discarded).max(0.0)
+    /// The dead parameters, their values and why they cannot matter.
+    pub fn left_out(&self) -> Vec<LeftOut> {
+        let start = self.tuner.start();
+        let parameters = self.space().parameters().iter().zip(start.values());
+        let dead = parameters.filter_map(|(parameter, &value)| {
+            let (parameter, reason) = (parameter.name().to_owned(), parameter.dead_reason()?.to_owned());
+            Some(LeftOut {
+                parameter,
+                value,
+                reason,
+            })
+        });
+        dead.collect()
     }
 
     /// The verdict if training stopped now: the final one, or that the default stays because nothing better was confirmed. None
     /// before the first measured step.
     pub fn verdict_if_stopped(&self) -> Option<Verdict> {
-        if let Stage::Finished { verdict } = &self.stage {
-            return Some(verdict.clone());
+        if let Stage::Finished { verdict, .. } = &self.stage {
+            return Some((**verdict).clone());
         }
         let reason = match self.best_so_far() {
             Some(best) if best.setting != self.tuner.start() => {
@@ -118,7 +111,7 @@ impl Session {
     /// For a live progress line.
     pub fn progress(&self) -> Progress {
         let sample = match &self.stage {
-            Stage::Ab { guard, .. } => guard.rounds(),
+            Stage::Ab => self.rounds(),
             _ => self.sample,
         };
         Progress {
@@ -137,22 +130,28 @@ impl Session {
             // The default's sample is closed, the first proposal is being computed.
             Stage::Deciding { .. } if self.sample == 0 => Phase::Default,
             Stage::Sample { .. } | Stage::Deciding { .. } => Phase::Sample,
-            Stage::Ab { .. } => Phase::Ab,
+            Stage::Ab => Phase::Ab,
             Stage::Finished { .. } => Phase::Final,
         }
+    }
+
+    /// Complete rounds of the A/B windows.
+    fn rounds(&self) -> u32 {
+        self.contest.as_ref().map_or(0, |contest| contest.guard.rounds())
     }
 
     fn steps_left(&self) -> u32 {
         let round = 2 * WINDOW_STEPS + self.config.warmup_steps_per_change;
         let (warmup, done) = match &self.stage {
             Stage::Finished { .. } => return 0,
-            Stage::Ab { guard, .. } => {
-                let rounds = if guard.rounds() < ROUNDS_TYPICAL {
+            Stage::Ab => {
+                let done = self.rounds();
+                let rounds = if done < ROUNDS_TYPICAL {
                     ROUNDS_TYPICAL
                 } else {
                     ROUNDS_MAX
                 };
-                return (rounds - guard.rounds()) * round;
+                return rounds.saturating_sub(done) * round;
             }
             Stage::Warmup { left } => (u32::try_from(*left).unwrap_or(u32::MAX), 0),
             Stage::Default | Stage::Sample { .. } => (0, self.window.steps() as u32),

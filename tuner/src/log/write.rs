@@ -76,17 +76,10 @@ impl Log {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let fields: Vec<String> = fields.iter().map(|field| quote(field.as_ref())).collect();
-        Ok(fields.join(",") + "\n")
-    }
-}
-
-/// A field as RFC 4180 wants it: as it is, or in quotes with inner quotes doubled.
-fn quote(field: &str) -> String {
-    if field.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", field.replace('"', "\"\""))
-    } else {
-        field.into()
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(fields.iter().map(|field| field.as_ref()))?;
+        let bytes = writer.into_inner().map_err(|error| error.into_error())?;
+        String::from_utf8(bytes).map_err(io::Error::other)
     }
 }
 

@@ -1,0 +1,92 @@
+//! `ronde tune`: the tuner as a service for any program, over lines of JSON on standard input and output.
+//!
+//! `docs/TUNE.md` has the protocol. Each line is answered with one line, in order; a line that cannot be understood is answered with
+//! an error that names it, and the service goes on. The end of the input ends it, with a last line that sums up.
+
+mod answer;
+mod input;
+mod request;
+mod service;
+mod space;
+
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+use clap::ValueHint;
+use service::Service;
+
+use super::fail;
+
+const EXAMPLES: &str = r#"Examples:
+  A loop that reports each step and does what the answer says ("keep", "switch" or "finished"):
+    > {"parameters":[{"name":"bucket_cap_mb","scale":"log","low":1,"high":256}],"start":{"bucket_cap_mb":25}}
+    < {"ready":{"settings":18,"setting":{"bucket_cap_mb":25.0}}}
+    > {"step_ms":41.2}
+    < {"action":"keep"}
+  Ask and tell, for a program that measures a setting in its own way; lower values are better:
+    > {"tell":{"setting":{"bucket_cap_mb":25},"value":41.2,"spread":0.8,"steps":10}}
+    < {"told":{"settings":1}}
+    > {"ask":{}}
+    < {"sample":{"setting":{"bucket_cap_mb":64.0}}}
+  From a shell, the second form with one line a request:
+    ronde tune < requests.jsonl"#;
+
+const LONG_ABOUT: &str = "\
+Tune any program: a line of JSON in, a line of JSON out
+
+The first line gives the parameters and the setting in force; then either each step's time comes in and settings to switch to go \
+out, until the winner has beaten the setting in force at the start in interleaved windows or that stays; or the program asks for \
+settings and tells what it measured. The protocol stands in docs/TUNE.md; examples/tune-ddp-bucket.py tunes PyTorch's \
+DistributedDataParallel.";
+
+/// Tune any program: a line of JSON in, a line of JSON out
+#[derive(clap::Args)]
+#[command(long_about = LONG_ABOUT, after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// Read the parameters (the protocol's first line) from this file instead of standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    space: Option<std::path::PathBuf>,
+}
+
+pub(super) fn main(args: &Args) -> ExitCode {
+    let mut service = Service::new();
+    if let Some(path) = &args.space {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => return fail(&format!("tune: cannot read {}: {error}", path.display()), 1),
+        };
+        if let Err(error) = service.set_space(&text) {
+            return fail(&format!("tune: {}: {error}", path.display()), 1);
+        }
+    }
+    match serve(&mut service, &mut io::stdin().lock(), &mut io::stdout().lock()) {
+        Ok(()) if service.has_space() => ExitCode::SUCCESS,
+        Ok(()) => fail(
+            "tune: the input ended before a line gave the parameters; see ronde tune --help",
+            1,
+        ),
+        // Nobody reads the answers any more.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("tune: {error}"), 1),
+    }
+}
+
+/// Answers every line of `input` until it ends.
+fn serve(service: &mut Service, input: &mut dyn io::BufRead, output: &mut dyn Write) -> io::Result<()> {
+    let mut number = 0;
+    while let Some(line) = input::next_line(input)? {
+        number += 1;
+        let answer = match line {
+            Ok(line) if line.trim().is_empty() => continue,
+            Ok(line) => service.answer(&line, number),
+            Err(problem) => problem.answer(number),
+        };
+        writeln!(output, "{answer}")?;
+        // The other side waits for it.
+        output.flush()?;
+    }
+    if let Some(answer) = service.end() {
+        writeln!(output, "{answer}")?;
+    }
+    output.flush()
+}

@@ -1,0 +1,198 @@
+//! The first line: parameters, the setting in force, and what else the tuner is told once.
+
+use ronde_tuner::{Parameter, Point, Space};
+use serde::Deserialize;
+use serde_json::{Map, Number as JsonNumber, Value};
+
+use super::request::{Number, Problem, Setting, json};
+use ronde_tuner::Scale;
+
+/// Levels of a log or linear scale where nothing is said.
+const LEVELS: usize = 17;
+
+/// The first line as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SpaceLine {
+    parameters: Vec<ParameterLine>,
+    start: Setting,
+    #[serde(default)]
+    pub(super) seed: Option<u64>,
+    #[serde(default)]
+    pub(super) max_samples: Option<u32>,
+    #[serde(default)]
+    pub(super) steps_per_sample: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ParameterLine {
+    name: String,
+    scale: ScaleName,
+    low: Option<f64>,
+    high: Option<f64>,
+    levels: Option<usize>,
+    #[serde(default)]
+    zero: bool,
+    fixed: Option<Number>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+enum ScaleName {
+    Log,
+    Linear,
+    Integer,
+    Boolean,
+}
+
+impl SpaceLine {
+    pub(super) fn parse(line: &str) -> Result<Self, Problem> {
+        json(line)
+    }
+
+    /// The space and the start setting.
+    pub(super) fn space(&self) -> Result<(Space, Point), Problem> {
+        let parameters: Result<Vec<Parameter>, Problem> =
+            self.parameters.iter().map(ParameterLine::parameter).collect();
+        let space = Space::new(parameters?)?;
+        let start = point(&space, &self.start)?;
+        Ok((space, start))
+    }
+}
+
+impl ParameterLine {
+    fn parameter(&self) -> Result<Parameter, Problem> {
+        let name = self.name.clone();
+        let problem = |what: &str, hint: &str| Problem::new(format!("parameter {name:?} {what}"), hint);
+        let parameter = match (self.scale, self.low, self.high) {
+            (ScaleName::Boolean, None, None) => Parameter::boolean(&name),
+            (ScaleName::Boolean, ..) => return Err(problem("is off or on", "leave low and high out")),
+            (_, None, _) | (_, _, None) => {
+                return Err(problem("needs low and high", "give the bounds of its values"));
+            }
+            (ScaleName::Log, Some(low), Some(high)) => {
+                let parameter = Parameter::log(&name, low, high, self.levels.unwrap_or(LEVELS));
+                if self.zero {
+                    parameter.with_zero()
+                } else {
+                    parameter
+                }
+            }
+            (ScaleName::Linear, Some(low), Some(high)) => {
+                Parameter::linear(&name, low, high, self.levels.unwrap_or(LEVELS))
+            }
+            (ScaleName::Integer, Some(low), Some(high)) => {
+                if low.fract() != 0.0 || high.fract() != 0.0 {
+                    return Err(problem("has bounds that are not whole", "use the scale linear"));
+                }
+                // Beyond 64 bits these saturate, and are then refused as too large.
+                Parameter::integer(&name, low as i64, high as i64)
+            }
+        };
+        if self.zero && self.scale != ScaleName::Log {
+            return Err(problem("cannot have \"zero\"", "only a log scale lacks a 0"));
+        }
+        if self.levels.is_some() && matches!(self.scale, ScaleName::Integer | ScaleName::Boolean) {
+            return Err(problem(
+                "cannot have \"levels\"",
+                "whole numbers and booleans have theirs",
+            ));
+        }
+        Ok(match self.fixed {
+            Some(value) => parameter.fixed(value.value()),
+            None => parameter,
+        })
+    }
+}
+
+/// The point of a setting by name. A fixed parameter may be left out.
+pub(super) fn point(space: &Space, setting: &Setting) -> Result<Point, Problem> {
+    let parameters = space.parameters();
+    if let Some(name) = setting
+        .keys()
+        .find(|name| parameters.iter().all(|p| p.name() != *name))
+    {
+        let names: Vec<&str> = parameters.iter().map(Parameter::name).collect();
+        return Err(Problem::new(
+            format!("the space has no parameter {name:?}"),
+            format!("it has {}", names.join(", ")),
+        ));
+    }
+    let value = |parameter: &Parameter| {
+        let given = setting.get(parameter.name()).map(|number| number.value());
+        given.or(parameter.fixed_value()).ok_or_else(|| {
+            Problem::new(
+                format!("the setting lacks {:?}", parameter.name()),
+                "give every parameter that is not fixed a value",
+            )
+        })
+    };
+    let values: Result<Vec<f64>, Problem> = parameters.iter().map(value).collect();
+    Ok(space.point(&values?)?)
+}
+
+/// A setting as JSON: booleans as true and false, whole numbers without a fraction.
+pub(super) fn setting(space: &Space, point: &Point) -> Value {
+    let mut entries = Map::new();
+    for (parameter, &value) in space.parameters().iter().zip(point.values()) {
+        let value = match parameter.scale() {
+            Scale::Boolean => Value::Bool(value != 0.0),
+            Scale::Integer { .. } => Value::from(value as i64),
+            Scale::Log { .. } | Scale::Linear { .. } => {
+                JsonNumber::from_f64(value).map_or(Value::Null, Value::Number)
+            }
+        };
+        entries.insert(parameter.name().to_owned(), value);
+    }
+    Value::Object(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"parameters":[{"name":"mb","scale":"log","low":1,"high":256,"levels":9,"zero":true},
+        {"name":"n","scale":"integer","low":1,"high":4},{"name":"b","scale":"boolean"},
+        {"name":"x","scale":"linear","low":0,"high":1,"fixed":0.5}],"start":{"mb":25,"n":2,"b":false}}"#;
+
+    #[test]
+    fn a_space_with_everything() {
+        let (space, start) = SpaceLine::parse(LINE).unwrap().space().unwrap();
+        assert_eq!(space.lattice(&start).len(), 10 * 4 * 2 + 1);
+        assert_eq!(start.values(), [25.0, 2.0, 0.0, 0.5]);
+        assert_eq!(
+            setting(&space, &start).to_string(),
+            r#"{"b":false,"mb":25.0,"n":2,"x":0.5}"#
+        );
+    }
+
+    #[test]
+    fn bad_spaces_say_what_to_try() {
+        let problem = |line: &str| {
+            let space = SpaceLine::parse(line).and_then(|line| line.space());
+            space.unwrap_err().to_string()
+        };
+        let of = |parameter: &str| problem(&format!(r#"{{"parameters":[{parameter}],"start":{{"x":2}}}}"#));
+        assert!(problem(r#"{"start":{}}"#).contains("missing field `parameters`"));
+        assert!(problem(r#"{"parameters":[],"start":{}}"#).contains("no parameters; add at least one"));
+        assert!(
+            of(r#"{"name":"x","scale":"log","low":4,"high":1}"#).contains("4..1 are reversed; swap them")
+        );
+        assert!(of(r#"{"name":"x","scale":"log","low":4}"#).contains("needs low and high; give the bounds"));
+        assert!(
+            of(r#"{"name":"x","scale":"lin","low":4,"high":1}"#)
+                .contains("unknown variant `lin`, expected one of")
+        );
+        assert!(
+            of(r#"{"name":"x","scale":"integer","low":0.5,"high":4}"#)
+                .contains("not whole; use the scale linear")
+        );
+        assert!(of(r#"{"name":"x","scale":"integer","low":-1e300,"high":4}"#).contains("within +-2^53"));
+        assert!(of(r#"{"name":"x","scale":"boolean","low":0,"high":1}"#).contains("leave low and high out"));
+        assert!(of(r#"{"name":"x","scale":"boolean"}"#).contains("cannot be 2, expected 0 or 1"));
+        assert!(of(r#"{"name":"y","scale":"boolean"}"#).contains("no parameter \"x\"; it has y"));
+        assert!(of(r#"{"name":"x","scale":"boolean","levels":3}"#).contains("cannot have \"levels\""));
+        assert!(of(r#"{"name":"x","scale":"linear","low":1,"high":4,"fixed":3}"#).contains("fixed at 3"));
+    }
+}

@@ -1,0 +1,334 @@
+//! `ronde tune` as a program uses it: lines in, lines out.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+/// The service at work.
+struct Tune {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ronde"));
+    command.env_clear().arg("tune").args(arguments);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+impl Tune {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = command(arguments).spawn().unwrap();
+        Self {
+            input: child.stdin.take().unwrap(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    fn say_text(&mut self, line: &str) -> Value {
+        writeln!(self.input, "{line}").unwrap();
+        self.next().expect("an answer to each line")
+    }
+
+    fn say(&mut self, line: Value) -> Value {
+        self.say_text(&line.to_string())
+    }
+
+    fn next(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
+    }
+
+    /// Closes the input; the last line and the rest.
+    fn end(self) -> (Option<Value>, Output) {
+        let Self {
+            child,
+            input,
+            mut output,
+        } = self;
+        drop(input);
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let last = (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap());
+        let mut rest = String::new();
+        assert_eq!(output.read_line(&mut rest).unwrap(), 0, "one last line: {rest}");
+        (last, child.wait_with_output().unwrap())
+    }
+}
+
+/// Runs the service on this input.
+fn run(input: &str, arguments: &[&str]) -> (Vec<Value>, Output) {
+    let mut child = command(arguments).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect(),
+        output,
+    )
+}
+
+fn space() -> Value {
+    json!({
+        "parameters": [
+            {"name": "bucket_cap_mb", "scale": "log", "low": 1, "high": 256, "levels": 9},
+            {"name": "view", "scale": "boolean"},
+        ],
+        "start": {"bucket_cap_mb": 25, "view": false},
+    })
+}
+
+/// A step in ms: best at 4 MiB with views; the noise is a fixed pattern of some 2 %.
+fn step_ms(setting: &Value, step: u64) -> f64 {
+    let distance = (setting["bucket_cap_mb"].as_f64().unwrap() / 4.0).ln();
+    let view = if setting["view"].as_bool().unwrap() {
+        0.0
+    } else {
+        4.0
+    };
+    let noise = ((step * 7919) % 101) as f64 / 101.0 - 0.5;
+    (40.0 + 3.0 * distance * distance + view) * (1.0 + 0.04 * noise)
+}
+
+/// Reports steps until the search is over: the verdict and the number of steps.
+fn train(tune: &mut Tune, mut setting: Value) -> (Value, u64) {
+    for step in 0..1000 {
+        let answer = tune.say(json!({"step_ms": step_ms(&setting, step)}));
+        match answer["action"].as_str() {
+            Some("keep") => {}
+            Some("switch") => setting = answer["setting"].clone(),
+            Some("finished") => return (answer["verdict"].clone(), step + 1),
+            _ => panic!("{answer}"),
+        }
+    }
+    panic!("no verdict after 1000 steps");
+}
+
+#[test]
+fn steps_are_answered_until_the_winner_is_confirmed() {
+    let mut tune = Tune::start(&[]);
+    let ready = tune.say(space());
+    assert_eq!(ready["ready"]["settings"], 19, "{ready}");
+    assert_eq!(
+        ready["ready"]["setting"],
+        json!({"bucket_cap_mb": 25.0, "view": false})
+    );
+    let (verdict, steps) = train(&mut tune, ready["ready"]["setting"].clone());
+    let cap = verdict["setting"]["bucket_cap_mb"].as_f64().unwrap();
+    assert!(
+        (1.9..8.1).contains(&cap) && verdict["setting"]["view"] == true,
+        "{verdict}"
+    );
+    assert!(verdict["kept_default"] == false && verdict["gain_pct"][0].as_f64().unwrap() > 10.0);
+    assert_eq!(verdict["steps_active"], steps);
+    assert_eq!(
+        tune.say(json!({"step_ms": 40.0})),
+        json!({"action": "keep"}),
+        "after the verdict"
+    );
+    let (last, output) = tune.end();
+    assert_eq!(last.unwrap()["verdict"], verdict);
+    assert!(output.status.success() && output.stderr.is_empty());
+}
+
+#[test]
+fn settings_are_asked_for_and_told_of() {
+    let mut tune = Tune::start(&[]);
+    tune.say(space());
+    let mut best = None;
+    for step in 0..60 {
+        let answer = tune.say(json!({"ask": {}}));
+        if let Some(stop) = answer.get("stop") {
+            best = Some(stop.clone());
+            break;
+        }
+        let setting = answer["sample"]["setting"].clone();
+        let value = step_ms(&setting, step);
+        if let Some(predicted) = answer["sample"]["predicted"].as_array() {
+            let [center, low, high] = [0, 1, 2].map(|i| predicted[i].as_f64().unwrap());
+            assert!(low <= center && center <= high, "{answer}");
+        }
+        let told = tune.say(json!({"tell": {"setting": setting, "value": value, "spread": 1.0}}));
+        assert!(told["told"]["settings"].as_u64().unwrap() > 0, "{told}");
+    }
+    let best = best.expect("a stop within 60 samples");
+    assert!(
+        (1.9..8.1).contains(&best["setting"]["bucket_cap_mb"].as_f64().unwrap()),
+        "{best}"
+    );
+    assert_eq!(best["setting"]["view"], true);
+    let report = tune.say(json!({"report": {}}));
+    assert_eq!(
+        report["report"], best,
+        "a report is what a stop says, and changes nothing"
+    );
+    let (last, output) = tune.end();
+    assert_eq!(last.unwrap(), report);
+    assert!(output.status.success());
+}
+
+#[test]
+fn a_bad_line_is_answered_and_changes_nothing() {
+    let mut tune = Tune::start(&[]);
+    let error = |answer: Value, line: u64, message: &str, hint: &str| {
+        let error = &answer["error"];
+        assert_eq!(error["line"], line, "{answer}");
+        assert!(error["message"].as_str().unwrap().contains(message), "{answer}");
+        assert!(error["try"].as_str().unwrap().contains(hint), "{answer}");
+    };
+    error(
+        tune.say(json!({"step_ms": 3})),
+        1,
+        "unknown field `step_ms`",
+        "docs/TUNE.md",
+    );
+    let reversed =
+        json!({"parameters": [{"name": "x", "scale": "log", "low": 9, "high": 1}], "start": {"x": 3}});
+    error(tune.say(reversed), 2, "9..1 are reversed", "swap them");
+    assert!(
+        tune.say(space())["ready"].is_object(),
+        "the first line can be sent again"
+    );
+    error(
+        tune.say(json!({"report": {}})),
+        4,
+        "not been measured yet",
+        "ask, and tell",
+    );
+    error(
+        tune.say_text("{"),
+        5,
+        "EOF while parsing",
+        "one JSON object on a line",
+    );
+    error(
+        tune.say(json!({"step_ms": 0})),
+        6,
+        "step_ms cannot be 0",
+        "leave out",
+    );
+    error(
+        tune.say_text(r#"{"step_ms": NaN}"#),
+        7,
+        "expected value",
+        "one JSON object",
+    );
+    error(
+        tune.say(json!({"tel": {}})),
+        8,
+        "no request is named \"tel\"",
+        "step_ms, ask, tell, report",
+    );
+    error(tune.say(space()), 9, "a request has one name", "write one of");
+    let unknown = json!({"tell": {"setting": {"bucket": 3, "view": true}, "value": 3}});
+    error(
+        tune.say(unknown),
+        10,
+        "no parameter \"bucket\"",
+        "bucket_cap_mb, view",
+    );
+    error(
+        tune.say(json!({"step_ms": 3})),
+        11,
+        "goes by ask and tell",
+        "another ronde tune",
+    );
+    for (line, value) in [(12, json!(0)), (13, json!(-2.5))] {
+        let tell = json!({"tell": {"setting": {"bucket_cap_mb": 25, "view": false}, "value": value}});
+        error(tune.say(tell), line, "value = ", "");
+    }
+    // The same twice: constant scores are measurements.
+    for _ in 0..2 {
+        let tell = json!({"tell": {"setting": {"bucket_cap_mb": 25, "view": false}, "value": 41.0}});
+        assert_eq!(tune.say(tell), json!({"told": {"settings": 1}}));
+    }
+    let report = tune.say(json!({"report": {}}));
+    assert_eq!(report["report"]["gain_pct"], json!([0.0, 0.0]), "{report}");
+    let (_, output) = tune.end();
+    assert!(output.status.success());
+}
+
+#[test]
+fn with_every_parameter_fixed_there_is_nothing_to_ask_for() {
+    let fixed = json!({
+        "parameters": [{"name": "x", "scale": "integer", "low": 3, "high": 3}, {"name": "b", "scale": "boolean", "fixed": true}],
+        "start": {},
+    });
+    let input = format!(
+        "{fixed}\n\n{}\n{}\n",
+        json!({"tell": {"setting": {}, "value": 5}}),
+        json!({"ask": {}})
+    );
+    let (answers, output) = run(&input, &[]);
+    assert_eq!(
+        answers[0]["ready"],
+        json!({"settings": 1, "setting": {"x": 3, "b": true}})
+    );
+    assert_eq!(answers[2]["stop"]["setting"], json!({"x": 3, "b": true}));
+    assert!(output.status.success());
+}
+
+#[test]
+fn equal_input_gives_equal_output_and_the_space_may_come_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("space.json");
+    std::fs::write(&file, serde_json::to_string_pretty(&space()).unwrap()).unwrap();
+    let arguments = ["--space", file.to_str().unwrap()];
+    let steps: String = (0..40)
+        .map(|i| format!("{{\"step_ms\":{}}}\n", 40 + i % 3))
+        .collect();
+    let (answers, _) = run(&steps, &arguments);
+    assert_eq!(answers.len(), 41, "each line and a verdict at the end");
+    assert_eq!(run(&steps, &arguments).0, answers);
+    let with_line = run(&format!("{}\n{steps}", space()), &[]).0;
+    assert_eq!(with_line[1..], answers);
+}
+
+#[test]
+fn failures_have_a_code_and_a_message() {
+    let fails = |input: &str, arguments: &[&str], part: &str| {
+        let (_, output) = run(input, arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.starts_with("ronde: tune: ") && text.contains(part), "{text}");
+    };
+    fails("", &[], "before a line gave the parameters");
+    fails("nonsense\n", &[], "before a line gave the parameters");
+    fails(
+        "",
+        &["--space", "/nonexistent/space.json"],
+        "cannot read /nonexistent/space.json: No such file",
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("space.json");
+    std::fs::write(&file, "{\n \"parameters\": 3}").unwrap();
+    fails("", &["--space", file.to_str().unwrap()], "line 2");
+}
+
+/// The documentation's first conversation, up to its first dots, is what happens.
+#[test]
+fn the_documentation_shows_what_happens() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/TUNE.md")).unwrap();
+    let block = text.split("```").nth(1).unwrap();
+    let mut tune = Tune::start(&[]);
+    let mut answer = Value::Null;
+    for line in block.lines().take_while(|line| !line.contains('…')) {
+        if let Some(request) = line.strip_prefix("> ") {
+            answer = tune.say_text(request);
+        } else if let Some(expected) = line.strip_prefix("< ") {
+            assert_eq!(answer, serde_json::from_str::<Value>(expected).unwrap());
+        }
+    }
+    assert_eq!(answer, json!({"action": "keep"}));
+}

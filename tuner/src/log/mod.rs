@@ -1,0 +1,7 @@
+//! Autotune logs as CSV: writing ours, and reading it or Horovod's.
+
+mod read;
+mod write;
+
+pub use read::{LogContents, LogError, LogRow, LogWarning, read_log};
+pub use write::Log;

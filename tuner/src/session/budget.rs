@@ -1,0 +1,115 @@
+//! The promise on what a search costs, and the account of what it has cost.
+//!
+//! Cost is the excess over the default's step time of every step since the default was measured, in steps of the default; what a
+//! faster setting saves on the way counts too. Measured steps count by their setting's centre, so that spikes, which the default
+//! has as well, are not charged to the search; the steps discarded after a change count as they were.
+
+use super::{Session, Stage};
+use crate::Point;
+use crate::center::huber_center;
+use crate::guard::{CHANGE_COST, HORIZON_STEPS, WINDOW_STEPS};
+use crate::window::STALL_FACTOR;
+
+/// Kept back for the guard, in steps: two changes, and a window of a setting that is a quarter slower. A quarter of the budget at most.
+const GUARD_RESERVE: f64 = 2.0 * CHANGE_COST + 0.25 * WINDOW_STEPS as f64;
+const GUARD_SHARE: f64 = 0.25;
+/// Changes that the assumed cost of one is worth, against those that were seen.
+const CHANGE_WEIGHT: f64 = 2.0;
+/// No step counts as more than a million: beyond, f64 sums lose the rest.
+const EXCESS_MAX: f64 = 1e6;
+/// Log step time above the default from which a step is worth cutting a sample short for the sake of the budget.
+const WORSE: f64 = 0.01;
+
+/// A factor in log step time that is a cliff: 2, well above what a change of setting costs.
+pub(super) const CLIFF: f64 = std::f64::consts::LN_2;
+
+impl Session {
+    /// Cost so far, the window under way included; negative if the search has saved time. 0 before the default is known.
+    pub(super) fn spent(&self) -> f64 {
+        let Some(default_log) = self.default_log() else {
+            return 0.0;
+        };
+        let running = match (&self.stage, self.window.center()) {
+            (Stage::Sample { .. } | Stage::Ab { .. }, Some(center)) => {
+                self.window.steps() as f64 * excess(center, default_log)
+            }
+            _ => 0.0,
+        };
+        self.settled_cost(default_log) + running
+    }
+
+    /// What may still be spent on samples.
+    pub(super) fn left(&self) -> f64 {
+        let budget = self.config.budget_steps;
+        budget - GUARD_RESERVE.min(GUARD_SHARE * budget) - self.spent()
+    }
+
+    /// Cost of all closed windows and discarded steps.
+    pub(super) fn settled_cost(&self, default_log: f64) -> f64 {
+        let measured = self.tuner.samples().iter();
+        let measured: f64 = measured
+            .map(|s| s.log_times.len() as f64 * excess(huber_center(&s.log_times), default_log))
+            .sum();
+        // A stall in a discarded step is no more the search's fault than any other.
+        let capped = |(point, log_time): &(Point, f64)| {
+            let known = self.known(point);
+            log_time.min(known.map_or(f64::INFINITY, |known| known + STALL_FACTOR.ln()))
+        };
+        let discarded = self
+            .discarded
+            .iter()
+            .map(|step| excess(capped(step), default_log));
+        measured + discarded.sum::<f64>()
+    }
+
+    /// Expected cost of a sample whose predicted log step time is `excess_log` above the default's: what adaptive steps would make
+    /// of it.
+    pub(super) fn sample_cost(&self, excess_log: f64) -> f64 {
+        let full = f64::from(self.config.steps_per_sample);
+        let steps = match excess_log {
+            _ if !self.config.adaptive => full,
+            x if x > CLIFF => full.min(1.0),
+            x if x > 0.10 => full.min(2.0),
+            x if x > 0.03 => full.min(5.0),
+            _ => full,
+        };
+        let slower = excess_log.exp_m1().clamp(0.0, EXCESS_MAX);
+        let discarded = f64::from(self.config.warmup_steps_per_change);
+        steps * slower + discarded * slower + self.change_cost() * (1.0 + slower)
+    }
+
+    /// What a change of setting costs by itself, in steps: by those that were seen, which are few at first.
+    fn change_cost(&self) -> f64 {
+        let seen = self.discarded.iter().filter_map(|(point, log_time)| {
+            let known = self.known(point)?;
+            Some(excess(*log_time, known).clamp(0.0, STALL_FACTOR))
+        });
+        let (count, sum) = seen.fold((0.0, 0.0), |(count, sum), cost| (count + 1.0, sum + cost));
+        (CHANGE_WEIGHT * CHANGE_COST + sum) / (CHANGE_WEIGHT + count)
+    }
+
+    /// Whether the sample under way eats what is left while it is slower than the default.
+    pub(super) fn eats_the_budget(&self) -> bool {
+        let slower = self
+            .default_log()
+            .zip(self.window.center())
+            .is_some_and(|(default, center)| center - default > WORSE);
+        slower && self.left() < 0.0
+    }
+
+    /// Steps over which a gain counts from here on.
+    pub(super) fn remaining_steps(&self) -> f64 {
+        let end = self.config.horizon_steps.unwrap_or(self.began + HORIZON_STEPS);
+        end.saturating_sub(self.steps) as f64
+    }
+
+    /// Centre of the default's log step times, once it is measured.
+    pub(super) fn default_log(&self) -> Option<f64> {
+        self.known(&self.tuner.start())
+    }
+}
+
+/// Excess of a step over another, in steps of the other.
+pub(super) fn excess(log_time: f64, than: f64) -> f64 {
+    (log_time - than).exp_m1().min(EXCESS_MAX)
+}

@@ -1,0 +1,184 @@
+//! What earlier runs know: the state of this very job, that of a sibling, or the log of some run.
+
+use super::{Contest, Session, Stage};
+use crate::center::{center_variance, median};
+use crate::guard::{Arm, Guard};
+use crate::recall::{Memory, relative_to};
+use crate::state::{self, Match, STATE_VERSION, State, StateSample, StateVerdict};
+use crate::{Error, Point, SessionConfig, Space, Warning};
+
+/// Standard deviations, in log step time, by which differences between settings may have changed: since the same job's last run, in
+/// a sibling (other ranks, another network), and in some run of which only scores are known.
+const SAME: f64 = 0.02;
+const SIBLING: f64 = 0.10;
+const SCORES: f64 = 0.10;
+/// Noise of a logged score, as a fraction of it: Horovod's, of one setting, lie 5 to 14 % apart.
+const SCORE_NOISE: f64 = 0.07;
+/// How far the default's step time may be from the recorded one, in log step time, for the recorded verdict to hold: this, and no
+/// more than three standard errors of the new sample where those are larger.
+const AS_RECORDED: f64 = 0.10;
+/// Steps that a recorded noise is taken to rest on.
+const RECORDED_STEPS: usize = 60;
+
+/// A setting of an earlier run with its score: inversely proportional to the step time, like the bytes per µs of Horovod's log and
+/// of ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scored {
+    /// Where it stood, for a warning: a line of the log.
+    pub row: usize,
+    /// A value for each parameter of the space.
+    pub values: Vec<f64>,
+    /// The score, > 0.
+    pub score: f64,
+}
+
+impl Session {
+    /// A session of a job that was tuned before.
+    ///
+    /// The state of the [same](Match::Same) job: its best setting is [in force](Self::setting) from the beginning (the caller puts it
+    /// there) and is confirmed against the default in A/B windows, within 30 steps; where the default had stayed, a sample of it is
+    /// compared with the recorded one. If either fails, and with the state of a [sibling](Match::Sibling), what was measured is prior
+    /// knowledge. Samples that do not fit the space are left out and named by [`take_warnings`](Self::take_warnings).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new) does; never because of the state.
+    pub fn resume(
+        space: Space,
+        config: SessionConfig,
+        start: Point,
+        state: &State,
+        matching: Match,
+    ) -> Result<Self, Error> {
+        let mut session = Self::new(space, config, start)?;
+        let mut warnings = Vec::new();
+        let memories = state.memories(session.space(), &mut warnings);
+        warnings.into_iter().for_each(|warning| session.warn(warning));
+        let doubt = if matching == Match::Same { SAME } else { SIBLING };
+        session.remember(&memories, doubt);
+        if matching == Match::Same {
+            session.inherited = state.samples.clone();
+        }
+        if let (Match::Same, Some(verdict)) = (matching, &state.verdict) {
+            session.confirm(state, verdict);
+        }
+        Ok(session)
+    }
+
+    /// Takes the scores of an earlier run as prior knowledge. They count by their ratios only. Rows that do not fit the space, or
+    /// whose score is none, are left out and named by [`take_warnings`](Self::take_warnings).
+    #[must_use]
+    pub fn with_history(mut self, scores: &[Scored]) -> Self {
+        let mut memories = Vec::new();
+        for &Scored {
+            row,
+            score,
+            ref values,
+        } in scores
+        {
+            let reason = match self.space().point(values) {
+                Ok(_) if !(score > 0.0 && score.is_finite()) => format!("its score is {score}"),
+                Ok(point) => {
+                    let variance = SCORE_NOISE * SCORE_NOISE;
+                    memories.push(Memory {
+                        point,
+                        log_time: -score.ln(),
+                        variance,
+                    });
+                    continue;
+                }
+                Err(error) => error.to_string(),
+            };
+            self.warn(Warning::NotRemembered { row, reason });
+        }
+        self.remember(&memories, SCORES);
+        self
+    }
+
+    fn remember(&mut self, memories: &[Memory], doubt: f64) {
+        let recalled = relative_to(self.space(), &self.tuner.start(), memories, doubt);
+        self.tuner.recall(recalled);
+    }
+
+    /// Begins with the verdict of the same job's last run.
+    fn confirm(&mut self, state: &State, verdict: &StateVerdict) {
+        let winner = match state::point(self.space(), &verdict.chosen) {
+            Ok(winner) if winner != self.tuner.start() => winner,
+            Ok(_) => {
+                self.recorded_default = Some((verdict.chosen_step_ms.ln(), state.date.clone()));
+                return;
+            }
+            Err(reason) => {
+                let row = state.samples.len();
+                return self.warn(Warning::NotRemembered { row, reason });
+            }
+        };
+        let spreads: Vec<f64> = state.samples.iter().map(|sample| sample.spread).collect();
+        let noise = if spreads.is_empty() {
+            crate::center::NOISE_FLOOR
+        } else {
+            median(&spreads)
+        };
+        let mut guard = Guard::new(noise.max(crate::center::NOISE_FLOOR), RECORDED_STEPS)
+            .with_remaining_steps(self.remaining_steps())
+            .starting_with(Arm::Winner);
+        // A setting that stayed when the job was tuned anew was not compared with the default of this run.
+        if !verdict.kept_default {
+            guard = guard.with_record(verdict.difference());
+        }
+        // A winner that was not on the lattice of its time is one of this session, too.
+        let _ = self.tuner.also_consider(winner);
+        self.contest = Some(Contest {
+            guard,
+            winner,
+            recorded: true,
+        });
+        self.setting = winner;
+        self.incumbent = winner;
+        if !matches!(self.stage, Stage::Warmup { .. }) {
+            self.stage = Stage::Ab;
+        }
+    }
+
+    /// Whether the default's sample, just closed, is as an earlier run recorded it, which had then found nothing better.
+    pub(super) fn as_recorded(&mut self) -> Option<String> {
+        let (recorded, date) = self.recorded_default.take()?;
+        let sample = self.tuner.sample(&self.tuner.start())?;
+        let (center, _) = self.tuner.estimate(sample);
+        let se = center_variance(self.tuner.noise(), sample.log_times.len()).sqrt();
+        if (center - recorded).abs() > AS_RECORDED.max(3.0 * se) {
+            return None;
+        }
+        let (now, then) = (center.exp(), recorded.exp());
+        Some(format!(
+            "default kept: as of {date} nothing is faster, and its step time is what it was ({now:.2} ms, then {then:.2} ms)"
+        ))
+    }
+
+    /// What this session knows, for a file: `key` says whose it is, `date` when this is.
+    pub fn state(&self, key: std::collections::BTreeMap<String, String>, date: &str) -> State {
+        let space = self.space();
+        let noise = self.tuner.noise();
+        let samples = self.tuner.samples().iter().map(|sample| {
+            let (center, _) = self.tuner.estimate(sample);
+            StateSample::new(space, &sample.point, center, noise, sample.log_times.len())
+        });
+        let mut samples: Vec<StateSample> = samples.collect();
+        let inherited = self
+            .inherited
+            .iter()
+            .filter(|old| samples.iter().all(|new| new.setting != old.setting));
+        samples.extend(inherited.cloned().collect::<Vec<_>>());
+        let verdict = match &self.stage {
+            Stage::Finished { verdict, .. } => Some(StateVerdict::new(space, verdict)),
+            _ => None,
+        };
+        State {
+            ronde_tuner_state: STATE_VERSION,
+            date: date.to_owned(),
+            key,
+            start: state::setting(space, &self.tuner.start()),
+            samples,
+            verdict,
+        }
+    }
+}

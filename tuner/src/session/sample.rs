@@ -1,0 +1,111 @@
+//! How long a sample goes on: cut short where it is clearly worse, closed early where it is clearly better, continued where it is
+//! undecided and matters.
+
+use super::{Session, budget::CLIFF};
+use crate::acquisition::expected_improvement;
+use crate::center::{center_variance, huber_center};
+
+/// Steps after which a clearly better sample is closed.
+const EARLY_STEPS: usize = 5;
+/// A sample goes on for at most this many times the usual steps.
+const STEPS_FACTOR: usize = 3;
+/// Log step time by which a sample must be better to be closed early, beside the noise.
+const BETTER: f64 = 0.05;
+/// A sample is undecided while mistaking it for the best, or the best for it, would cost more than this on average, in log step
+/// time: with ten steps a sample, that happens above 5 % noise.
+const MISTAKE: f64 = 0.01;
+
+/// What becomes of the sample under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    GoOn,
+    Close,
+    CutShort,
+}
+
+impl Session {
+    /// What becomes of the sample under way, `earlier` steps of whose setting are known from before.
+    pub(super) fn judge(&self, earlier: usize) -> Verdict {
+        let (steps, full) = (self.window.steps(), self.config.steps_per_sample as usize);
+        if self.eats_the_budget() {
+            return Verdict::CutShort;
+        }
+        if !self.config.adaptive {
+            return if steps >= full {
+                Verdict::Close
+            } else {
+                Verdict::GoOn
+            };
+        }
+        if earlier == 0 && self.clearly_worse() {
+            return if steps < full {
+                Verdict::CutShort
+            } else {
+                Verdict::Close
+            };
+        }
+        let early = EARLY_STEPS.min(full);
+        if steps >= early && self.clearly_better() {
+            return Verdict::Close;
+        }
+        if steps >= full && (steps >= STEPS_FACTOR * full || !self.undecided()) {
+            return Verdict::Close;
+        }
+        Verdict::GoOn
+    }
+
+    /// Whether the steps so far exclude that this setting is the best: a gap of 100 % after 1 step if the discarded one had it too,
+    /// of 10 % after 2 steps, of 3 % after 5, and noise excluded.
+    fn clearly_worse(&self) -> bool {
+        let log_times = &self.window.log_times;
+        let noise = self.tuner.noise();
+        let Some((center, variance)) = self.best_other() else {
+            return false;
+        };
+        // The minimum of two and the centre of five: neither is fooled by one spike.
+        match *log_times.as_slice() {
+            [first] => match self.discarded.last() {
+                Some(&(point, discarded)) if point == self.setting => {
+                    first.min(discarded) - center > (4.0 * (noise * noise + variance).sqrt()).max(CLIFF)
+                }
+                _ => false,
+            },
+            [first, second] => {
+                first.min(second) - center > (4.0 * (0.75 * noise * noise + variance).sqrt()).max(0.10)
+            }
+            [_, _, _, _, _] => {
+                huber_center(log_times) - center > (3.0 * (0.3 * noise * noise + variance).sqrt()).max(0.03)
+            }
+            _ => false,
+        }
+    }
+
+    fn clearly_better(&self) -> bool {
+        let (Some(center), Some((best, variance))) = (self.window.center(), self.best_other()) else {
+            return false;
+        };
+        let own = center_variance(self.tuner.noise(), self.window.steps());
+        best - center > (4.0 * (own + variance).sqrt()).max(BETTER)
+    }
+
+    /// Whether more steps would help to tell this setting from the best other one.
+    fn undecided(&self) -> bool {
+        let mut all = self.window.log_times.clone();
+        if let Some(sample) = self.tuner.sample(&self.setting) {
+            all.extend(&sample.log_times);
+        }
+        let Some((best, variance)) = self.best_other() else {
+            return false;
+        };
+        let own = center_variance(self.tuner.noise(), all.len());
+        let gap = (huber_center(&all) - best).abs();
+        expected_improvement(-gap, own + variance) > MISTAKE
+    }
+
+    /// Centre and variance of the lowest sample of another setting.
+    fn best_other(&self) -> Option<(f64, f64)> {
+        let others = self.tuner.samples().iter().filter(|s| s.point != self.setting);
+        let estimates = others.map(|sample| self.tuner.estimate(sample));
+        estimates.min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+}

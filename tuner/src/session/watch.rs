@@ -1,0 +1,105 @@
+//! After the verdict: drift, and tuning anew.
+
+use super::{Session, Stage};
+use crate::drift::{Drift, Watch};
+use crate::recall::relative_to;
+use crate::tuner::Tuner;
+use crate::window::Window;
+use crate::{Action, Point};
+
+/// Steps from the beginning of one re-tuning to that of the next, at least, if it is drift that asks for it.
+const RETUNE_STEPS: u64 = 500;
+/// Variance of the level of the surface about the setting in force, in squared log step time, when tuning anew: the model's
+/// reference is a setting that was chosen for being low.
+const RETUNE_LEVEL_VARIANCE: f64 = 0.04;
+/// Standard deviation, in log step time, by which the differences between settings may have changed with the job.
+const CHANGED: f64 = 0.10;
+/// Drifts that the verdict recounts; older ones are forgotten.
+const DRIFTS_MAX: usize = 64;
+
+impl Session {
+    /// Takes a step after the verdict.
+    pub(super) fn on_watched(&mut self, log_time: f64) -> Action {
+        self.window.forget();
+        let step = self.steps;
+        let Stage::Finished { watch, .. } = &mut self.stage else {
+            return Action::Keep;
+        };
+        if !self.config.watch || self.tuner.candidates() == 1 {
+            return Action::Keep;
+        }
+        if let Some((before, after)) = watch.push(log_time) {
+            let (before_ms, after_ms) = (before.exp(), after.exp());
+            *watch = Watch::default();
+            self.postponed = Some(Drift {
+                step,
+                before_ms,
+                after_ms,
+            });
+        }
+        let rested = self
+            .retuned
+            .as_ref()
+            .is_none_or(|(_, began)| step >= began + RETUNE_STEPS);
+        let Some(drift) = self.postponed.take_if(|_| rested) else {
+            return Action::Keep;
+        };
+        let Drift {
+            before_ms, after_ms, ..
+        } = drift;
+        let reason = format!("step time went from {before_ms:.2} to {after_ms:.2} ms at step {step}");
+        if self.drifts.len() == DRIFTS_MAX {
+            self.drifts.remove(0);
+        }
+        self.drifts.push(drift);
+        // What was measured before is of another network, or another machine.
+        self.begin_anew(reason, false);
+        Action::Drifted(drift)
+    }
+
+    /// Tunes anew because the caller knows that the job has changed: a resize, another set of tensors. What was measured so far
+    /// becomes prior knowledge. The setting in force is the reference, or, in the middle of a search, the one that it started from.
+    pub fn retune(&mut self, reason: &str) -> Action {
+        if matches!(self.stage, Stage::Warmup { .. }) {
+            return Action::Keep;
+        }
+        let reference = self.begin_anew(reason.to_owned(), true);
+        self.go_to(reference)
+    }
+
+    /// Begins another search; returns the setting that it starts from.
+    fn begin_anew(&mut self, reason: String, remembers: bool) -> Point {
+        let reference = match self.stage {
+            Stage::Finished { .. } => self.setting,
+            _ => self.tuner.start(),
+        };
+        let memories = if remembers { self.memories() } else { Vec::new() };
+        let mut config = self.config.tuner();
+        config.level_variance = RETUNE_LEVEL_VARIANCE;
+        let space = self.tuner.space().clone();
+        let recalled = relative_to(&space, &reference, &memories, CHANGED);
+        // Both points are of this space, and the configuration was good before: neither can fail.
+        if let Ok(mut tuner) = Tuner::new(space, config, reference) {
+            let _ = tuner.also_consider(self.default);
+            tuner.recall(recalled);
+            // An answer to an ask of the last search is not one to this.
+            tuner.asks = self.tuner.asks + 1;
+            self.tuner = tuner;
+        }
+        self.stage = Stage::Default;
+        self.contest = None;
+        self.rejected.clear();
+        self.recorded_default = None;
+        self.discarded.clear();
+        self.inherited.clear();
+        self.postponed = None;
+        self.asks_next = false;
+        self.predicted = None;
+        self.sample = 0;
+        self.began = self.steps;
+        self.retuned = Some((reason, self.steps));
+        self.incumbent = reference;
+        self.window = Window::default();
+        reference
+    }
+}

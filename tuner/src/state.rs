@@ -1,0 +1,322 @@
+//! What a search learnt, as a small JSON file: to be resumed after a restart, or taken as prior knowledge by a sibling job.
+//!
+//! The file is meant to be read and compared by people: keys in a fixed order, settings by name, times in ms at six significant
+//! digits, no binary and no history. Settings are exact. Who wrote it is a map of strings that the caller makes up (model
+//! signature, ranks, hosts, transport, version); the caller also gives the date, since nothing here knows the time.
+//!
+//! ```
+//! use ronde_tuner::{Match, State};
+//! let text = r#"{
+//!   "ronde_tuner_state": 1,
+//!   "date": "2026-11-22",
+//!   "key": { "model": "9f3a", "ranks": "2" },
+//!   "start": { "fusion_mb": 128.0, "cycle_ms": 1.0 },
+//!   "samples": [
+//!     { "setting": { "fusion_mb": 128.0, "cycle_ms": 1.0 }, "step_ms": 61.2, "spread": 0.03, "steps": 30 }
+//!   ],
+//!   "verdict": null
+//! }"#;
+//! let state = State::from_json(text)?;
+//! let key = |ranks: &str| [("model", "9f3a"), ("ranks", ranks)].map(|(k, v)| (k.into(), v.into())).into();
+//! assert_eq!(state.matches(&key("2")), Some(Match::Same));
+//! assert_eq!(state.matches(&key("8")), Some(Match::Sibling));
+//! # Ok::<(), ronde_tuner::StateError>(())
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::recall::Memory;
+use crate::space::{Point, Space};
+use crate::verdict::Verdict;
+use crate::{Difference, Warning};
+
+/// The format that this version writes, and the newest that it reads.
+pub const STATE_VERSION: u32 = 1;
+/// The entry of the key that siblings share.
+pub const STATE_MODEL: &str = "model";
+/// Significant digits of a time in the file.
+const DIGITS: usize = 6;
+/// The least standard error that is believed of a recorded difference, in log step time.
+const SE_MIN: f64 = 1e-4;
+
+/// A setting by name.
+pub type Setting = BTreeMap<String, f64>;
+
+/// The contents of a state file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// The format's version.
+    pub ronde_tuner_state: u32,
+    /// When it was written, in the caller's words.
+    pub date: String,
+    /// Who wrote it.
+    pub key: BTreeMap<String, String>,
+    /// The setting in force at the start of the search: the default.
+    pub start: Setting,
+    /// What was measured, in the order in which it was first.
+    pub samples: Vec<StateSample>,
+    /// How the search ended, if it did.
+    pub verdict: Option<StateVerdict>,
+}
+
+/// A measured setting.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StateSample {
+    /// The setting.
+    pub setting: Setting,
+    /// Centre of its step time, ms.
+    pub step_ms: f64,
+    /// Noise of a single step, as a fraction of it.
+    pub spread: f64,
+    /// Steps that it rests on.
+    pub steps: usize,
+}
+
+/// A verdict.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StateVerdict {
+    /// Whether the default stayed.
+    pub kept_default: bool,
+    /// The setting that was chosen.
+    pub chosen: Setting,
+    /// Step time under the default, ms.
+    pub default_step_ms: f64,
+    /// Step time under the chosen setting, ms.
+    pub chosen_step_ms: f64,
+    /// Gain in percent of the default's step time, 95 % interval.
+    pub gain_pct: [f64; 2],
+    /// Why, in one sentence.
+    pub reason: String,
+}
+
+/// How near a recorded job is to the present one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// The same job: every entry of the key is equal.
+    Same,
+    /// The same model under other circumstances.
+    Sibling,
+}
+
+/// A state file that cannot be used; the caller goes on without.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// Reading or writing failed.
+    #[error("state file {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// Not JSON at all, or cut off.
+    #[error("line {line}, column {column}: not a state file ({message}); delete it to start anew")]
+    NotJson {
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// What the parser says.
+        message: String,
+    },
+    /// JSON of something else.
+    #[error("not a state file of this tuner: \"ronde_tuner_state\" is missing; give another path")]
+    Foreign,
+    /// Written by a newer version.
+    #[error(
+        "state of version {found}, this program reads up to {STATE_VERSION}; delete it or use the newer program"
+    )]
+    Newer {
+        /// The file's version.
+        found: u64,
+    },
+    /// A value that cannot be.
+    #[error("state file: {what}; delete it to start anew")]
+    Invalid {
+        /// Which value, and what it is.
+        what: String,
+    },
+}
+
+impl State {
+    /// Parses the text of a state file.
+    ///
+    /// # Errors
+    /// Text that is no JSON, JSON of something else, a newer version, or values that cannot be.
+    pub fn from_json(text: &str) -> Result<Self, StateError> {
+        let json: serde_json::Value = serde_json::from_str(text).map_err(|error| StateError::NotJson {
+            line: error.line(),
+            column: error.column(),
+            message: error.to_string(),
+        })?;
+        let version = json.get("ronde_tuner_state").and_then(serde_json::Value::as_u64);
+        let found = version.ok_or(StateError::Foreign)?;
+        if found > u64::from(STATE_VERSION) {
+            return Err(StateError::Newer { found });
+        }
+        let invalid = |what: String| StateError::Invalid { what };
+        let state: Self = serde_json::from_value(json).map_err(|error| invalid(error.to_string()))?;
+        for (index, sample) in state.samples.iter().enumerate() {
+            let StateSample {
+                step_ms,
+                spread,
+                steps,
+                ..
+            } = sample;
+            if !(*step_ms > 0.0 && step_ms.is_finite() && *spread >= 0.0 && spread.is_finite() && *steps > 0)
+            {
+                let what = format!("sample {index} has step_ms {step_ms}, spread {spread}, steps {steps}");
+                return Err(invalid(what));
+            }
+        }
+        if let Some(StateVerdict {
+            default_step_ms,
+            chosen_step_ms,
+            ..
+        }) = &state.verdict
+            && !(*default_step_ms > 0.0 && *chosen_step_ms > 0.0)
+        {
+            let what =
+                format!("the verdict has default_step_ms {default_step_ms}, chosen_step_ms {chosen_step_ms}");
+            return Err(invalid(what));
+        }
+        Ok(state)
+    }
+
+    /// The text of the file, ending in a newline.
+    pub fn to_json(&self) -> String {
+        // Strings, numbers, lists and maps with string keys: nothing that can fail.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// Reads a state file.
+    ///
+    /// # Errors
+    /// What the operating system says, or what [`from_json`](Self::from_json) does.
+    pub fn load(path: &Path) -> Result<Self, StateError> {
+        let text = fs::read_to_string(path).map_err(|source| io_error(path, source))?;
+        Self::from_json(&text)
+    }
+
+    /// Writes a state file: beside its place first, then moved there, so that a reader finds the old one or the new one whole.
+    ///
+    /// # Errors
+    /// What the operating system says; the file is then as it was.
+    pub fn save(&self, path: &Path) -> Result<(), StateError> {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".{}.tmp", std::process::id()));
+        let beside = path.with_file_name(name);
+        let written = File::create(&beside)
+            .and_then(|mut file| {
+                file.write_all(self.to_json().as_bytes())
+                    .and_then(|()| file.sync_all())
+            })
+            .and_then(|()| fs::rename(&beside, path));
+        written.map_err(|source| {
+            let _ = fs::remove_file(&beside);
+            io_error(path, source)
+        })
+    }
+
+    /// How near the recorded job is to the one of this key; `None` if it is another model's.
+    pub fn matches(&self, key: &BTreeMap<String, String>) -> Option<Match> {
+        if self.key == *key {
+            return Some(Match::Same);
+        }
+        let model = key.get(STATE_MODEL)?;
+        (self.key.get(STATE_MODEL) == Some(model)).then_some(Match::Sibling)
+    }
+
+    /// The samples as memories of settings of `space`; those that it does not have are named in `warnings`.
+    pub(crate) fn memories(&self, space: &Space, warnings: &mut Vec<Warning>) -> Vec<Memory> {
+        let mut memories = Vec::new();
+        for (index, sample) in self.samples.iter().enumerate() {
+            match point(space, &sample.setting) {
+                Ok(point) => memories.push(Memory {
+                    point,
+                    log_time: sample.step_ms.ln(),
+                    variance: crate::center_variance(sample.spread, sample.steps),
+                }),
+                Err(reason) => warnings.push(Warning::NotRemembered { row: index, reason }),
+            }
+        }
+        memories
+    }
+}
+
+impl StateSample {
+    pub(crate) fn new(space: &Space, point: &Point, center: f64, spread: f64, steps: usize) -> Self {
+        let (step_ms, spread) = (rounded(center.exp()), rounded(spread));
+        Self {
+            setting: setting(space, point),
+            step_ms,
+            spread,
+            steps,
+        }
+    }
+}
+
+impl StateVerdict {
+    pub(crate) fn new(space: &Space, verdict: &Verdict) -> Self {
+        Self {
+            kept_default: verdict.kept_default,
+            chosen: setting(space, &verdict.chosen),
+            default_step_ms: rounded(verdict.default_step_ms),
+            chosen_step_ms: rounded(verdict.chosen_step_ms),
+            gain_pct: verdict.gain_pct.map(rounded),
+            reason: verdict.reason.clone(),
+        }
+    }
+
+    /// The difference that was found, in log step time.
+    pub(crate) fn difference(&self) -> Difference {
+        let [low, high] = self.gain_pct.map(|gain| (1.0 - gain / 100.0).ln());
+        Difference {
+            mean: (self.chosen_step_ms / self.default_step_ms).ln(),
+            se: ((low - high).abs() / (2.0 * 1.96)).max(SE_MIN),
+        }
+    }
+}
+
+/// A point by the names of its parameters.
+pub(crate) fn setting(space: &Space, point: &Point) -> Setting {
+    let names = space.parameters().iter().map(|p| p.name().to_owned());
+    names.zip(point.values().iter().copied()).collect()
+}
+
+/// The point of a setting, or why `space` does not have it.
+pub(crate) fn point(space: &Space, setting: &Setting) -> Result<Point, String> {
+    let values: Result<Vec<f64>, String> = space
+        .parameters()
+        .iter()
+        .map(|parameter| {
+            let name = parameter.name();
+            setting
+                .get(name)
+                .copied()
+                .ok_or_else(|| format!("{name:?} is missing"))
+        })
+        .collect();
+    space.point(&values?).map_err(|error| error.to_string())
+}
+
+fn rounded(value: f64) -> f64 {
+    format!("{value:.*e}", DIGITS - 1).parse().unwrap_or(value)
+}
+
+fn io_error(path: &Path, source: io::Error) -> StateError {
+    StateError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests;

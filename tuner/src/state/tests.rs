@@ -1,0 +1,193 @@
+use super::*;
+use crate::Parameter;
+use proptest::prelude::*;
+
+fn space() -> Space {
+    Space::new(vec![
+        Parameter::log("fusion_mb", 0.0625, 256.0, 16).with_zero(),
+        Parameter::boolean("hierarchical"),
+    ])
+    .unwrap()
+}
+
+fn state() -> State {
+    let space = space();
+    let point = |values: &[f64]| space.point(values).unwrap();
+    let sample =
+        |values: &[f64], ms: f64| StateSample::new(&space, &point(values), ms.ln(), 0.0312345678, 20);
+    State {
+        ronde_tuner_state: STATE_VERSION,
+        date: "2026-11-22".into(),
+        key: [("model", "9f3a"), ("ranks", "2")]
+            .map(|(k, v)| (k.into(), v.into()))
+            .into(),
+        start: setting(&space, &point(&[128.0, 0.0])),
+        samples: vec![sample(&[128.0, 0.0], 61.23456789), sample(&[4.0, 1.0], 50.0)],
+        verdict: None,
+    }
+}
+
+#[test]
+fn the_file_reads_well_and_comes_back() {
+    let text = state().to_json();
+    assert_eq!(
+        text,
+        r#"{
+  "ronde_tuner_state": 1,
+  "date": "2026-11-22",
+  "key": {
+    "model": "9f3a",
+    "ranks": "2"
+  },
+  "start": {
+    "fusion_mb": 128.0,
+    "hierarchical": 0.0
+  },
+  "samples": [
+    {
+      "setting": {
+        "fusion_mb": 128.0,
+        "hierarchical": 0.0
+      },
+      "step_ms": 61.2346,
+      "spread": 0.0312346,
+      "steps": 20
+    },
+    {
+      "setting": {
+        "fusion_mb": 4.0,
+        "hierarchical": 1.0
+      },
+      "step_ms": 50.0,
+      "spread": 0.0312346,
+      "steps": 20
+    }
+  ],
+  "verdict": null
+}
+"#
+    );
+    assert_eq!(State::from_json(&text).unwrap(), state());
+}
+
+#[test]
+fn memories_are_points_of_this_space_or_warnings() {
+    let mut warnings = Vec::new();
+    let memories = state().memories(&space(), &mut warnings);
+    assert_eq!(
+        (memories.len(), memories[1].point.values(), warnings.len()),
+        (2, &[4.0, 1.0][..], 0)
+    );
+    assert!((memories[1].log_time - 50f64.ln()).abs() < 1e-12);
+    // 1.3 · 0.0312346² / 20.
+    assert!((memories[1].variance - 6.3414e-5).abs() < 1e-8);
+    let other = Space::new(vec![
+        Parameter::boolean("hierarchical"),
+        Parameter::boolean("torus"),
+    ])
+    .unwrap();
+    assert_eq!(state().memories(&other, &mut warnings), []);
+    assert_eq!(warnings.len(), 2);
+    assert!(
+        warnings[0].to_string().contains("\"torus\" is missing"),
+        "{}",
+        warnings[0]
+    );
+}
+
+#[test]
+fn files_that_cannot_be_used_say_so() {
+    let error = |text: &str| State::from_json(text).unwrap_err().to_string();
+    let whole = state().to_json();
+    assert!(error(&whole[..200]).starts_with("line 14, column 7: not a state file"));
+    assert!(error("hello").contains("not a state file"));
+    assert!(error("{\"a\": 1}").contains("\"ronde_tuner_state\" is missing"));
+    assert!(error("[]").contains("is missing"));
+    assert!(
+        error(&whole.replace("state\": 1", "state\": 7"))
+            .starts_with("state of version 7, this program reads up to 1")
+    );
+    assert!(error(&whole.replace("50.0", "-50.0")).contains("sample 1 has step_ms -50"));
+    assert!(error(&whole.replace("50.0", "\"fast\"")).contains("fast"));
+    assert!(error("{\"ronde_tuner_state\": 1}").contains("missing field"));
+}
+
+#[test]
+fn the_key_tells_same_sibling_and_stranger() {
+    let key = |pairs: &[(&str, &str)]| pairs.iter().map(|&(k, v)| (k.into(), v.into())).collect();
+    let state = state();
+    assert_eq!(
+        state.matches(&key(&[("ranks", "2"), ("model", "9f3a")])),
+        Some(Match::Same)
+    );
+    assert_eq!(
+        state.matches(&key(&[("ranks", "4"), ("model", "9f3a")])),
+        Some(Match::Sibling)
+    );
+    assert_eq!(state.matches(&key(&[("ranks", "2"), ("model", "77")])), None);
+    assert_eq!(state.matches(&key(&[("ranks", "2")])), None);
+}
+
+#[test]
+fn saving_replaces_whole_files_or_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.json");
+    state().save(&path).unwrap();
+    let mut later = state();
+    later.date = "2026-11-23".into();
+    later.save(&path).unwrap();
+    assert_eq!(State::load(&path).unwrap(), later);
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().count(),
+        1,
+        "nothing is left beside it"
+    );
+    let nowhere = dir.path().join("missing/s.json");
+    assert!(matches!(later.save(&nowhere), Err(StateError::Io { .. })));
+    assert!(
+        State::load(&nowhere)
+            .unwrap_err()
+            .to_string()
+            .contains("missing/s.json")
+    );
+    assert!(later.save(Path::new("/")).is_err());
+}
+
+#[test]
+fn a_recorded_difference_by_hand() {
+    let verdict = StateVerdict {
+        kept_default: false,
+        chosen: Setting::new(),
+        default_step_ms: 100.0,
+        chosen_step_ms: 90.0,
+        gain_pct: [8.2186, 11.7468],
+        reason: String::new(),
+    };
+    let Difference { mean, se } = verdict.difference();
+    assert!(
+        (mean - 0.9f64.ln()).abs() < 1e-12 && (se - 0.01).abs() < 1e-5,
+        "{mean} {se}"
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_an_error_or_a_state(text in ".{0,200}") {
+        let _ = State::from_json(&text);
+    }
+
+    #[test]
+    fn cut_files_are_errors(cut in 0usize..500) {
+        let whole = state().to_json();
+        prop_assert!(State::from_json(&whole[..cut.min(whole.len() - 2)]).is_err());
+    }
+
+    #[test]
+    fn printing_and_parsing_is_identity(ms in 1e-6..1e9f64, spread in 0.0..1.0f64, fusion in 1e-9..1e9f64) {
+        let mut state = state();
+        state.samples[0] = StateSample::new(&space(), &space().point(&[fusion, 1.0]).unwrap(), ms.ln(), spread, 3);
+        prop_assert!((state.samples[0].step_ms / ms - 1.0).abs() < 1e-5);
+        prop_assert_eq!(state.samples[0].setting["fusion_mb"], fusion);
+        prop_assert_eq!(State::from_json(&state.to_json()).unwrap(), state);
+    }
+}

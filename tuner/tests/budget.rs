@@ -1,0 +1,169 @@
+//! The promise on what a search costs: kept under noise, on cliffs, and with answers that come late.
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use ronde_tuner::{Action, Parameter, Point, Session, SessionConfig, Space, Verdict};
+use statrs::distribution::{ContinuousCDF, Normal};
+
+const MIB: f64 = 1048576.0;
+
+fn space() -> Space {
+    Space::new(vec![
+        Parameter::log("fusion_threshold_bytes", 65536.0, 256.0 * MIB, 16).with_zero(),
+        Parameter::log("cycle_time_ms", 0.1, 100.0, 13),
+        Parameter::boolean("hierarchical_allreduce"),
+    ])
+    .unwrap()
+}
+
+/// 160 times slower below 2 MiB, 1.5 times with a long cycle, 5 % faster with the boolean.
+fn cliff(point: &Point) -> f64 {
+    let fusion = if point.value(0) < 2.0 * MIB { 160.0 } else { 1.0 };
+    let cycle = 1.0 + 0.5 * point.value(1) / (point.value(1) + 20.0);
+    100.0 * fusion * cycle * if point.flag(2) { 0.95 } else { 1.0 }
+}
+
+/// Everything else is half as slow again.
+fn moat(point: &Point) -> f64 {
+    let default = point.values() == [128.0 * MIB, 1.0, 0.0];
+    if default { 100.0 } else { 150.0 }
+}
+
+/// What a search truly cost, in steps of the default, beyond its budget; the largest single step's excess; and the verdict.
+struct Cost {
+    over: f64,
+    largest_step: f64,
+    verdict: Verdict,
+}
+
+fn run(surface: fn(&Point) -> f64, config: SessionConfig, seed: u64, noise: f64, late: usize) -> Cost {
+    let space = space();
+    let start = space.point(&[128.0 * MIB, 1.0, 0.0]).unwrap();
+    let budget = config.budget_steps;
+    let mut session = Session::new(space, SessionConfig { seed, ..config }, start).unwrap();
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let (mut setting, mut changed, mut waiting) = (start, false, None);
+    let (mut cost, mut largest_step) = (0.0, 0.0f64);
+    for _ in 0..3000 {
+        let z = Normal::standard().inverse_cdf(rng.random_range(1e-9..1.0));
+        let truth = surface(&setting) * if changed { 1.25 } else { 1.0 };
+        // The noise is nobody's fault: what counts is the excess of the true step time.
+        let excess = truth / surface(&start) - 1.0;
+        cost += excess;
+        largest_step = largest_step.max(excess);
+        changed = false;
+        let mut action = session.on_step(truth * (noise * z).exp());
+        if action == Action::Ask {
+            waiting = Some((late, session.proposal_job()));
+        }
+        if let Some((0, job)) = waiting.take_if(|(steps, _)| *steps == 0) {
+            action = session.propose(job.run());
+        }
+        if let Some((steps, _)) = &mut waiting {
+            *steps -= 1;
+        }
+        match action {
+            Action::Switch(point) => (setting, changed) = (point, true),
+            Action::Finished(verdict) => {
+                let over = cost - budget;
+                return Cost {
+                    over,
+                    largest_step,
+                    verdict: *verdict,
+                };
+            }
+            _ => {}
+        }
+    }
+    panic!("no verdict after 3,000 steps");
+}
+
+#[test]
+fn a_budget_is_exceeded_by_no_more_than_one_step_and_the_noise() {
+    for surface in [cliff, moat] {
+        for budget_steps in [5.0, 20.0] {
+            for (seed, noise) in (0..12).flat_map(|seed| [(seed, 0.02), (seed, 0.05)]) {
+                let config = SessionConfig {
+                    budget_steps,
+                    ..SessionConfig::default()
+                };
+                let Cost {
+                    over,
+                    largest_step,
+                    verdict,
+                } = run(surface, config, seed, noise, 1);
+                // A first step that shows a cliff cannot be taken back; a window of half as slow again is 2 steps.
+                let allowed = if largest_step > 1.0 {
+                    largest_step + 1.0
+                } else {
+                    2.5
+                };
+                assert!(
+                    over <= allowed,
+                    "over by {over:.1}, largest step {largest_step:.1}: {verdict:?}"
+                );
+                assert_eq!(verdict.budget_steps, budget_steps);
+                assert_eq!(verdict.budget_kept, verdict.steps_lost <= budget_steps);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_setting_that_is_a_hundred_times_slower_is_left_after_its_first_step() {
+    for seed in 0..30 {
+        let space = space();
+        let start = space.point(&[128.0 * MIB, 1.0, 0.0]).unwrap();
+        let config = SessionConfig {
+            seed,
+            ..SessionConfig::default()
+        };
+        let mut session = Session::new(space, config, start).unwrap();
+        let mut slow_in_a_row = 0;
+        for _ in 0..200 {
+            let setting = session.setting();
+            slow_in_a_row = if cliff(&setting) > 10_000.0 {
+                slow_in_a_row + 1
+            } else {
+                0
+            };
+            assert!(slow_in_a_row <= 1, "seed {seed}");
+            if session.on_step(cliff(&setting)) == Action::Ask {
+                session.propose(session.proposal_job().run());
+            }
+        }
+    }
+}
+
+#[test]
+fn late_answers_do_not_eat_the_budget() {
+    for seed in 0..12 {
+        let Cost {
+            over, largest_step, ..
+        } = run(moat, SessionConfig::default(), seed, 0.02, 40);
+        assert!(over <= 2.5, "over by {over:.1}, largest step {largest_step:.1}");
+    }
+}
+
+#[test]
+fn without_a_budget_nothing_is_tried_and_with_a_large_one_much_is() {
+    let samples = |budget_steps| {
+        let config = SessionConfig {
+            budget_steps,
+            ..SessionConfig::default()
+        };
+        run(moat, config, 1, 0.02, 0).verdict
+    };
+    let nothing = samples(0.0);
+    assert_eq!(
+        (nothing.samples, nothing.steps_lost, nothing.budget_kept),
+        (1, 0.0, true)
+    );
+    assert_eq!(
+        nothing.reason,
+        "default kept, nothing to gain: the budget does not bear another sample"
+    );
+    assert!(samples(1000.0).samples >= 4, "{:?}", samples(1000.0));
+    let config = SessionConfig::default().with_horizon(10_000);
+    assert_eq!((config.budget_steps, config.horizon_steps), (200.0, Some(10_000)));
+}

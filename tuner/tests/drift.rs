@@ -1,0 +1,202 @@
+//! After the verdict: what is noticed, what is done about it, and what the caller can ask for.
+
+use ronde_tuner::{Action, Drift, Parameter, Point, Session, SessionConfig, Space, Verdict};
+
+fn space() -> Space {
+    Space::new(vec![
+        Parameter::log("cycle_time_ms", 0.1, 100.0, 13),
+        Parameter::boolean("hierarchical_allreduce"),
+    ])
+    .unwrap()
+}
+
+fn default() -> Point {
+    space().point(&[2.0, 0.0]).unwrap()
+}
+
+/// ±2 % without a generator: the fractional parts of multiples of the golden ratio.
+fn jitter(step: usize) -> f64 {
+    1.0 + 0.04 * ((step as f64 * 0.618_033_988_749_895).fract() - 0.5)
+}
+
+/// A network that is slower by `factor`: hierarchical allreduce pays on the slow one, the flat one on the fast.
+fn job(point: &Point, factor: f64) -> f64 {
+    let flat_is_slow = factor > 2.0;
+    let boolean = if point.flag(1) == flat_is_slow { 0.0 } else { 12.0 };
+    40.0 + 10.0 * factor + boolean + 2.0 * (point.value(0) / 0.5).ln().powi(2)
+}
+
+/// What happened, at which step; steps go on from `first`.
+fn drive(
+    session: &mut Session,
+    first: usize,
+    steps: usize,
+    mut step_ms: impl FnMut(&Point, usize) -> f64,
+) -> Vec<(usize, Action)> {
+    let mut events = Vec::new();
+    for step in first..first + steps {
+        let setting = session.setting();
+        let mut action = session.on_step(step_ms(&setting, step) * jitter(step));
+        if action == Action::Ask {
+            action = session.propose(session.proposal_job().run());
+        }
+        if matches!(action, Action::Finished(_) | Action::Drifted(_)) {
+            events.push((step, action));
+        }
+    }
+    events
+}
+
+fn verdicts(events: &[(usize, Action)]) -> Vec<&Verdict> {
+    let verdict = |(_, action): &'static (usize, Action)| action;
+    let _ = verdict;
+    events
+        .iter()
+        .filter_map(|(_, action)| match action {
+            Action::Finished(verdict) => Some(&**verdict),
+            _ => None,
+        })
+        .collect()
+}
+
+fn tuned() -> Session {
+    let mut session = Session::new(space(), SessionConfig::default(), default()).unwrap();
+    let events = drive(&mut session, 0, 400, |point, _| job(point, 1.0));
+    let verdict = verdicts(&events)[0];
+    assert!(!verdict.kept_default && !verdict.chosen.flag(1), "{verdict:?}");
+    assert_eq!(events.len(), 1, "nothing happens while nothing does");
+    session
+}
+
+#[test]
+fn a_slower_network_is_noticed_and_tuned_for() {
+    let mut session = tuned();
+    let before = session.setting();
+    let events = drive(&mut session, 400, 400, |point, _| job(point, 4.0));
+    let (noticed, Action::Drifted(drift)) = &events[0] else {
+        panic!("{events:?}")
+    };
+    assert!(*noticed < 410, "{noticed}");
+    let Drift {
+        step,
+        before_ms,
+        after_ms,
+    } = *drift;
+    assert_eq!(step, *noticed as u64 + 1);
+    assert!(
+        (before_ms / job(&before, 1.0) - 1.0).abs() < 0.03
+            && (after_ms / job(&before, 4.0) - 1.0).abs() < 0.03
+    );
+    let again = verdicts(&events)[0];
+    assert!(!again.kept_default && again.chosen.flag(1), "{again:?}");
+    // The guard compared with the setting that was in force.
+    assert!(
+        (again.default_step_ms / job(&before, 4.0) - 1.0).abs() < 0.03,
+        "{again:?}"
+    );
+    assert!(again.steps_active < 120 && again.steps_lost <= again.budget_steps);
+    assert_eq!(again.drifts, [*drift]);
+    assert!(
+        again.retuned.as_ref().unwrap().starts_with("step time went from"),
+        "{again:?}"
+    );
+}
+
+#[test]
+fn pauses_stalls_and_spikes_are_no_drift() {
+    let mut session = tuned();
+    let events = drive(&mut session, 400, 20_000, |point, step| {
+        let usual = job(point, 1.0);
+        match step % 500 {
+            0 => 100.0 * usual,
+            100..=103 => 6.0 * usual,
+            200..=204 => 3.0 * usual,
+            n if n % 30 == 7 => 1.5 * usual,
+            _ => usual,
+        }
+    });
+    assert_eq!(events, []);
+}
+
+#[test]
+fn drift_is_answered_once_in_500_steps() {
+    let mut session = tuned();
+    // The network changes every 150 steps.
+    let events = drive(&mut session, 400, 6000, |point, step| {
+        job(point, if step / 150 % 2 == 0 { 1.0 } else { 4.0 })
+    });
+    let drifts: Vec<usize> = events
+        .iter()
+        .filter_map(|(step, action)| matches!(action, Action::Drifted(_)).then_some(*step))
+        .collect();
+    assert!(drifts.len() >= 3, "{drifts:?}");
+    assert!(
+        drifts.windows(2).all(|pair| pair[1] - pair[0] >= 500),
+        "{drifts:?}"
+    );
+}
+
+#[test]
+fn who_does_not_watch_is_not_told() {
+    let config = SessionConfig {
+        watch: false,
+        ..SessionConfig::default()
+    };
+    let mut session = Session::new(space(), config, default()).unwrap();
+    drive(&mut session, 0, 400, |point, _| job(point, 1.0));
+    assert_eq!(drive(&mut session, 400, 1000, |point, _| job(point, 4.0)), []);
+}
+
+#[test]
+fn a_caller_can_ask_for_another_search() {
+    let mut session = tuned();
+    let reference = session.setting();
+    assert_eq!(session.retune("2 ranks became 4"), Action::Keep);
+    let late = session.proposal_job();
+    let events = drive(&mut session, 400, 400, |point, _| job(point, 4.0));
+    let again = verdicts(&events)[0];
+    assert_eq!(again.retuned.as_deref(), Some("2 ranks became 4"));
+    assert!(again.chosen.flag(1), "{again:?}");
+    // In the middle of a search it goes back to where that began.
+    let mut midway = Session::new(space(), SessionConfig::default(), default()).unwrap();
+    let mut switched = false;
+    for step in 0..100 {
+        let setting = midway.setting();
+        switched |= setting != default();
+        if switched {
+            break;
+        }
+        if midway.on_step(job(&setting, 1.0) * jitter(step)) == Action::Ask {
+            midway.propose(midway.proposal_job().run());
+        }
+    }
+    assert!(switched);
+    assert_eq!(midway.retune("another set of tensors"), Action::Switch(default()));
+    assert_eq!(
+        midway.propose(late.run()),
+        Action::Keep,
+        "an answer to a question of the past"
+    );
+    let _ = reference;
+}
+
+#[test]
+fn the_first_default_stays_a_candidate_for_ever() {
+    let off_lattice = space().point(&[1.2345, 0.0]).unwrap();
+    let mut session = Session::new(space(), SessionConfig::default(), off_lattice).unwrap();
+    let best_is_default = |point: &Point, factor: f64| {
+        if *point == off_lattice {
+            60.0
+        } else {
+            job(point, factor) + 25.0
+        }
+    };
+    // First another setting wins; then the first default is by far the best.
+    drive(&mut session, 0, 400, |point, _| job(point, 1.0));
+    assert_ne!(session.setting(), off_lattice);
+    let events = drive(&mut session, 400, 600, |point, _| best_is_default(point, 1.0));
+    assert!(matches!(events[0].1, Action::Drifted(_)), "{events:?}");
+    let sampled: Vec<Point> = session.take_measurements().iter().map(|m| m.setting).collect();
+    let again = verdicts(&events)[0];
+    assert!(sampled.contains(&off_lattice), "{again:?}");
+}

@@ -1,0 +1,251 @@
+//! What a session learnt, put to use by the next: the same job, a sibling, a log.
+
+use std::collections::BTreeMap;
+
+use ronde_tuner::{Action, Match, Parameter, Point, Scored, Session, SessionConfig, Space, State, Verdict};
+
+fn space() -> Space {
+    Space::new(vec![
+        Parameter::log("fusion_mb", 0.0625, 256.0, 16).with_zero(),
+        Parameter::log("cycle_ms", 0.1, 100.0, 13),
+    ])
+    .unwrap()
+}
+
+fn default() -> Point {
+    space().point(&[128.0, 1.0]).unwrap()
+}
+
+fn key() -> BTreeMap<String, String> {
+    [("model", "9f3a"), ("ranks", "2")]
+        .map(|(k, v)| (k.into(), v.into()))
+        .into()
+}
+
+/// ±2 % without a generator: the fractional parts of multiples of the golden ratio.
+fn jitter(step: usize) -> f64 {
+    1.0 + 0.04 * ((step as f64 * 0.618_033_988_749_895).fract() - 0.5)
+}
+
+/// Best at 4 MB and 1 ms; the default is 20 % slower, no fusion twice as slow.
+fn bowl(point: &Point) -> f64 {
+    let fusion = if point.value(0) == 0.0 {
+        1.0
+    } else {
+        (point.value(0) / 4.0).ln().abs() / 17.0
+    };
+    100.0 * (1.0 + fusion + 0.02 * point.value(1).ln().powi(2))
+}
+
+fn drive(session: &mut Session, step_ms: impl Fn(&Point) -> f64) -> Verdict {
+    for step in 0..1000 {
+        let setting = session.setting();
+        // A start-up of three steps.
+        let startup = if step < 3 { 4.0 } else { 1.0 };
+        let mut action = session.on_step(step_ms(&setting) * jitter(step) * startup);
+        if action == Action::Ask {
+            action = session.propose(session.proposal_job().run());
+        }
+        if let Action::Finished(verdict) = action {
+            return *verdict;
+        }
+    }
+    panic!("no verdict");
+}
+
+fn first_run(step_ms: impl Fn(&Point) -> f64) -> (Verdict, State) {
+    let mut session = Session::new(space(), SessionConfig::default(), default()).unwrap();
+    let verdict = drive(&mut session, step_ms);
+    let state = session.state(key(), "2026-11-22");
+    // Through a file, as a restart would.
+    (verdict, State::from_json(&state.to_json()).unwrap())
+}
+
+fn resumed(state: &State, matching: Match) -> Session {
+    Session::resume(space(), SessionConfig::default(), default(), state, matching).unwrap()
+}
+
+#[test]
+fn the_same_job_starts_at_its_best_and_confirms_it_within_30_steps() {
+    let (first, state) = first_run(bowl);
+    assert!(!first.kept_default);
+    let mut session = resumed(&state, state.matches(&key()).unwrap());
+    assert_eq!(session.setting(), first.chosen, "in force from the beginning");
+    let second = drive(&mut session, bowl);
+    assert_eq!((second.chosen, second.kept_default), (first.chosen, false));
+    assert!(second.steps_active <= 30, "{second:?}");
+    assert!(
+        second.reason.starts_with("kept: confirmed after a restart in"),
+        "{}",
+        second.reason
+    );
+    // What the first run knows is not lost, and a third run can resume again.
+    let state = session.state(key(), "2026-11-23");
+    assert!(state.samples.len() >= first.samples as usize, "{state:?}");
+    assert_eq!(
+        drive(&mut resumed(&state, Match::Same), bowl).chosen,
+        first.chosen
+    );
+}
+
+#[test]
+fn a_best_that_is_none_any_more_is_dropped_and_the_search_goes_on() {
+    let (first, state) = first_run(bowl);
+    let turned = |point: &Point| {
+        if *point == first.chosen {
+            140.0
+        } else {
+            bowl(point)
+        }
+    };
+    let second = drive(&mut resumed(&state, Match::Same), turned);
+    assert_ne!(second.chosen, first.chosen, "{second:?}");
+    assert!(turned(&second.chosen) <= bowl(&default()));
+}
+
+#[test]
+fn a_default_that_had_stayed_is_looked_at_once() {
+    let (first, state) = first_run(|_| 100.0);
+    assert!(first.kept_default);
+    let second = drive(&mut resumed(&state, Match::Same), |_| 100.0);
+    assert!(second.kept_default && second.steps_active <= 30, "{second:?}");
+    assert!(
+        second
+            .reason
+            .starts_with("default kept: as of 2026-11-22 nothing is faster"),
+        "{}",
+        second.reason
+    );
+    // The job has become another one: all is open again.
+    let third = drive(&mut resumed(&state, Match::Same), |point| 2.0 * bowl(point));
+    assert!(!third.kept_default, "{third:?}");
+}
+
+#[test]
+fn a_sibling_needs_fewer_samples() {
+    let (first, state) = first_run(bowl);
+    let mut slower_sibling = resumed(&state, Match::Sibling);
+    assert_eq!(
+        slower_sibling.setting(),
+        default(),
+        "the default is measured first"
+    );
+    let second = drive(&mut slower_sibling, |point| 3.0 * bowl(point));
+    assert!(
+        !second.kept_default && bowl(&second.chosen) < 1.05 * bowl(&first.chosen),
+        "{second:?}"
+    );
+    assert!(
+        second.samples < first.samples,
+        "{} after {}",
+        second.samples,
+        first.samples
+    );
+}
+
+#[test]
+fn a_state_that_misleads_does_no_harm() {
+    let (_, mut state) = first_run(bowl);
+    // Upside down: the best is called the worst.
+    state
+        .samples
+        .iter_mut()
+        .for_each(|sample| sample.step_ms = 1e4 / sample.step_ms);
+    let verdict = drive(&mut resumed(&state, Match::Sibling), bowl);
+    assert!(bowl(&verdict.chosen) <= bowl(&default()), "{verdict:?}");
+}
+
+#[test]
+fn settings_of_another_space_are_named_and_left_out() {
+    let (_, mut state) = first_run(bowl);
+    for sample in &mut state.samples {
+        sample.setting.remove("cycle_ms");
+    }
+    if let Some(verdict) = &mut state.verdict {
+        verdict.chosen.insert("fusion_mb".into(), -1.0);
+    }
+    let mut session = resumed(&state, Match::Same);
+    assert_eq!(session.setting(), default());
+    let warnings = session.take_warnings();
+    assert_eq!(warnings.len(), state.samples.len() + 1);
+    assert!(
+        warnings[0].to_string().contains("\"cycle_ms\" is missing"),
+        "{}",
+        warnings[0]
+    );
+    assert!(!drive(&mut session, bowl).kept_default);
+}
+
+#[test]
+fn a_log_is_prior_knowledge() {
+    // Horovod's: scores in bytes/µs of settings that do not hold the default.
+    let scored = |row, fusion, cycle| {
+        let values = vec![fusion, cycle];
+        let score = 1e5 / space().point(&values).map_or(1.0, |point| bowl(&point));
+        Scored { row, values, score }
+    };
+    let mut history: Vec<Scored> = [
+        (4.0, 5.0),
+        (32.0, 50.0),
+        (16.0, 25.0),
+        (8.0, 10.0),
+        (4.0, 1.0),
+        (60.0, 2.0),
+        (64.0, 1.0),
+    ]
+    .iter()
+    .zip(2..)
+    .map(|(&(fusion, cycle), row)| scored(row, fusion, cycle))
+    .collect();
+    history.push(Scored {
+        row: 9,
+        values: vec![-3.0, 1.0],
+        score: 100.0,
+    });
+    history.push(Scored {
+        row: 10,
+        values: vec![3.0, 1.0],
+        score: f64::NAN,
+    });
+    let mut session = Session::new(space(), SessionConfig::default(), default())
+        .unwrap()
+        .with_history(&history);
+    let warnings: Vec<String> = session.take_warnings().iter().map(ToString::to_string).collect();
+    assert!(
+        warnings.len() == 2 && warnings[0].contains("row 9") && warnings[1].contains("score is NaN"),
+        "{warnings:?}"
+    );
+    let verdict = drive(&mut session, bowl);
+    assert!(
+        !verdict.kept_default && bowl(&verdict.chosen) < 106.0,
+        "{verdict:?}"
+    );
+    let cold = first_run(bowl).0;
+    assert!(
+        verdict.samples <= cold.samples,
+        "{} {}",
+        verdict.samples,
+        cold.samples
+    );
+}
+
+#[test]
+fn dead_parameters_stay_and_are_named() {
+    let space = Space::new(vec![
+        Parameter::log("fusion_mb", 0.0625, 256.0, 16).with_zero(),
+        Parameter::boolean("hierarchical").dead("all ranks are on one host"),
+    ])
+    .unwrap();
+    let start = space.point(&[128.0, 1.0]).unwrap();
+    let mut session = Session::new(space, SessionConfig::default(), start).unwrap();
+    let verdict = drive(&mut session, |point| 100.0 + point.value(0) / 8.0);
+    let [left_out] = verdict.left_out.as_slice() else {
+        panic!("{verdict:?}")
+    };
+    assert_eq!(
+        (left_out.parameter.as_str(), left_out.value),
+        ("hierarchical", 1.0)
+    );
+    assert_eq!(left_out.reason, "all ranks are on one host");
+    assert!(session.take_measurements().iter().all(|m| m.setting.flag(1)));
+}
