@@ -95,3 +95,24 @@ impl Logbook {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_can_no_longer_be_written_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        let mut book = Logbook::new(Some(&path)).unwrap();
+        let row: Vec<String> = csv::COLUMNS.iter().map(|column| (*column).to_owned()).collect();
+        book.append(&row, &row);
+        assert!(book.log.is_some());
+        book.append(&row[1..], &row); // stands for any error of the file's
+        assert!(book.log.is_none());
+        book.append(&row, &row);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
+        let refused = Logbook::new(Some(folder.path())).unwrap_err().to_string();
+        assert!(refused.contains("HOROVOD_AUTOTUNE_LOG"), "{refused}");
+    }
+}

@@ -231,12 +231,6 @@ impl Autotune {
         self.write_log();
         let next = match &action {
             Action::Keep => None,
-            Action::Drifted(drift) => {
-                let (before, after) = (drift.before_ms, drift.after_ms);
-                tracing::info!("autotune: a step takes {after:.3} ms instead of {before:.3} ms: tuning anew");
-                self.finished = false;
-                None
-            }
             Action::Switch(point) => Some(settings(point)),
             Action::Ask => {
                 self.ask(tracer);

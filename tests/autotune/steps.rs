@@ -83,7 +83,7 @@ fn without_any_allreduce() {
         for _ in 0..STEPS_MAX {
             let gathers = (0..TENSORS / 2).map(|tensor| {
                 let rows = vec![1.0f32; ELEMENTS / 2];
-                context.allgather(&format!("gather{tensor}"), rows).expect("in")
+                context.allgather(&format!("gather{tensor}"), rows, &[ELEMENTS / 2]).expect("in")
             });
             let gathers: Vec<_> = gathers.collect();
             let shares = (0..TENSORS / 2).map(|tensor| {
@@ -96,7 +96,8 @@ fn without_any_allreduce() {
             shares.into_iter().for_each(|handle| drop(handle.wait().expect("out")));
             weights.wait().expect("out");
             let done = context.autotune_report().is_some_and(|report| has_verdict(&report));
-            let told = context.allgather("done", vec![u8::from(done)]).expect("in").wait().expect("out");
+            let told = context.allgather("done", vec![u8::from(done)], &[1]).expect("in");
+            let told = told.wait().expect("out").tensor;
             if told.iter().any(|&done| done > 0) {
                 break;
             }
