@@ -181,11 +181,7 @@ impl Observer for Telemetry {
         self.track.begin_cycle(now);
     }
 
-    fn negotiated(
-        &mut self,
-        negotiated: &Negotiated<'_>,
-        ready_us: &mut dyn Iterator<Item = Option<u64>>,
-    ) {
+    fn negotiated(&mut self, negotiated: &Negotiated<'_>, ready_us: &mut dyn Iterator<Item = Option<u64>>) {
         let (mut first_us, mut last_us) = (u64::MAX, 0);
         let ticks = ready_us.enumerate().filter_map(|(rank, us)| Some((rank, us?)));
         let ticks = ticks.inspect(|&(_, us)| {
@@ -203,7 +199,9 @@ impl Observer for Telemetry {
             && first_us <= last_us
         {
             let nanos = |us: u64| Nanos(us.saturating_mul(1_000));
-            tuning.tracer.negotiated(negotiated, nanos(first_us), nanos(last_us));
+            tuning
+                .tracer
+                .negotiated(negotiated, nanos(first_us), nanos(last_us));
         }
     }
 

@@ -21,8 +21,8 @@ mod trace;
 mod worker;
 
 pub(crate) use report::Progress;
-pub(crate) use trace::Tracer;
 pub use report::{AutotuneReport, AutotuneVerdict};
+pub(crate) use trace::Tracer;
 
 use crate::error::Error;
 use crate::knobs::Knobs;
@@ -41,6 +41,10 @@ const MIB: f64 = (1u64 << 20) as f64;
 const STEPS_TO_LEARN: u32 = 8;
 /// Steps in a row of another make, after which the job is taken to have changed for good.
 const STEPS_TO_CHANGE: u32 = 8;
+/// Steps to wait for a proposal at a setting that is not the best so far, and by how much it must be worse to go back to the
+/// best: where every core is busy, a thread of least priority may take seconds.
+const STEPS_TO_PARK: usize = 3;
+const PARK_EXCESS: f64 = 1.02;
 /// Proposals in a row that may be lost before the search is given up.
 const LOST_MAX: u32 = 3;
 
@@ -61,6 +65,8 @@ pub(crate) struct Autotune {
     /// Steps to leave out: settings that the session did not ask for have just come into force.
     skip: u32,
     asked: Option<Asked>,
+    /// The best settings so far are in force while a proposal takes long: the session does not know.
+    parked: bool,
     /// Proposals lost in a row.
     lost: u32,
     /// Step time of the last measurement, ms.
@@ -117,6 +123,7 @@ impl Autotune {
             shape: Shape::default(),
             skip: 0,
             asked: None,
+            parked: false,
             lost: 0,
             last_ms: None,
             progress,
@@ -161,14 +168,37 @@ impl Autotune {
         if let Some(asked) = &mut self.asked {
             asked.step(sample.step_ms);
         }
-        let action = match (self.session.on_step(sample.step_ms), self.received(tracer)) {
+        let stepped = if self.parked {
+            Action::Keep // this step is not of the setting that the session takes to be in force
+        } else {
+            self.session.on_step(sample.step_ms)
+        };
+        let action = match (stepped, self.received(tracer)) {
             (Action::Keep, Some(proposal)) => self.session.propose(proposal),
             (action, _) => action,
         };
         if self.lost >= LOST_MAX {
             return Some(self.give_up());
         }
-        self.act(action, tracer)
+        let next = self.act(action, tracer);
+        next.or_else(|| self.park())
+    }
+
+    /// What to change to because a proposal takes long, or has come after it took long.
+    fn park(&mut self) -> Option<Settings> {
+        let in_force = self.session.setting();
+        let Some(asked) = &self.asked else {
+            let was_parked = std::mem::take(&mut self.parked);
+            self.skip = u32::from(was_parked);
+            return was_parked.then(|| settings(&in_force));
+        };
+        let best = self.session.best_so_far()?;
+        let is_worse = self.last_ms? > PARK_EXCESS * best.step_ms;
+        if self.parked || asked.steps() < STEPS_TO_PARK || best.setting == in_force || !is_worse {
+            return None;
+        }
+        self.parked = true;
+        Some(settings(&best.setting))
     }
 
     /// Begins the session once the step is known, or when that takes too long: what cannot matter is left out, and what earlier
@@ -229,6 +259,9 @@ impl Autotune {
             return None; // watching, no more
         }
         self.write_log();
+        if !matches!(action, Action::Keep | Action::Ask) {
+            self.parked = false; // what is answered comes into force
+        }
         let next = match &action {
             Action::Keep => None,
             Action::Switch(point) => Some(settings(point)),
@@ -257,7 +290,8 @@ impl Autotune {
             before_ms,
             after_ms,
         } = drift;
-        let text = format!("step time went from {before_ms:.2} to {after_ms:.2} ms (step {step}); tuning anew");
+        let text =
+            format!("step time went from {before_ms:.2} to {after_ms:.2} ms (step {step}); tuning anew");
         tracing::info!("autotune: {text}");
         if !self.quiet {
             eprintln!("ronde: autotune: {text}");
@@ -281,7 +315,10 @@ impl Autotune {
                 early: self.knobs.early_cycle,
                 ..Rules::RONDE
             },
-            place: Place::new(self.facts.ranks as u32, self.facts.ranks.div_ceil(self.facts.hosts) as u32),
+            place: Place::new(
+                self.facts.ranks as u32,
+                self.facts.ranks.div_ceil(self.facts.hosts) as u32,
+            ),
             seed: self.knobs.autotune_seed,
         };
         // What has been lost once may have been lost by its evidence.
@@ -320,7 +357,9 @@ impl Autotune {
 
     /// No proposal can be computed here: the settings of the start stay.
     fn give_up(&mut self) -> Settings {
-        tracing::warn!("autotune: {LOST_MAX} proposals were lost in a row; given up, the settings of the start stay");
+        tracing::warn!(
+            "autotune: {LOST_MAX} proposals were lost in a row; given up, the settings of the start stay"
+        );
         self.given_up = true;
         self.write_log();
         settings(&self.tunable.start)
@@ -410,7 +449,11 @@ impl Shape {
             (self.other, self.others) = (None, 0);
             return false;
         }
-        self.others = if self.other == Some(found) { self.others + 1 } else { 1 };
+        self.others = if self.other == Some(found) {
+            self.others + 1
+        } else {
+            1
+        };
         self.other = Some(found);
         if self.others < STEPS_TO_CHANGE {
             return false;

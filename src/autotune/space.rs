@@ -94,7 +94,10 @@ impl Tunable {
 
     /// What is left alone and why, in one sentence; empty if that is nothing.
     pub(super) fn dead_text(&self) -> String {
-        let texts = self.dead.iter().map(|Dead { knob, because }| format!("{knob} ({because})"));
+        let texts = self
+            .dead
+            .iter()
+            .map(|Dead { knob, because }| format!("{knob} ({because})"));
         let texts: Vec<String> = texts.collect();
         if texts.is_empty() {
             String::new()
@@ -122,12 +125,20 @@ pub(super) fn setting(point: &Point) -> Setting {
 fn dead(knobs: &Knobs, facts: &Facts) -> Vec<Dead> {
     let alone = (facts.ranks == 1).then_some("one rank sends nothing");
     let fusion = alone
-        .or(knobs.fixed.fusion_threshold.then_some("HOROVOD_FUSION_THRESHOLD is set"))
-        .or(knobs.disable_group_fusion.then_some("HOROVOD_DISABLE_GROUP_FUSION is set"))
+        .or(knobs
+            .fixed
+            .fusion_threshold
+            .then_some("HOROVOD_FUSION_THRESHOLD is set"))
+        .or(knobs
+            .disable_group_fusion
+            .then_some("HOROVOD_DISABLE_GROUP_FUSION is set"))
         .or((facts.tensors == Some(1)).then_some("a step has one tensor"));
     let cycle = alone.or(knobs.fixed.cycle_time.then_some("HOROVOD_CYCLE_TIME is set"));
     let cache = alone
-        .or(knobs.fixed.cache_capacity.then_some("HOROVOD_CACHE_CAPACITY is set"))
+        .or(knobs
+            .fixed
+            .cache_capacity
+            .then_some("HOROVOD_CACHE_CAPACITY is set"))
         .or((knobs.cache_capacity == 0).then_some("its capacity is 0"))
         .or((!knobs.autotune_cache).then_some("RONDE_AUTOTUNE_CACHE=1 has it tuned"));
     let one_host = (facts.hosts == 1).then_some("all ranks are on one host");
@@ -162,30 +173,54 @@ mod tests {
     };
 
     fn knobs(env: &[(&str, &str)]) -> Knobs {
-        let value = |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+        let value = |name: &str| {
+            env.iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| *value)
+        };
         Knobs::from_lookup(value).expect("values that the knobs take")
     }
 
     fn because(env: &[(&str, &str)], facts: Facts, knob: &str) -> Option<&'static str> {
         let dead = dead(&knobs(env), &facts);
-        dead.iter().find(|dead| dead.knob == knob).map(|dead| dead.because)
+        dead.iter()
+            .find(|dead| dead.knob == knob)
+            .map(|dead| dead.because)
     }
 
     #[test]
     fn a_knob_is_left_alone_for_a_reason() {
         assert_eq!(because(&[], JOB, "fusion_mb"), None);
         let set = [("HOROVOD_FUSION_THRESHOLD", "1MB"), ("HOROVOD_CYCLE_TIME", "2")];
-        assert_eq!(because(&set, JOB, "fusion_mb"), Some("HOROVOD_FUSION_THRESHOLD is set"));
+        assert_eq!(
+            because(&set, JOB, "fusion_mb"),
+            Some("HOROVOD_FUSION_THRESHOLD is set")
+        );
         assert_eq!(because(&set, JOB, "cycle_ms"), Some("HOROVOD_CYCLE_TIME is set"));
-        let one_tensor = Facts { tensors: Some(1), ..JOB };
-        assert_eq!(because(&[], one_tensor, "fusion_mb"), Some("a step has one tensor"));
+        let one_tensor = Facts {
+            tensors: Some(1),
+            ..JOB
+        };
+        assert_eq!(
+            because(&[], one_tensor, "fusion_mb"),
+            Some("a step has one tensor")
+        );
         let alone = Facts { ranks: 1, ..JOB };
         let all = ["fusion_mb", "cycle_ms", "cache", "hierarchical_allreduce"];
-        assert!(all.iter().all(|knob| because(&[], alone, knob) == Some("one rank sends nothing")));
+        assert!(
+            all.iter()
+                .all(|knob| because(&[], alone, knob) == Some("one rank sends nothing"))
+        );
         let hosts = Facts { hosts: 2, ..JOB };
         assert_eq!(because(&[], hosts, "hierarchical_allgather"), None); // not known yet
-        let learnt = Facts { tensors: Some(9), ..hosts };
-        assert_eq!(because(&[], learnt, "hierarchical_allgather"), Some("nothing is gathered"));
+        let learnt = Facts {
+            tensors: Some(9),
+            ..hosts
+        };
+        assert_eq!(
+            because(&[], learnt, "hierarchical_allgather"),
+            Some("nothing is gathered")
+        );
     }
 
     #[test]
@@ -201,9 +236,18 @@ mod tests {
 
     #[test]
     fn a_point_and_its_settings_find_each_other() {
-        let tunable = Tunable::new(&knobs(&[("RONDE_AUTOTUNE_START", "fusion_mb=3.3,cycle_ms=0.7")]), &JOB).unwrap();
+        let tunable = Tunable::new(
+            &knobs(&[("RONDE_AUTOTUNE_START", "fusion_mb=3.3,cycle_ms=0.7")]),
+            &JOB,
+        )
+        .unwrap();
         for point in tunable.space.lattice(&tunable.start) {
-            assert_eq!(tunable.point(&settings(&point)), Some(point), "{:?}", point.values());
+            assert_eq!(
+                tunable.point(&settings(&point)),
+                Some(point),
+                "{:?}",
+                point.values()
+            );
         }
         let fixed = Tunable::new(&knobs(&[("HOROVOD_CYCLE_TIME", "2")]), &JOB).unwrap();
         assert_eq!(fixed.point(&Settings::default()), None); // 1 ms cannot be chosen

@@ -72,10 +72,14 @@ impl Store {
         let name = "RONDE_AUTOTUNE_STATE";
         let state = match State::load(path) {
             Ok(state) => state,
-            Err(StateError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(StateError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                return None;
+            }
             Err(error) => {
                 let path = path.display();
-                tracing::warn!("autotune: {name}={path}: {error}; going on without it, and leaving it as it is");
+                tracing::warn!(
+                    "autotune: {name}={path}: {error}; going on without it, and leaving it as it is"
+                );
                 self.path = None;
                 return None;
             }
@@ -144,7 +148,11 @@ pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
         tracing::warn!("autotune: {name}: {warning}");
     }
     // Lines that sum up are no trials.
-    let sums_up = |row: &LogRow| row.phase.as_deref().is_some_and(|phase| ["best", "final"].contains(&phase));
+    let sums_up = |row: &LogRow| {
+        row.phase
+            .as_deref()
+            .is_some_and(|phase| ["best", "final"].contains(&phase))
+    };
     let trials = log.rows.iter().enumerate();
     let trials = trials.filter(|&(index, row)| Some(index) != log.best && !sums_up(row));
     let trials: Vec<&LogRow> = trials.map(|(_, row)| row).collect();
@@ -157,7 +165,11 @@ pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
 }
 
 fn scored(row: &LogRow, tunable: &Tunable) -> Option<Scored> {
-    let elsewhere = [row.hierarchical_allreduce, row.hierarchical_allgather, row.torus_allreduce];
+    let elsewhere = [
+        row.hierarchical_allreduce,
+        row.hierarchical_allgather,
+        row.torus_allreduce,
+    ];
     if elsewhere.contains(&Some(true)) {
         return None;
     }
@@ -179,7 +191,11 @@ mod tests {
     use super::*;
 
     fn tunable(env: &[(&str, &str)]) -> Tunable {
-        let value = |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+        let value = |name: &str| {
+            env.iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| *value)
+        };
         let facts = Facts {
             ranks: 2,
             hosts: 1,
@@ -199,11 +215,17 @@ mod tests {
                        0,0,0, 1,50,32,170\n";
         std::fs::write(&path, horovod).unwrap();
         let rows = |tunable: &Tunable| -> Vec<(usize, f64)> {
-            history(&path, tunable).iter().map(|scored| (scored.row, scored.score)).collect()
+            history(&path, tunable)
+                .iter()
+                .map(|scored| (scored.row, scored.score))
+                .collect()
         };
         // The second is hierarchical, the fourth without a cache that is not tuned, the last repeats the best.
         assert_eq!(rows(&tunable(&[])), [(2, 142.1), (4, 170.0)]);
-        assert_eq!(rows(&tunable(&[("RONDE_AUTOTUNE_CACHE", "1")])), [(2, 142.1), (4, 170.0), (5, 160.0)]);
+        assert_eq!(
+            rows(&tunable(&[("RONDE_AUTOTUNE_CACHE", "1")])),
+            [(2, 142.1), (4, 170.0), (5, 160.0)]
+        );
         assert_eq!(rows(&tunable(&[("HOROVOD_CYCLE_TIME", "5")])), [(2, 142.1)]);
         std::fs::write(&path, "x,y\n1,2\n").unwrap();
         assert!(rows(&tunable(&[])).is_empty());
@@ -222,6 +244,9 @@ mod tests {
         };
         let key = Store::new(&knobs).key(0xab, &facts);
         assert_eq!(key[STATE_MODEL], "00000000000000ab");
-        assert_eq!((&*key["ranks"], &*key["transport"]), ("2", "local, shaped to 1000,2.5"));
+        assert_eq!(
+            (&*key["ranks"], &*key["transport"]),
+            ("2", "local, shaped to 1000,2.5")
+        );
     }
 }

@@ -137,7 +137,9 @@ impl Tracer {
     /// A batch has been moved.
     pub(crate) fn executed(&mut self, batch: &Executed<'_>) {
         let Some(cycle) = &mut self.cycle else { return };
-        let Some(first) = batch.members.first() else { return };
+        let Some(first) = batch.members.first() else {
+            return;
+        };
         if !first.submission.params.kind.moves_data() {
             return;
         }

@@ -4,9 +4,9 @@
 //! fit that says nothing, or fails, leaves the search without a prior and the job unharmed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::Arc;
 
 use ronde_tuner::{Belief, Estimate, Model, Point, Proposal, ProposalJob};
 use rustix::time::{ClockId, clock_gettime};
@@ -122,6 +122,11 @@ impl Asked {
         if self.meanwhile_ms.len() < STEPS_MAX {
             self.meanwhile_ms.push(step_ms);
         }
+    }
+
+    /// Steps taken meanwhile.
+    pub(super) fn steps(&self) -> usize {
+        self.meanwhile_ms.len()
     }
 
     /// By how much, in percent, the median step meanwhile was longer than before.

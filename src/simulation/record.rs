@@ -48,11 +48,7 @@ pub(super) struct Recorder {
 }
 
 impl Observer for Recorder {
-    fn negotiated(
-        &mut self,
-        negotiated: &Negotiated<'_>,
-        ready_us: &mut dyn Iterator<Item = Option<u64>>,
-    ) {
+    fn negotiated(&mut self, negotiated: &Negotiated<'_>, ready_us: &mut dyn Iterator<Item = Option<u64>>) {
         let note = (negotiated.tensor.name.to_string(), ready_us.collect());
         lock(&self.diary).ready_us.push(note);
     }

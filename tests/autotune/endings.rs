@@ -41,7 +41,10 @@ fn a_job_that_is_killed_leaves_a_log_that_ends_with_the_best_so_far() {
     let best: Vec<&str> = csv.lines().last().unwrap_or("").split(',').collect();
     let [cycle_ms, fusion_mb, score, step_ms] = [4, 5, 6, 10].map(|index| best[index].parse::<f64>());
     assert!(cycle_ms.is_ok() && fusion_mb.is_ok(), "{csv}");
-    assert!(score.is_ok_and(|score| score > 0.0) && step_ms.is_ok_and(|ms| ms > 0.0), "{csv}");
+    assert!(
+        score.is_ok_and(|score| score > 0.0) && step_ms.is_ok_and(|ms| ms > 0.0),
+        "{csv}"
+    );
 }
 
 #[test]
@@ -91,10 +94,13 @@ fn a_rank_that_joins_early_leaves_the_others_to_tune() {
                 let ones: Vec<_> = (0..20)
                     .map(|tensor| {
                         let one = vec![1.0f32; 1_000];
-                        context.allreduce(&format!("t{tensor}"), one, ronde::ReduceOp::Sum).expect("in")
+                        context
+                            .allreduce(&format!("t{tensor}"), one, ronde::ReduceOp::Sum)
+                            .expect("in")
                     })
                     .collect();
-                ones.into_iter().for_each(|handle| drop(handle.wait().expect("out")));
+                ones.into_iter()
+                    .for_each(|handle| drop(handle.wait().expect("out")));
             }
             context.join().expect("all join");
         }
@@ -104,9 +110,18 @@ fn a_rank_that_joins_early_leaves_the_others_to_tune() {
 #[test]
 fn a_log_that_cannot_be_written_is_an_error_at_the_start() {
     let test = "endings::a_log_that_cannot_be_written_is_an_error_at_the_start";
-    let env = [("HOROVOD_AUTOTUNE", "1"), ("HOROVOD_AUTOTUNE_LOG", "/nonexistent/a.csv")];
+    let env = [
+        ("HOROVOD_AUTOTUNE", "1"),
+        ("HOROVOD_AUTOTUNE_LOG", "/nonexistent/a.csv"),
+    ];
     job_with(test, 1, &env, || {
-        let error = ronde::Context::from_env().err().expect("no such folder").to_string();
-        assert!(error.contains("HOROVOD_AUTOTUNE_LOG") && error.contains("/nonexistent/a.csv"), "{error}");
+        let error = ronde::Context::from_env()
+            .err()
+            .expect("no such folder")
+            .to_string();
+        assert!(
+            error.contains("HOROVOD_AUTOTUNE_LOG") && error.contains("/nonexistent/a.csv"),
+            "{error}"
+        );
     });
 }

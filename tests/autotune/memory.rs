@@ -20,7 +20,10 @@ fn tuned(test: &str, state: &Path, more: &[(&str, &str)]) -> String {
             println!("tuned in {steps} steps to {}", context.settings());
         }
     });
-    outcomes.into_iter().next().map_or_else(String::new, |outcome| outcome.output)
+    outcomes
+        .into_iter()
+        .next()
+        .map_or_else(String::new, |outcome| outcome.output)
 }
 
 /// Steps until the verdict, and the settings, of what [`tuned`] has printed.
@@ -39,7 +42,10 @@ fn the_second_run_begins_with_the_best_of_the_first() {
     let first = tuned(test, &state, &[]);
     let second = tuned(test, &state, &[("HOROVOD_LOG_LEVEL", "info")]);
     let ((before, chosen), (steps, kept)) = (steps_and_settings(&first), steps_and_settings(&second));
-    assert!(second.contains("goes on from what a run of this job learnt"), "{second}");
+    assert!(
+        second.contains("goes on from what a run of this job learnt"),
+        "{second}"
+    );
     assert_eq!(chosen, kept, "{first}\n{second}");
     // Thirty, beside those in which the step is learnt.
     assert!(steps <= 45 && steps <= before, "{before}, then {steps}: {second}");
@@ -62,7 +68,11 @@ fn a_state_file_that_says_nothing_of_this_job_is_one_warning() {
         let output = tuned(test, &state, &[]);
         assert_eq!(output.matches("going on without it").count(), 1, "{output}");
         assert!(output.contains(complaint), "{output}");
-        assert_eq!(std::fs::read_to_string(&state).expect("there"), text, "left as it was");
+        assert_eq!(
+            std::fs::read_to_string(&state).expect("there"),
+            text,
+            "left as it was"
+        );
     }
 }
 
@@ -77,8 +87,13 @@ fn another_models_state_is_one_warning_and_replaced() {
         std::fs::write(&state, other).expect("written");
     }
     let output = tuned(test, &state, &[]);
-    assert_eq!(output.matches("is of another model (0123456789abcdef").count(), 1, "{output}");
-    let now: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&state).expect("there")).expect("JSON");
+    assert_eq!(
+        output.matches("is of another model (0123456789abcdef").count(),
+        1,
+        "{output}"
+    );
+    let now: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&state).expect("there")).expect("JSON");
     assert_eq!(now["key"]["ranks"], "2");
     assert_ne!(now["key"]["model"], "0123456789abcdef");
 }
@@ -96,7 +111,10 @@ fn a_process_that_starts_again_remembers() {
             context.shutdown();
         }
         if let [Some(first), Some(second)] = &verdicts[..] {
-            assert!(second.settings.fusion_threshold_bytes == first.settings.fusion_threshold_bytes, "{second}");
+            assert!(
+                second.settings.fusion_threshold_bytes == first.settings.fusion_threshold_bytes,
+                "{second}"
+            );
             assert!(second.steps_active <= 30, "{second}");
         }
     });
@@ -113,10 +131,13 @@ fn when_the_job_slows_down_it_is_tuned_anew() {
             plain(&context);
         }
         let retuned = |report: &ronde::AutotuneReport| {
-            report.verdict.as_ref().is_some_and(|verdict| verdict.retuned.is_some())
+            report
+                .verdict
+                .as_ref()
+                .is_some_and(|verdict| verdict.retuned.is_some())
         };
         train(&context, retuned, |_| {
-            std::thread::sleep(Duration::from_millis(30));
+            std::thread::sleep(Duration::from_millis(150));
             plain(&context);
         });
     });

@@ -5,7 +5,10 @@ use std::time::Duration;
 use ronde::{Context, ReduceOp};
 
 use crate::support::job_with;
-use crate::{ELEMENTS, STEPS_MAX, TENSORS, any_rank, context, expect_fusion, has_verdict, plain, reduce, slow_link, train};
+use crate::{
+    ELEMENTS, STEPS_MAX, TENSORS, any_rank, context, expect_fusion, has_verdict, plain, reduce, slow_link,
+    train,
+};
 
 #[test]
 fn names_that_never_repeat() {
@@ -13,7 +16,9 @@ fn names_that_never_repeat() {
         let context = context();
         for step in 0..STEPS_MAX {
             reduce(&context, (0..TENSORS).map(|tensor| format!("{step}.{tensor}")));
-            let done = context.autotune_report().is_some_and(|report| has_verdict(&report));
+            let done = context
+                .autotune_report()
+                .is_some_and(|report| has_verdict(&report));
             // Not even this one's.
             if any_rank(&context, &format!("done.{step}"), done) {
                 break;
@@ -26,17 +31,22 @@ fn names_that_never_repeat() {
 
 #[test]
 fn several_backward_passes_in_a_step() {
-    job_with("steps::several_backward_passes_in_a_step", 2, &slow_link(&[]), || {
-        let context = context();
-        train(&context, has_verdict, |_| {
-            for pass in 0..3 {
-                reduce(&context, (0..TENSORS / 3).map(|tensor| format!("t{tensor}")));
-                any_rank(&context, "loss", pass > 0);
-            }
-            context.mark_step();
-        });
-        expect_fusion(&context);
-    });
+    job_with(
+        "steps::several_backward_passes_in_a_step",
+        2,
+        &slow_link(&[]),
+        || {
+            let context = context();
+            train(&context, has_verdict, |_| {
+                for pass in 0..3 {
+                    reduce(&context, (0..TENSORS / 3).map(|tensor| format!("t{tensor}")));
+                    any_rank(&context, "loss", pass > 0);
+                }
+                context.mark_step();
+            });
+            expect_fusion(&context);
+        },
+    );
 }
 
 #[test]
@@ -57,7 +67,10 @@ fn process_sets_have_traffic_of_their_own() {
     let test = "steps::process_sets_have_traffic_of_their_own";
     job_with(test, 3, &slow_link(&[]), || {
         let sets = [vec![0, 1], vec![1, 2]];
-        let context = Context::builder().process_sets(sets).build().expect("the job starts");
+        let context = Context::builder()
+            .process_sets(sets)
+            .build()
+            .expect("the job starts");
         let mine: Vec<_> = context
             .process_sets()
             .into_iter()
@@ -67,7 +80,9 @@ fn process_sets_have_traffic_of_their_own() {
             for set in &mine {
                 // Of a size that changes: none of the tuner's business.
                 let ones = vec![1i32; 100 + 10 * (step % 7)];
-                let sum = set.allreduce(&format!("of {}", step % 5), ones, ReduceOp::Sum).expect("in");
+                let sum = set
+                    .allreduce(&format!("of {}", step % 5), ones, ReduceOp::Sum)
+                    .expect("in");
                 assert_eq!(sum.wait().expect("out")[0], 2);
             }
             plain(&context);
@@ -83,19 +98,29 @@ fn without_any_allreduce() {
         for _ in 0..STEPS_MAX {
             let gathers = (0..TENSORS / 2).map(|tensor| {
                 let rows = vec![1.0f32; ELEMENTS / 2];
-                context.allgather(&format!("gather{tensor}"), rows, &[ELEMENTS / 2]).expect("in")
+                context
+                    .allgather(&format!("gather{tensor}"), rows, &[ELEMENTS / 2])
+                    .expect("in")
             });
             let gathers: Vec<_> = gathers.collect();
             let shares = (0..TENSORS / 2).map(|tensor| {
                 let ones = vec![1.0f32; ELEMENTS];
-                context.reducescatter(&format!("scatter{tensor}"), ones, ReduceOp::Sum).expect("in")
+                context
+                    .reducescatter(&format!("scatter{tensor}"), ones, ReduceOp::Sum)
+                    .expect("in")
             });
             let shares: Vec<_> = shares.collect();
             let weights = context.broadcast("weights", vec![1.0f32; 10], 0).expect("in");
-            gathers.into_iter().for_each(|handle| drop(handle.wait().expect("out")));
-            shares.into_iter().for_each(|handle| drop(handle.wait().expect("out")));
+            gathers
+                .into_iter()
+                .for_each(|handle| drop(handle.wait().expect("out")));
+            shares
+                .into_iter()
+                .for_each(|handle| drop(handle.wait().expect("out")));
             weights.wait().expect("out");
-            let done = context.autotune_report().is_some_and(|report| has_verdict(&report));
+            let done = context
+                .autotune_report()
+                .is_some_and(|report| has_verdict(&report));
             let told = context.allgather("done", vec![u8::from(done)], &[1]).expect("in");
             let told = told.wait().expect("out").tensor;
             if told.iter().any(|&done| done > 0) {

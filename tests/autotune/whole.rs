@@ -45,8 +45,14 @@ fn where_everything_is_fixed_there_is_nothing_to_tune() {
             assert!(verdict.kept_default);
             assert_eq!(verdict.settings.fusion_threshold_bytes, 1 << 20);
             let why = &verdict.not_tuned;
-            assert!(why.contains("fusion_mb (HOROVOD_FUSION_THRESHOLD is set)"), "{why}");
-            assert!(why.contains("hierarchical_allreduce (all ranks are on one host)"), "{why}");
+            assert!(
+                why.contains("fusion_mb (HOROVOD_FUSION_THRESHOLD is set)"),
+                "{why}"
+            );
+            assert!(
+                why.contains("hierarchical_allreduce (all ranks are on one host)"),
+                "{why}"
+            );
         }
         assert_eq!(context.settings().cycle_time_ns, 2_000_000);
     });

@@ -105,7 +105,9 @@ impl Steps {
             freed = Some(dropped);
         }
         // One that is being looked at keeps its memory.
-        let mut step = freed.and_then(|step| Arc::try_unwrap(step).ok()).unwrap_or_default();
+        let mut step = freed
+            .and_then(|step| Arc::try_unwrap(step).ok())
+            .unwrap_or_default();
         step.tensors.clear();
         step
     }
@@ -157,12 +159,16 @@ impl Steps {
     }
 }
 
-
 impl Seen {
     /// One trace for each setting, that of `reference` first; none if nothing was seen under it.
     pub(in crate::autotune) fn told(&self, reference: &Settings) -> Vec<Trace> {
-        let first = self.of.iter().position(|(settings, _)| settings.equals(reference));
-        let order = first.into_iter().chain((0..self.of.len()).filter(|&index| Some(index) != first));
+        let first = self
+            .of
+            .iter()
+            .position(|(settings, _)| settings.equals(reference));
+        let order = first
+            .into_iter()
+            .chain((0..self.of.len()).filter(|&index| Some(index) != first));
         let traces: Vec<Trace> = order.filter_map(|index| trace(&self.of[index])).collect();
         match traces.first() {
             Some(trace) if first.is_some() && trace.setting == setting(reference) => traces,

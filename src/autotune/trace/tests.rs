@@ -23,10 +23,15 @@ struct Job {
 
 impl Job {
     fn tensors(&mut self, elements: &[(&str, usize)]) -> Vec<Ready> {
-        let counter = self.counter.map_or_else(String::new, |counter| counter.to_string());
+        let counter = self
+            .counter
+            .map_or_else(String::new, |counter| counter.to_string());
         let ready = |&(name, elements): &(&str, usize)| {
             let params = Params::plain(OpKind::Allreduce, Dtype::F32, [elements].into_iter().collect());
-            Ready::new(Submission::absent(Arc::from(format!("{name}{counter}")), params), None)
+            Ready::new(
+                Submission::absent(Arc::from(format!("{name}{counter}")), params),
+                None,
+            )
         };
         elements.iter().map(ready).collect()
     }
@@ -89,15 +94,26 @@ fn a_step_is_told_from_the_end_of_the_one_before() {
     assert_eq!(steps.len(), 2);
     let step = &steps[0];
     assert_eq!(step.step_us, 20_000.0);
-    let [first, second] = &step.cycles[..] else { panic!("{step:?}") };
+    let [first, second] = &step.cycles[..] else {
+        panic!("{step:?}")
+    };
     // The last rank came 0.4 ms late: negotiation had then 0.6 ms left.
-    assert_eq!((first.began_us, first.negotiate_us, first.moving_us), (10_400.0, 600.0, 2_000.0));
+    assert_eq!(
+        (first.began_us, first.negotiate_us, first.moving_us),
+        (10_400.0, 600.0, 2_000.0)
+    );
     assert_eq!((first.tensors, first.cached), (2, 1));
     assert_eq!((second.began_us, second.negotiate_us), (17_000.0, 1_000.0));
     let batch = first.batches[0];
-    assert_eq!((batch.bytes, batch.tensors, batch.collective_us), (3_072, 2, 1_500.0)); // 2 ms less 0.5 late
+    assert_eq!(
+        (batch.bytes, batch.tensors, batch.collective_us),
+        (3_072, 2, 1_500.0)
+    ); // 2 ms less 0.5 late
     let tensor = step.tensors[0];
-    assert_eq!((tensor.item.bytes, tensor.pending_us, tensor.ready_us), (1_024, 9_000.0, 10_400.0));
+    assert_eq!(
+        (tensor.item.bytes, tensor.pending_us, tensor.ready_us),
+        (1_024, 9_000.0, 10_400.0)
+    );
     let keys = |step: &TracedStep| step.tensors.iter().map(|tensor| tensor.key).collect::<Vec<_>>();
     assert_eq!(keys(&steps[0]), keys(&steps[1]));
     assert_eq!(job.tracer.tensors(), Some(3));

@@ -138,7 +138,9 @@ fn step(session: &mut Session, step_ms: f64) -> Action {
     }
     let space = session.space().clone();
     match action {
-        ronde_tuner::Action::Keep | ronde_tuner::Action::Ask | ronde_tuner::Action::Drifted(_) => Action::Keep,
+        ronde_tuner::Action::Keep | ronde_tuner::Action::Ask | ronde_tuner::Action::Drifted(_) => {
+            Action::Keep
+        }
         ronde_tuner::Action::Switch(point) => {
             let warnings = session.take_warnings();
             Action::switch(&space, &point, warnings.iter().map(ToString::to_string).collect())
