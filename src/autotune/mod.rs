@@ -161,22 +161,26 @@ impl Autotune {
         if self.shape.has_changed(sample) {
             tracer.forget();
             self.verdict = None;
+            self.asked = None; // its answer is of the past
             let action = self.session.retune("the tensors of a step have changed");
-            return self.act(action, tracer);
+            let next = self.act(action, tracer);
+            return next.or_else(|| self.park());
         }
         self.logbook.step(sample);
         if let Some(asked) = &mut self.asked {
             asked.step(sample.step_ms);
         }
-        let stepped = if self.parked {
+        let mut action = if self.parked {
             Action::Keep // this step is not of the setting that the session takes to be in force
         } else {
             self.session.on_step(sample.step_ms)
         };
-        let action = match (stepped, self.received(tracer)) {
-            (Action::Keep, Some(proposal)) => self.session.propose(proposal),
-            (action, _) => action,
-        };
+        // Not fetched before it can be used: an answer that is dropped never comes again.
+        if matches!(action, Action::Keep)
+            && let Some(proposal) = self.received(tracer)
+        {
+            action = self.session.propose(proposal);
+        }
         if self.lost >= LOST_MAX {
             return Some(self.give_up());
         }

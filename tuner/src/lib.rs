@@ -11,7 +11,9 @@
 //! | [`Tuner`] | ask and tell over the lattice of a [`Space`]: Gaussian processes, expected improvement, a [`StopRule`] |
 //! | [`Model`] | what is believed of the surface beforehand; measurements that contradict it take its weight |
 //! | [`Guard`] | interleaved A/B windows of the winner against the default, and the rule that keeps or drops it |
-//! | [`Log`] | a CSV file that ends with a valid best-so-far row at any moment |
+//! | [`Drift`] | what a session notices after its verdict, before it tunes anew |
+//! | [`State`] | a small JSON file from which the same job resumes and a sibling starts warm |
+//! | [`Log`], [`read_log`] | a CSV file that ends with a valid best-so-far row at any moment; reading it, or Horovod's |
 //!
 //! A session against a training loop; here the step time is a formula:
 //!

@@ -24,17 +24,18 @@ use std::collections::VecDeque;
 
 use crate::center::huber_center;
 use crate::drift::{Drift, Watch};
-use crate::guard::{Arm, Decision, Guard, WINDOW_STEPS};
-use crate::proposal::{Next, Proposal, ProposalJob};
+use crate::guard::WINDOW_STEPS;
 use crate::recall::Memory;
 use crate::state::StateSample;
 use crate::tuner::Tuner;
-use crate::verdict::{Measurement, Phase, Verdict};
+use crate::verdict::{Measurement, Verdict};
 use crate::window::{Fate, Window};
-use crate::{Difference, Error, Point, Space, Warning};
+use crate::{Error, Point, Space, Warning};
 
+mod ask;
 mod budget;
 mod config;
+mod contest;
 mod report;
 mod resume;
 mod sample;
@@ -44,22 +45,12 @@ pub use config::{Action, SessionConfig};
 pub use resume::Scored;
 
 use budget::CLIFF;
+use contest::Contest;
 
 /// Most steps at the start that are taken for start-up.
 const STARTUP_MAX: usize = 30;
-/// While a proposal is computed, at most this many samples' worth of extra steps is kept.
-const EXTRA_SAMPLES_MAX: u32 = 4;
-/// Steps without an answer after which the session leaves a setting that is slower than the best by [`SLOW`], in log step time.
-const PATIENCE: u32 = 2;
-const SLOW: f64 = 0.03;
 /// Measurements and warnings that wait to be fetched; older ones are dropped.
 const UNREAD_MAX: usize = 256;
-/// A gain below this, in log step time, is not worth the A/B windows.
-const GAIN_MIN: f64 = 0.005;
-/// Winners that may lose in the A/B windows before the search ends.
-const CONTESTS_MAX: usize = 3;
-/// Rounds in which a recorded winner has to be confirmed: with both changes and a short start-up they are done within 30 steps.
-const CONFIRM_ROUNDS: u32 = 2;
 
 /// What the session waits for.
 #[derive(Debug)]
@@ -76,15 +67,6 @@ enum Stage {
     Ab,
     /// A drift.
     Finished { verdict: Box<Verdict>, watch: Watch },
-}
-
-/// A setting in the A/B windows, or the last one that was.
-#[derive(Debug)]
-struct Contest {
-    guard: Guard,
-    winner: Point,
-    /// The winner is an earlier run's.
-    recorded: bool,
 }
 
 /// A tuning session; see the module's header.
@@ -268,229 +250,6 @@ impl Session {
         true
     }
 
-    fn on_extra(&mut self, log_time: f64, extra: u32) -> Action {
-        if extra < EXTRA_SAMPLES_MAX * self.config.steps_per_sample {
-            self.stage = Stage::Deciding { extra: extra + 1 };
-            self.tuner.observe(self.setting, &[log_time]);
-        } else {
-            // An answer that never comes must not make the window grow for ever.
-            self.window = Window::new(0, self.known(&self.setting));
-        }
-        let safe = self.safe();
-        let slower = self.known(&self.setting).zip(self.known(&safe));
-        if extra >= PATIENCE && slower.is_some_and(|(here, there)| here - there > SLOW) {
-            return self.go_to(safe);
-        }
-        Action::Keep
-    }
-
-    fn close_sample(&mut self, aborted: bool) -> Action {
-        let phase = self.phase();
-        let center = self.window.center();
-        self.tuner.observe(self.setting, &self.window.log_times);
-        self.record(phase, self.sample, aborted);
-        self.window = Window::new(0, self.known(&self.setting));
-        if self.tuner.candidates() == 1 {
-            return self.finish(
-                None,
-                "default kept, nothing to tune: every parameter is fixed".into(),
-            );
-        }
-        if let Some(reason) = self.as_recorded() {
-            return self.finish(None, reason);
-        }
-        let far_slower = center
-            .zip(self.default_log())
-            .is_some_and(|(center, default)| center - default > CLIFF);
-        self.ask_from(if aborted && far_slower {
-            self.safe()
-        } else {
-            self.setting
-        })
-    }
-
-    /// Asks for the next proposal, after a change to `point` if that is not in force.
-    fn ask_from(&mut self, point: Point) -> Action {
-        self.stage = Stage::Deciding { extra: 0 };
-        match self.go_to(point) {
-            Action::Keep => Action::Ask,
-            action => {
-                self.asks_next = true;
-                action
-            }
-        }
-    }
-
-    /// A setting that is known to be good: the incumbent, or the default if that is what is in force.
-    fn safe(&self) -> Point {
-        if self.incumbent == self.setting {
-            self.tuner.start()
-        } else {
-            self.incumbent
-        }
-    }
-
-    /// The computation of the next proposal; run it on any thread and hand the result to [`propose`](Self::propose).
-    pub fn proposal_job(&self) -> ProposalJob {
-        self.tuner.job()
-    }
-
-    /// Takes the proposal that an [`Action::Ask`] asked for. One that nobody waits for is ignored.
-    pub fn propose(&mut self, proposal: Proposal) -> Action {
-        if !matches!(self.stage, Stage::Deciding { .. }) || !self.tuner.accept(&proposal) {
-            return Action::Keep;
-        }
-        self.asks_next = false;
-        self.incumbent = proposal.incumbent;
-        proposal
-            .warnings
-            .iter()
-            .for_each(|warning| self.warn(warning.clone()));
-        let Next::Sample(point) = proposal.next else {
-            return self.conclude(&proposal, "no other setting looks faster");
-        };
-        // A setting may be visited again and again: the tuner's cap counts settings, this one visits.
-        if self.sample + 1 >= self.config.max_samples {
-            return self.conclude(&proposal, "no sample is left");
-        }
-        let predicted = Some(proposal.prediction.0).filter(|p| p.is_finite());
-        let excess = predicted
-            .zip(self.default_log())
-            .map_or(0.0, |(predicted, default)| predicted - default);
-        if self.sample_cost(excess) > self.left() {
-            return self.conclude(&proposal, "the budget does not bear another sample");
-        }
-        self.sample += 1;
-        self.predicted = predicted;
-        let earlier = self
-            .tuner
-            .sample(&point)
-            .map_or(0, |sample| sample.log_times.len());
-        self.stage = Stage::Sample { earlier };
-        self.go_to(point)
-    }
-
-    /// Ends the search: the incumbent goes to the A/B windows if there is anything to gain by it.
-    fn conclude(&mut self, proposal: &Proposal, otherwise: &str) -> Action {
-        let winner = proposal.incumbent;
-        if winner == self.tuner.start() || self.rejected.contains(&winner) {
-            let reason = self
-                .lost()
-                .unwrap_or_else(|| format!("default kept, nothing to gain: {otherwise}"));
-            return self.finish(None, reason);
-        }
-        if proposal.gain.0 < GAIN_MIN {
-            let percent = 100.0 * (1.0 - (-proposal.gain.0).exp());
-            let reason =
-                format!("default kept, nothing to gain: the best other setting promises only {percent:.1} %");
-            return self.finish(None, reason);
-        }
-        let log_times = |point| self.tuner.sample(point).map_or(&[][..], |s| &s.log_times);
-        let settings = self.tuner.samples().len() - 1;
-        let guard = Guard::new(self.tuner.noise(), self.measured_steps())
-            .with_search(log_times(&self.tuner.start()), log_times(&winner), settings)
-            .with_remaining_steps(self.remaining_steps());
-        self.contest = Some(Contest {
-            guard,
-            winner,
-            recorded: false,
-        });
-        self.predicted = None;
-        self.stage = Stage::Ab;
-        self.go_to(self.tuner.start())
-    }
-
-    /// Leaves the A/B windows when the winner turns out to be what no guard needs five steps for.
-    fn left_contest(&mut self) -> Action {
-        let far_slower = self
-            .default_log()
-            .zip(self.window.center())
-            .is_some_and(|(default, center)| center - default > CLIFF);
-        let at_winner = self
-            .contest
-            .as_ref()
-            .is_some_and(|contest| contest.winner == self.setting);
-        if !(at_winner && far_slower && self.spent() > self.config.budget_steps) {
-            return Action::Keep;
-        }
-        self.tuner.observe(self.setting, &self.window.log_times);
-        self.record(
-            Phase::Ab,
-            self.contest.as_ref().map_or(0, |c| c.guard.rounds()),
-            true,
-        );
-        self.finish(
-            None,
-            "default kept: the best other setting was far slower when it was tried again".into(),
-        )
-    }
-
-    fn close_window(&mut self) -> Action {
-        let log_times = std::mem::take(&mut self.window.log_times);
-        self.tuner.observe(self.setting, &log_times);
-        let Some(contest) = &mut self.contest else {
-            return Action::Keep;
-        };
-        let round = contest.guard.rounds();
-        contest.guard.push(log_times.clone());
-        let (rounds, winner, recorded) = (contest.guard.rounds(), contest.winner, contest.recorded);
-        let mut decision = contest.guard.decision();
-        let arm = contest.guard.next_arm();
-        self.window.log_times = log_times;
-        self.record(Phase::Ab, round, false);
-        self.window = Window::default();
-        let complete = rounds > round;
-        let costly = complete && self.spent() > self.config.budget_steps;
-        let unconfirmed = recorded && rounds >= CONFIRM_ROUNDS;
-        if decision == Decision::Undecided && (costly || unconfirmed) {
-            decision = Decision::KeepDefault;
-        }
-        match decision {
-            Decision::Undecided => self.go_to(if arm == Arm::Winner {
-                winner
-            } else {
-                self.tuner.start()
-            }),
-            Decision::KeepWinner => {
-                let plural = if rounds == 1 { "" } else { "s" };
-                let how = if recorded {
-                    "confirmed after a restart"
-                } else {
-                    "faster than the default"
-                };
-                self.finish(
-                    Some(winner),
-                    format!("kept: {how} in {rounds} interleaved round{plural}"),
-                )
-            }
-            Decision::KeepDefault => self.dropped(winner, recorded),
-        }
-    }
-
-    /// The winner is not kept: the search goes on if others may be better, and if it may cost something still.
-    fn dropped(&mut self, winner: Point, recorded: bool) -> Action {
-        if !recorded {
-            self.rejected.push(winner);
-            if self.rejected.len() >= CONTESTS_MAX || self.left() <= 0.0 {
-                let reason = self.lost().unwrap_or_default();
-                return self.finish(None, reason);
-            }
-        }
-        self.ask_from(self.tuner.start())
-    }
-
-    /// What is to be said of the last winner that lost.
-    fn lost(&self) -> Option<String> {
-        let rejected = self
-            .contest
-            .as_ref()
-            .filter(|contest| self.rejected.contains(&contest.winner))?;
-        let [low, high] = rejected.guard.difference()?.gain_pct();
-        Some(format!(
-            "default kept, nothing to gain: the best other setting's gain of {low:.1} to {high:.1} % did not pass the A/B rule"
-        ))
-    }
-
     /// Continues at `point`, with a fresh window.
     fn go_to(&mut self, point: Point) -> Action {
         let changed = point != self.setting;
@@ -554,10 +313,5 @@ impl Session {
             }
         });
         memories.collect()
-    }
-
-    /// The difference between the arms of the A/B windows, if there were any.
-    fn difference(&self) -> Option<Difference> {
-        self.contest.as_ref()?.guard.difference()
     }
 }

@@ -30,7 +30,7 @@ impl Session {
             return 0.0;
         };
         let running = match (&self.stage, self.window.center()) {
-            (Stage::Sample { .. } | Stage::Ab { .. }, Some(center)) => {
+            (Stage::Sample { .. } | Stage::Ab, Some(center)) => {
                 self.window.steps() as f64 * excess(center, default_log)
             }
             _ => 0.0,

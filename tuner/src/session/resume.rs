@@ -1,6 +1,7 @@
 //! What earlier runs know: the state of this very job, that of a sibling, or the log of some run.
 
-use super::{Contest, Session, Stage};
+use super::contest::Contest;
+use super::{Session, Stage};
 use crate::center::{center_variance, median};
 use crate::guard::{Arm, Guard};
 use crate::recall::{Memory, relative_to};

@@ -1,0 +1,116 @@
+//! Between two samples: one is closed, the next is asked for, and the training goes on meanwhile.
+
+use super::{Session, Stage, budget::CLIFF};
+use crate::proposal::{Next, Proposal, ProposalJob};
+use crate::window::Window;
+use crate::{Action, Point};
+
+/// While a proposal is computed, at most this many samples' worth of extra steps is kept.
+const EXTRA_SAMPLES_MAX: u32 = 4;
+/// Steps without an answer after which the session leaves a setting that is slower than the best by [`SLOW`], in log step time.
+const PATIENCE: u32 = 2;
+const SLOW: f64 = 0.03;
+
+impl Session {
+    pub(super) fn on_extra(&mut self, log_time: f64, extra: u32) -> Action {
+        if extra < EXTRA_SAMPLES_MAX * self.config.steps_per_sample {
+            self.stage = Stage::Deciding { extra: extra + 1 };
+            self.tuner.observe(self.setting, &[log_time]);
+        } else {
+            // An answer that never comes must not make the window grow for ever.
+            self.window = Window::new(0, self.known(&self.setting));
+        }
+        let safe = self.safe();
+        let slower = self.known(&self.setting).zip(self.known(&safe));
+        if extra >= PATIENCE && slower.is_some_and(|(here, there)| here - there > SLOW) {
+            return self.go_to(safe);
+        }
+        Action::Keep
+    }
+
+    pub(super) fn close_sample(&mut self, aborted: bool) -> Action {
+        let phase = self.phase();
+        let center = self.window.center();
+        self.tuner.observe(self.setting, &self.window.log_times);
+        self.record(phase, self.sample, aborted);
+        self.window = Window::new(0, self.known(&self.setting));
+        if self.tuner.candidates() == 1 {
+            return self.finish(
+                None,
+                "default kept, nothing to tune: every parameter is fixed".into(),
+            );
+        }
+        if let Some(reason) = self.as_recorded() {
+            return self.finish(None, reason);
+        }
+        let far_slower = center
+            .zip(self.default_log())
+            .is_some_and(|(center, default)| center - default > CLIFF);
+        self.ask_from(if aborted && far_slower {
+            self.safe()
+        } else {
+            self.setting
+        })
+    }
+
+    /// Asks for the next proposal, after a change to `point` if that is not in force.
+    pub(super) fn ask_from(&mut self, point: Point) -> Action {
+        self.stage = Stage::Deciding { extra: 0 };
+        match self.go_to(point) {
+            Action::Keep => Action::Ask,
+            action => {
+                self.asks_next = true;
+                action
+            }
+        }
+    }
+
+    /// A setting that is known to be good: the incumbent, or the default if that is what is in force.
+    fn safe(&self) -> Point {
+        if self.incumbent == self.setting {
+            self.tuner.start()
+        } else {
+            self.incumbent
+        }
+    }
+
+    /// The computation of the next proposal; run it on any thread and hand the result to [`propose`](Self::propose).
+    pub fn proposal_job(&self) -> ProposalJob {
+        self.tuner.job()
+    }
+
+    /// Takes the proposal that an [`Action::Ask`] asked for. One that nobody waits for is ignored.
+    pub fn propose(&mut self, proposal: Proposal) -> Action {
+        if !matches!(self.stage, Stage::Deciding { .. }) || !self.tuner.accept(&proposal) {
+            return Action::Keep;
+        }
+        self.asks_next = false;
+        self.incumbent = proposal.incumbent;
+        proposal
+            .warnings
+            .iter()
+            .for_each(|warning| self.warn(warning.clone()));
+        let Next::Sample(point) = proposal.next else {
+            return self.conclude(&proposal, "no other setting looks faster");
+        };
+        // A setting may be visited again and again: the tuner's cap counts settings, this one visits.
+        if self.sample + 1 >= self.config.max_samples {
+            return self.conclude(&proposal, "no sample is left");
+        }
+        let predicted = Some(proposal.prediction.0).filter(|p| p.is_finite());
+        let excess = predicted
+            .zip(self.default_log())
+            .map_or(0.0, |(predicted, default)| predicted - default);
+        if self.sample_cost(excess) > self.left() {
+            return self.conclude(&proposal, "the budget does not bear another sample");
+        }
+        self.sample += 1;
+        self.predicted = predicted;
+        let earlier = self
+            .tuner
+            .sample(&point)
+            .map_or(0, |sample| sample.log_times.len());
+        self.stage = Stage::Sample { earlier };
+        self.go_to(point)
+    }
+}

@@ -1,0 +1,152 @@
+//! The end of a search: its winner in the A/B windows, and what follows from them.
+
+use super::{Session, Stage, budget::CLIFF};
+use crate::guard::{Arm, Decision, Guard};
+use crate::proposal::Proposal;
+use crate::verdict::Phase;
+use crate::window::Window;
+use crate::{Action, Difference, Point};
+
+/// A gain below this, in log step time, is not worth the A/B windows.
+const GAIN_MIN: f64 = 0.005;
+/// Winners that may lose in the A/B windows before the search ends.
+const CONTESTS_MAX: usize = 3;
+/// Rounds in which a recorded winner has to be confirmed: with both changes and a short start-up they are done within 30 steps.
+const CONFIRM_ROUNDS: u32 = 2;
+
+/// A setting in the A/B windows, or the last one that was.
+#[derive(Debug)]
+pub(super) struct Contest {
+    pub(super) guard: Guard,
+    pub(super) winner: Point,
+    /// The winner is an earlier run's.
+    pub(super) recorded: bool,
+}
+
+impl Session {
+    /// Ends the search: the incumbent goes to the A/B windows if there is anything to gain by it.
+    pub(super) fn conclude(&mut self, proposal: &Proposal, otherwise: &str) -> Action {
+        let winner = proposal.incumbent;
+        if winner == self.tuner.start() || self.rejected.contains(&winner) {
+            let reason = self
+                .lost()
+                .unwrap_or_else(|| format!("default kept, nothing to gain: {otherwise}"));
+            return self.finish(None, reason);
+        }
+        if proposal.gain.0 < GAIN_MIN {
+            let percent = 100.0 * (1.0 - (-proposal.gain.0).exp());
+            let reason =
+                format!("default kept, nothing to gain: the best other setting promises only {percent:.1} %");
+            return self.finish(None, reason);
+        }
+        let log_times = |point| self.tuner.sample(point).map_or(&[][..], |s| &s.log_times);
+        let settings = self.tuner.samples().len() - 1;
+        let guard = Guard::new(self.tuner.noise(), self.measured_steps())
+            .with_search(log_times(&self.tuner.start()), log_times(&winner), settings)
+            .with_remaining_steps(self.remaining_steps());
+        self.contest = Some(Contest {
+            guard,
+            winner,
+            recorded: false,
+        });
+        self.predicted = None;
+        self.stage = Stage::Ab;
+        self.go_to(self.tuner.start())
+    }
+
+    /// Leaves the A/B windows when the winner turns out to be what no guard needs five steps for.
+    pub(super) fn left_contest(&mut self) -> Action {
+        let far_slower = self
+            .default_log()
+            .zip(self.window.center())
+            .is_some_and(|(default, center)| center - default > CLIFF);
+        let at_winner = self
+            .contest
+            .as_ref()
+            .is_some_and(|contest| contest.winner == self.setting);
+        if !(at_winner && far_slower && self.spent() > self.config.budget_steps) {
+            return Action::Keep;
+        }
+        self.tuner.observe(self.setting, &self.window.log_times);
+        self.record(
+            Phase::Ab,
+            self.contest.as_ref().map_or(0, |c| c.guard.rounds()),
+            true,
+        );
+        self.finish(
+            None,
+            "default kept: the best other setting was far slower when it was tried again".into(),
+        )
+    }
+
+    pub(super) fn close_window(&mut self) -> Action {
+        let log_times = std::mem::take(&mut self.window.log_times);
+        self.tuner.observe(self.setting, &log_times);
+        let Some(contest) = &mut self.contest else {
+            return Action::Keep;
+        };
+        let round = contest.guard.rounds();
+        contest.guard.push(log_times.clone());
+        let (rounds, winner, recorded) = (contest.guard.rounds(), contest.winner, contest.recorded);
+        let mut decision = contest.guard.decision();
+        let arm = contest.guard.next_arm();
+        self.window.log_times = log_times;
+        self.record(Phase::Ab, round, false);
+        self.window = Window::default();
+        let complete = rounds > round;
+        let costly = complete && self.spent() > self.config.budget_steps;
+        let unconfirmed = recorded && rounds >= CONFIRM_ROUNDS;
+        if decision == Decision::Undecided && (costly || unconfirmed) {
+            decision = Decision::KeepDefault;
+        }
+        match decision {
+            Decision::Undecided => self.go_to(if arm == Arm::Winner {
+                winner
+            } else {
+                self.tuner.start()
+            }),
+            Decision::KeepWinner => {
+                let plural = if rounds == 1 { "" } else { "s" };
+                let how = if recorded {
+                    "confirmed after a restart"
+                } else {
+                    "faster than the default"
+                };
+                self.finish(
+                    Some(winner),
+                    format!("kept: {how} in {rounds} interleaved round{plural}"),
+                )
+            }
+            Decision::KeepDefault => self.dropped(winner, recorded),
+        }
+    }
+
+    /// The winner is not kept: the search goes on if others may be better, and if it may cost something still.
+    fn dropped(&mut self, winner: Point, recorded: bool) -> Action {
+        if !recorded {
+            self.rejected.push(winner);
+            if self.rejected.len() >= CONTESTS_MAX || self.left() <= 0.0 {
+                let reason = self.lost().unwrap_or_default();
+                return self.finish(None, reason);
+            }
+        }
+        self.ask_from(self.tuner.start())
+    }
+
+    /// What is to be said of the last winner that lost.
+    fn lost(&self) -> Option<String> {
+        let rejected = self
+            .contest
+            .as_ref()
+            .filter(|contest| self.rejected.contains(&contest.winner))?;
+        let [low, high] = rejected.guard.difference()?.gain_pct();
+        Some(format!(
+            "default kept, nothing to gain: the best other setting's gain of {low:.1} to {high:.1} % did not pass the A/B rule"
+        ))
+    }
+
+    /// The difference between the arms of the A/B windows, if there were any.
+    pub(super) fn difference(&self) -> Option<Difference> {
+        self.contest.as_ref()?.guard.difference()
+    }
+}
