@@ -79,6 +79,7 @@ fn record_step(track: &mut Track, tensors: &[TensorId], now: Nanos) {
         reduce_ns: 1_000,
         copy_out_ns: 1_250,
         wait_ns: 700,
+        late_ns: 0,
         lead_in_ns: 1_000,
         tail_out_ns: 1_000,
     };

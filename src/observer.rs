@@ -17,12 +17,7 @@ pub(crate) trait Observer: Send {
     fn cycle_began(&mut self, _now: Nanos) {}
     /// A tensor has become ready on all ranks; `ready_us` gives each rank's time, where it is known, in microseconds on
     /// rank 0's clock. Told on the lowest rank of a set.
-    fn negotiated(
-        &mut self,
-        _tensor: &Tensor,
-        _kind: OpKind,
-        _ready_us: &mut dyn Iterator<Item = Option<u64>>,
-    ) {
+    fn negotiated(&mut self, _negotiated: &Negotiated<'_>, _ready_us: &mut dyn Iterator<Item = Option<u64>>) {
     }
     /// The ranks have agreed on this cycle; negotiation took from when it began until `now`. `joined`: some rank has
     /// no more data.
@@ -54,6 +49,14 @@ pub(crate) trait Observer: Send {
     fn look_at_stalls(&mut self, _now: Nanos, _cycle: &Cycle) -> Result<Option<Nanos>, Error> {
         Ok(None)
     }
+}
+
+/// What an observer learns of a tensor that has become ready.
+pub(crate) struct Negotiated<'a> {
+    pub(crate) tensor: &'a Tensor,
+    pub(crate) kind: OpKind,
+    /// Through the response cache, without a request.
+    pub(crate) cached: bool,
 }
 
 /// What an observer learns of a batch.

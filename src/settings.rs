@@ -11,6 +11,8 @@ pub struct Settings {
     pub fusion_threshold_bytes: u64,
     /// Least time between the starts of two cycles, nanoseconds.
     pub cycle_time_ns: u64,
+    /// Whether known tensors are negotiated through the response cache.
+    pub cache: bool,
 }
 
 impl Settings {
@@ -21,12 +23,13 @@ impl Settings {
 }
 
 impl Default for Settings {
-    /// Horovod's defaults: 128 MiB, 1 ms.
+    /// Horovod's defaults: 128 MiB, 1 ms, with the cache.
     fn default() -> Self {
         Self {
             version: 0,
             fusion_threshold_bytes: 128 << 20,
             cycle_time_ns: 1_000_000,
+            cache: true,
         }
     }
 }
@@ -38,7 +41,8 @@ impl std::fmt::Display for Settings {
             self.fusion_threshold_bytes as f64 / f64::from(1 << 20),
             self.cycle_time_ns as f64 / 1e6,
         );
-        write!(f, "{} MB, cycle {} ms", Rounded(fusion_mb), Rounded(cycle_ms))
+        write!(f, "{} MB, cycle {} ms", Rounded(fusion_mb), Rounded(cycle_ms))?;
+        f.write_str(if self.cache { "" } else { ", no response cache" })
     }
 }
 

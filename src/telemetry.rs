@@ -8,14 +8,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::autotune::{Autotune, Progress};
+use crate::autotune::{Autotune, Progress, Tracer};
 use crate::clock::{Alignment, Clock, Nanos};
 use crate::cycle::Cycle;
 use crate::error::Error;
+use crate::identity::Identity;
 use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, StallInspector};
-use crate::observer::{CycleEnd, Executed, Observer};
+use crate::observer::{CycleEnd, Executed, Negotiated, Observer};
 use crate::queue::Tensor;
 use crate::settings::Settings;
 use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
@@ -40,6 +41,7 @@ pub(crate) struct Telemetry {
 
 struct Tuning {
     meter: StepMeter,
+    tracer: Tracer,
     autotune: Autotune,
     /// Settings to begin with, until they have been asked for.
     start: Option<Settings>,
@@ -47,22 +49,27 @@ struct Tuning {
 }
 
 impl Telemetry {
-    /// The telemetry of rank `rank`, as the knobs want it.
+    /// The telemetry of this rank, as the knobs want it.
     ///
     /// # Errors
     /// A log that cannot be written.
     pub(crate) fn new(
         knobs: &Knobs,
-        rank: usize,
-        size: usize,
+        &Identity {
+            rank,
+            size,
+            local_size,
+            ..
+        }: &Identity,
         clock: Arc<dyn Clock>,
         progress: Arc<Progress>,
         timeline: &Arc<Timeline>,
         quiet: bool,
     ) -> Result<Self, Error> {
         let first = rank == 0;
+        let hosts = size.div_ceil(local_size);
         let tuning = (knobs.autotune && first)
-            .then(|| Tuning::new(knobs, &progress, quiet))
+            .then(|| Tuning::new(knobs, (size, hosts), &progress, quiet))
             .transpose()?;
         Ok(Self {
             clock,
@@ -111,11 +118,17 @@ fn stall_inspector(knobs: &Knobs) -> Option<StallInspector> {
 }
 
 impl Tuning {
-    fn new(knobs: &Knobs, progress: &Arc<Progress>, quiet: bool) -> Result<Self, Error> {
-        let autotune = Autotune::new(knobs, Arc::clone(progress), quiet)?;
+    fn new(
+        knobs: &Knobs,
+        place: (usize, usize),
+        progress: &Arc<Progress>,
+        quiet: bool,
+    ) -> Result<Self, Error> {
+        let autotune = Autotune::new(knobs, place, Arc::clone(progress), quiet)?;
         let start = Some(autotune.start());
         Ok(Self {
             meter: StepMeter::new(),
+            tracer: Tracer::default(),
             autotune,
             start,
             next: None,
@@ -129,6 +142,9 @@ impl Tuning {
             collective_ns,
             wait_ns: batch.phases.wait_ns,
         };
+        if self.autotune.wants_traces() {
+            self.tracer.executed(batch);
+        }
         let items = batch.members.iter().map(|member| member.submission.item);
         let step = self.meter.executed(&executed, items);
         self.take(step);
@@ -137,7 +153,10 @@ impl Tuning {
     fn take(&mut self, step: Option<Step>) {
         if let Some(Step::Sample(sample)) = step {
             // A change waits for the end of the cycle; a later one in the same cycle replaces it.
-            self.next = self.autotune.on_step(&sample).or(self.next.take());
+            self.next = self
+                .autotune
+                .on_step(&sample, &mut self.tracer)
+                .or(self.next.take());
         }
     }
 
@@ -145,6 +164,10 @@ impl Tuning {
         for &mark in &cycle.step_marks {
             let step = self.meter.mark_step(mark);
             self.take(step);
+        }
+        let whole = self.meter.take_whole();
+        if self.autotune.wants_traces() {
+            self.tracer.cycle_ended(&cycle.settings, whole);
         }
         self.start
             .take()
@@ -158,12 +181,27 @@ impl Observer for Telemetry {
         self.track.begin_cycle(now);
     }
 
-    fn negotiated(&mut self, tensor: &Tensor, kind: OpKind, ready_us: &mut dyn Iterator<Item = Option<u64>>) {
-        if self.track.is_on() && kind != OpKind::Agree {
+    fn negotiated(&mut self, negotiated: &Negotiated<'_>, ready_us: &mut dyn Iterator<Item = Option<u64>>) {
+        let (mut first_us, mut last_us) = (u64::MAX, 0);
+        let ticks = ready_us.enumerate().filter_map(|(rank, us)| Some((rank, us?)));
+        let ticks = ticks.inspect(|&(_, us)| {
+            (first_us, last_us) = (first_us.min(us), last_us.max(us));
+        });
+        if self.track.is_on() && negotiated.kind != OpKind::Agree {
             let ended = self.clock.now();
-            let id = recording::timeline_id(&mut self.track, tensor);
-            let ticks = ready_us.enumerate().filter_map(|(rank, us)| Some((rank, us?)));
-            self.track.negotiated(id, kind, ticks, ended);
+            let id = recording::timeline_id(&mut self.track, negotiated.tensor);
+            self.track.negotiated(id, negotiated.kind, ticks, ended);
+        } else if self.tuning.is_some() {
+            ticks.for_each(drop);
+        }
+        if let Some(tuning) = &mut self.tuning
+            && tuning.autotune.wants_traces()
+            && first_us <= last_us
+        {
+            let nanos = |us: u64| Nanos(us.saturating_mul(1_000));
+            tuning
+                .tracer
+                .negotiated(negotiated, nanos(first_us), nanos(last_us));
         }
     }
 
@@ -171,8 +209,10 @@ impl Observer for Telemetry {
         self.agreed = now;
         if let Some(tuning) = &mut self.tuning {
             tuning.meter.cycle((now - began).as_nanos() as u64);
+            tuning.tracer.agreed(began, now);
             if joined {
                 tuning.meter.disturbed(); // a step without all ranks is no sample
+                tuning.tracer.disturbed();
             }
         }
     }
@@ -187,6 +227,9 @@ impl Observer for Telemetry {
     }
 
     fn refused(&mut self, tensor: &Tensor, _error: &Error) {
+        if let Some(tuning) = &mut self.tuning {
+            tuning.tracer.refused(tensor);
+        }
         if self.track.is_on() {
             let id = recording::timeline_id(&mut self.track, tensor);
             let now = self.clock.now();

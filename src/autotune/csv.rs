@@ -2,7 +2,8 @@
 
 use ronde_tuner::{Best, Measurement, Verdict};
 
-use super::{MIB, Traffic};
+use super::MIB;
+use super::logbook::Traffic;
 use crate::settings::Settings;
 
 /// The header. Threshold in MB (MiB), score in bytes/µs; torus is always 0.
@@ -43,7 +44,7 @@ pub(super) fn best_row(best: Option<&Best>, measured: &Measurement, traffic: &Tr
         Some(best) => (best.setting, best.step_ms, best.step_ms_ci95),
         None => (measured.setting, measured.step_ms, measured.step_ms_ci95),
     };
-    let mut row = horovod_columns(&super::settings(&setting), step_ms, traffic);
+    let mut row = horovod_columns(&super::space::settings(&setting), step_ms, traffic);
     let (steps, predicted) = (String::new(), String::new());
     row.extend([
         "best".into(),
@@ -81,7 +82,7 @@ fn horovod_columns(settings: &Settings, step_ms: f64, traffic: &Traffic) -> Vec<
         "0".into(),
         "0".into(),
         "0".into(),
-        "1".into(),
+        u8::from(settings.cache).to_string(),
         number(settings.cycle_time_ns as f64 / 1e6),
         number(settings.fusion_threshold_bytes as f64 / MIB),
         number(bytes_per_step / (step_ms * 1e3)),

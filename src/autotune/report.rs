@@ -44,10 +44,18 @@ pub struct AutotuneVerdict {
     pub steps_active: u64,
     /// What the search cost, in steps at the default settings.
     pub steps_lost: f64,
+    /// What it was allowed to cost, in the same unit.
+    pub budget_steps: f64,
+    /// Whether it cost no more than that.
+    pub budget_kept: bool,
     /// The step at which the gain has paid for the search.
     pub payback_step: Option<u64>,
     /// Why, in one sentence.
     pub reason: String,
+    /// Why the search was begun, if it was not the job's first.
+    pub retuned: Option<String>,
+    /// What was left alone and why, in one sentence; empty if that is nothing.
+    pub not_tuned: String,
 }
 
 impl std::fmt::Display for AutotuneVerdict {
@@ -57,6 +65,7 @@ impl std::fmt::Display for AutotuneVerdict {
             chosen_step_ms,
             steps_active,
             steps_lost,
+            budget_steps,
             ..
         } = self;
         if self.kept_default {
@@ -75,6 +84,7 @@ impl std::fmt::Display for AutotuneVerdict {
             write!(f, "{low:.1} to {high:.1} % faster (95 % interval")?;
         }
         write!(f, "; {steps_active} steps, {steps_lost:.1} of them lost")?;
+        write!(f, " of {} allowed", (budget_steps * 10.0).round() / 10.0)?;
         if let Some(step) = self.payback_step {
             write!(f, ", paid back at step {step}")?;
         }

@@ -107,6 +107,8 @@ pub struct AutotuneSummary {
     pub steps_active: u64,
     /// What tuning cost, in steps at the default's speed.
     pub steps_lost: Option<f64>,
+    /// What it was allowed to cost, in the same unit.
+    pub budget_steps: Option<f64>,
     /// The step by which the gain has paid for the search; `null` where there is no gain.
     pub payback_step: Option<u64>,
     /// The chosen settings; without a verdict, those in force at the end.
@@ -369,6 +371,7 @@ mod tests {
             kept_default: None,
             steps_active: 60,
             steps_lost: None,
+            budget_steps: None,
             payback_step: None,
             settings: DEFAULT,
             verdict_text: None,
@@ -385,6 +388,7 @@ mod tests {
             kept_default: Some(false),
             steps_active: 240,
             steps_lost: Some(6.5),
+            budget_steps: Some(20.0),
             payback_step: Some(280),
             settings: SettingsReport {
                 fusion_threshold_bytes: 8 << 20,
@@ -399,7 +403,7 @@ mod tests {
             serde_json::to_string(&done).unwrap(),
             concat!(
                 r#"{"state":"final","default_step_ms":60.0,"chosen_step_ms":48.0,"gain_pct":[18.0,21.5],"#,
-                r#""kept_default":false,"steps_active":240,"steps_lost":6.5,"payback_step":280,"#,
+                r#""kept_default":false,"steps_active":240,"steps_lost":6.5,"budget_steps":20.0,"payback_step":280,"#,
                 r#""settings":{"fusion_threshold_bytes":8388608,"cycle_time_ms":2.5}}"#
             )
         );

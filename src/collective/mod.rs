@@ -46,6 +46,8 @@ pub struct Phases {
     pub copy_out_ns: u64,
     /// Waiting for peers.
     pub wait_ns: u64,
+    /// By how much peers that came late have held the batch up: a part of `wait_ns`, at the beginning.
+    pub late_ns: u64,
     /// At the beginning, copying this rank's first chunk in, with nothing behind it yet: a part of `copy_in_ns`.
     pub lead_in_ns: u64,
     /// At the end, copying the last chunk out, with nothing behind it any more: a part of `copy_out_ns`. An operation that

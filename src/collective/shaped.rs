@@ -73,7 +73,11 @@ impl ShapedCollective {
             std::thread::sleep(due - moved);
         }
         // The message is on its way: neither copying nor combining, whatever these took.
-        phases.wait_ns += (self.clock.now() - moved).as_nanos() as u64;
+        let ended = self.clock.now();
+        phases.wait_ns += (ended - moved).as_nanos() as u64;
+        // What peers were late by may pass while the message travels anyway.
+        let over_ns = ended.0.saturating_sub(due.0);
+        phases.late_ns = phases.late_ns.min(over_ns);
         Ok(phases)
     }
 }

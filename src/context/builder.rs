@@ -116,8 +116,7 @@ impl Builder {
         let progress = Arc::clone(&job.progress);
         let observer = Telemetry::new(
             &job.knobs,
-            rank,
-            size,
+            &job.identity,
             clock,
             progress,
             &job.timeline,

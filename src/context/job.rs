@@ -236,6 +236,7 @@ fn first_settings(knobs: &Knobs) -> Settings {
             knobs.fusion_threshold_bytes
         },
         cycle_time_ns: (knobs.cycle_time_ms * 1e6).round() as u64,
+        cache: knobs.cache_capacity > 0,
     }
 }
 

@@ -211,7 +211,12 @@ impl Cycle {
         self.clocks.refresh();
         for submission in incoming.drain(..) {
             self.joined |= submission.params.kind == OpKind::Join;
-            match self.find_cached(&submission) {
+            let cached = if self.settings.cache {
+                self.find_cached(&submission)
+            } else {
+                None // where a slot holds it still, that is emptied
+            };
+            match cached {
                 Some(slot) => {
                     let ready_us = self.clocks.to_reference_us(submission.at);
                     self.block.set(slot as usize, ready_us);

@@ -9,6 +9,7 @@ use super::{Cycle, internal};
 use crate::error::Error;
 use crate::negotiation::response::{decode, encode};
 use crate::negotiation::{Agreed, OpKind, RequestList, Response, ResponseList};
+use crate::observer::Negotiated;
 use crate::queue::Submission;
 use crate::transport::Status;
 
@@ -68,8 +69,12 @@ impl Cycle {
                 if self.agreed.details {
                     let mut ready_us = (0..size).map(|rank| self.agreed.ready_on(rank, slot));
                     let submission = &ready.submission;
-                    self.observer
-                        .negotiated(&submission.tensor, submission.params.kind, &mut ready_us);
+                    let negotiated = Negotiated {
+                        tensor: &submission.tensor,
+                        kind: submission.params.kind,
+                        cached: true,
+                    };
+                    self.observer.negotiated(&negotiated, &mut ready_us);
                 }
                 self.ready.push(ready);
             }
@@ -161,11 +166,13 @@ impl Cycle {
             (submission, _) => submission,
         };
         if let (Some(ticks), Some(submission)) = (ticks, &submission) {
-            self.observer.negotiated(
-                &submission.tensor,
-                ticks.kind,
-                &mut ticks.ready_us.iter().copied(),
-            );
+            let negotiated = Negotiated {
+                tensor: &submission.tensor,
+                kind: ticks.kind,
+                cached: false,
+            };
+            self.observer
+                .negotiated(&negotiated, &mut ticks.ready_us.iter().copied());
         }
         match (outcome, submission) {
             (Ok(agreed), Some(submission)) => {
@@ -200,7 +207,7 @@ impl Cycle {
 
     /// Puts what was agreed into the cache, unless a rank was absent: it has nothing to put in.
     fn remember(&mut self, submission: &Submission, agreed: &Arc<Agreed>) {
-        if !submission.params.kind.is_cached() || !agreed.absent.is_empty() {
+        if !self.settings.cache || !submission.params.kind.is_cached() || !agreed.absent.is_empty() {
             return;
         }
         let name = Arc::clone(&submission.tensor.name);

@@ -57,17 +57,6 @@ fn same(some: &[u32], others: &[u32]) -> bool {
     some.len() == others.len() && (some.is_empty() || some == others)
 }
 
-/// Bytes that count against the fusion threshold: what one rank brings, or, where that may differ, what all bring.
-fn bytes(ready: &Ready) -> u64 {
-    let params = &ready.submission.params;
-    if params.kind == OpKind::Allgather {
-        let rows: u64 = ready.rows().iter().sum();
-        rows.saturating_mul(params.row_bytes() as u64)
-    } else {
-        params.bytes() as u64
-    }
-}
-
 impl Cycle {
     /// Packs `ready` into batches, but for groups that are not complete.
     pub(super) fn plan(&mut self) {
@@ -89,7 +78,7 @@ impl Packing {
             });
             self.items.push(Item {
                 class: class as u32,
-                bytes: bytes(ready),
+                bytes: ready.bytes(),
                 group: ready.submission.params.group.map(|group| group.tag),
             });
         }

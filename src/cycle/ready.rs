@@ -26,7 +26,7 @@ struct Yield {
 }
 
 impl Ready {
-    pub(super) fn new(submission: Submission, agreed: Option<Arc<Agreed>>) -> Self {
+    pub(crate) fn new(submission: Submission, agreed: Option<Arc<Agreed>>) -> Self {
         Self {
             submission,
             agreed,
@@ -45,6 +45,17 @@ impl Ready {
                 self.yields.as_ref().map(|yields| &yields.delivery.shape[..])
             }
             OpKind::Alltoall | OpKind::Barrier | OpKind::Join | OpKind::Agree => None,
+        }
+    }
+
+    /// Bytes that count against the fusion threshold: what one rank brings, or, where that may differ, what all bring.
+    pub(crate) fn bytes(&self) -> u64 {
+        let params = &self.submission.params;
+        if params.kind == OpKind::Allgather {
+            let rows: u64 = self.rows().iter().sum();
+            rows.saturating_mul(params.row_bytes() as u64)
+        } else {
+            params.bytes() as u64
         }
     }
 

@@ -47,6 +47,8 @@ pub struct FixedKnobs {
     pub fusion_threshold: bool,
     /// `HOROVOD_CYCLE_TIME` is set.
     pub cycle_time: bool,
+    /// `HOROVOD_CACHE_CAPACITY` is set.
+    pub cache_capacity: bool,
 }
 
 /// The knobs' values as environment variables, and which of them were set: what `ronde knobs --effective` shows.
@@ -88,6 +90,7 @@ impl Knobs {
         knobs.fixed = FixedKnobs {
             fusion_threshold: lookup("HOROVOD_FUSION_THRESHOLD").is_some(),
             cycle_time: lookup("HOROVOD_CYCLE_TIME").is_some(),
+            cache_capacity: lookup("HOROVOD_CACHE_CAPACITY").is_some(),
         };
         let (warning_seconds, shutdown_seconds) = (knobs.stall_warning_seconds, knobs.stall_shutdown_seconds);
         if shutdown_seconds > 0 && shutdown_seconds < warning_seconds {

@@ -197,6 +197,53 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
+    /// What tuning may cost, in steps at the settings of the start. Unset: 20, or 2 % of RONDE_AUTOTUNE_STEPS.
+    autotune_budget: Option<f64> {
+        env: "RONDE_AUTOTUNE_BUDGET",
+        flag: Flag::value("autotune-budget"),
+        kind: Kind::Real { unit: "steps", min: 0.0, max: 1e9 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Steps that the job will run, as far as that is known: what tuning may cost, and whether it still pays, follow from
+    /// it.
+    autotune_steps: Option<u64> {
+        env: "RONDE_AUTOTUNE_STEPS",
+        flag: Flag::value("autotune-steps"),
+        kind: Kind::Count { unit: "steps", min: 1, max: 1_000_000_000_000 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// JSON file in which rank 0 keeps what the tuner has learnt: the next run of the same job begins with its best settings,
+    /// one of the same model on other ranks begins with what it suggests.
+    autotune_state: Option<PathBuf> {
+        env: "RONDE_AUTOTUNE_STATE",
+        flag: Flag::value("autotune-state"),
+        kind: Kind::Path,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Autotune log of an earlier run, Horovod's or Ronde's, from which the tuner takes what to try first.
+    autotune_prior: Option<PathBuf> {
+        env: "RONDE_AUTOTUNE_PRIOR",
+        flag: Flag::value("autotune-prior"),
+        kind: Kind::Path,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Tune the response cache too, on or off; unless HOROVOD_CACHE_CAPACITY is set. It is on at every optimum known.
+    autotune_cache: bool {
+        env: "RONDE_AUTOTUNE_CACHE",
+        flag: Flag::switch("autotune-cache", "no-autotune-cache"),
+        kind: Kind::Switch,
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
     /// Seed of the tuner's random choices.
     autotune_seed: u64 {
         env: "RONDE_AUTOTUNE_SEED",

@@ -106,7 +106,8 @@ fn a_set_variable_fixes_its_knob_and_an_empty_one_does_not() {
         knobs.fixed,
         FixedKnobs {
             fusion_threshold: true,
-            cycle_time: false
+            cycle_time: false,
+            cache_capacity: false,
         }
     );
     assert_eq!(knobs.cycle_time_ms, 1.0);

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use crate::clock::Alignment;
 use crate::error::Error;
-use crate::negotiation::OpKind;
-use crate::observer::{CycleEnd, Executed, Observer};
-use crate::queue::{Tensor, lock};
+use crate::observer::{CycleEnd, Executed, Negotiated, Observer};
+use crate::queue::lock;
 use crate::settings::Settings;
 use crate::timeline::Order;
 use crate::transport::sim::{SimClock, World};
@@ -49,13 +48,8 @@ pub(super) struct Recorder {
 }
 
 impl Observer for Recorder {
-    fn negotiated(
-        &mut self,
-        tensor: &Tensor,
-        _kind: OpKind,
-        ready_us: &mut dyn Iterator<Item = Option<u64>>,
-    ) {
-        let note = (tensor.name.to_string(), ready_us.collect());
+    fn negotiated(&mut self, negotiated: &Negotiated<'_>, ready_us: &mut dyn Iterator<Item = Option<u64>>) {
+        let note = (negotiated.tensor.name.to_string(), ready_us.collect());
         lock(&self.diary).ready_us.push(note);
     }
 
@@ -104,6 +98,7 @@ impl Observer for Recorder {
         let retune = self.retune_every > 0 && self.cycles.is_multiple_of(self.retune_every);
         retune.then(|| Settings {
             fusion_threshold_bytes: 64 * self.cycles,
+            cache: !cycle.settings.cache,
             ..cycle.settings
         })
     }

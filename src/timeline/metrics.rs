@@ -9,7 +9,7 @@
 //! hooks uneven. A pause without traffic shows as a step far longer than those before; one alone is left
 //! out, a second one in a row is the new normal.
 
-use super::period::{Item, PeriodFinder};
+use super::period::{Item, Period, PeriodFinder};
 use crate::clock::Nanos;
 
 /// What the cycle knows about a batch that it has executed; its tensors come beside it.
@@ -64,6 +64,16 @@ pub enum Step {
     Interrupted(Interruption),
 }
 
+/// The end of a step as a whole: everything that belongs to it has been executed. Unlike the anchor's, it leaves no
+/// tensor of a step to the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WholeStep {
+    /// When.
+    pub ended: Nanos,
+    /// Whether it consisted of what steps consist of.
+    pub usual: bool,
+}
+
 /// Turns executed batches into step samples. See the module.
 #[derive(Debug, Default)]
 pub struct StepMeter {
@@ -78,6 +88,10 @@ pub struct StepMeter {
     changed: bool,
     settling: bool,
     pauses: Pauses,
+    /// The same of the step as a whole, and its end once it has come.
+    whole_foreign: usize,
+    whole_changed: bool,
+    whole: Option<WholeStep>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,7 +126,7 @@ impl StepMeter {
         self.sums.batches += 1;
         self.sums.collective_ns += batch.collective_ns;
         self.sums.wait_ns += batch.wait_ns;
-        let mut ends = 0;
+        let (mut ends, mut wholes) = (0, 0);
         for tensor in tensors {
             self.sums.tensors += 1;
             self.sums.bytes += tensor.bytes();
@@ -122,6 +136,9 @@ impl StepMeter {
             let seen = self.finder.observe(tensor);
             self.foreign += usize::from(seen.foreign);
             self.changed |= seen.changed;
+            self.whole_foreign += usize::from(seen.foreign);
+            self.whole_changed |= seen.changed;
+            wholes += usize::from(seen.step_complete);
             let period = self.finder.period();
             let ended = if period.is_some_and(|period| period.anchor.is_some()) {
                 seen.anchor
@@ -129,6 +146,10 @@ impl StepMeter {
                 seen.step_complete
             };
             ends += usize::from(ended);
+        }
+        self.whole_changed |= wholes > 1;
+        if wholes > 0 {
+            self.end_whole(batch.ended);
         }
         if ends == 0 {
             return None;
@@ -141,11 +162,33 @@ impl StepMeter {
     /// The running step is not like the others, whatever it looks like.
     pub fn disturbed(&mut self) {
         self.changed = true;
+        self.whole_changed = true;
+    }
+
+    /// The step that the job repeats, if it is known.
+    pub fn period(&self) -> Option<Period> {
+        self.finder.period()
+    }
+
+    /// The end of a step as a whole, if one has ended since the last call; of several the last, which is then not usual.
+    pub fn take_whole(&mut self) -> Option<WholeStep> {
+        self.whole.take()
+    }
+
+    fn end_whole(&mut self, ended: Nanos) {
+        let foreign = std::mem::take(&mut self.whole_foreign);
+        let changed = std::mem::take(&mut self.whole_changed);
+        let usual = self.finder.period().map_or(0, |period| period.foreign);
+        let usual = !changed && self.whole.is_none() && (self.marked || foreign == usual);
+        self.whole = Some(WholeStep { ended, usual });
     }
 
     /// The caller says that a step ends now. From the first call on steps are what the caller says.
     pub fn mark_step(&mut self, now: Nanos) -> Option<Step> {
-        self.changed |= !std::mem::replace(&mut self.marked, true);
+        let is_first = !std::mem::replace(&mut self.marked, true);
+        self.changed |= is_first;
+        self.whole_changed |= is_first;
+        self.end_whole(now);
         self.end_step(now)
     }
 

@@ -77,6 +77,12 @@ impl Item {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// What this tensor is known by, as a hash: its name and form or, where names do not repeat, its form (operation, element
+    /// type and size).
+    pub fn key(&self, named: bool) -> u64 {
+        if named { self.exact } else { self.anonymous }
+    }
 }
 
 /// What a submission means for the step.
@@ -207,16 +213,16 @@ impl Distrust {
 }
 
 /// Folds `b` into `a`; every bit of the result depends on every bit of both.
-fn mix(a: u64, b: u64) -> u64 {
+pub(crate) fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd1b5_4a32_d192_ed03);
     product as u64 ^ (product >> 64) as u64
 }
 
 /// A map whose keys are hashes already.
-type KeyMap<V> = HashMap<u64, V, BuildHasherDefault<KeyHasher>>;
+pub(crate) type KeyMap<V> = HashMap<u64, V, BuildHasherDefault<KeyHasher>>;
 
 #[derive(Debug, Default)]
-struct KeyHasher(u64);
+pub(crate) struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {

@@ -117,8 +117,10 @@ pub(super) fn put_settings(words: &mut Words, settings: &Settings, at: Nanos) {
         version,
         fusion_threshold_bytes,
         cycle_time_ns,
+        cache,
     } = *settings;
-    words.extend_from_slice(&[SETTINGS, at.0, version, fusion_threshold_bytes, cycle_time_ns]);
+    let head = header(SETTINGS, 0, 0, u64::from(cache));
+    words.extend_from_slice(&[head, at.0, version, fusion_threshold_bytes, cycle_time_ns]);
 }
 
 pub(super) fn put_error(words: &mut Words, tensor: TensorId, began: Nanos, ended: Nanos) {
@@ -238,6 +240,7 @@ pub(super) fn take<'a>(words: &mut &'a [u64]) -> Option<Record<'a>> {
                 version,
                 fusion_threshold_bytes,
                 cycle_time_ns,
+                cache: high != 0,
             };
             (Record::Settings { settings, at }, rest)
         }
@@ -298,6 +301,7 @@ pub(super) fn take<'a>(words: &mut &'a [u64]) -> Option<Record<'a>> {
                     wait_ns,
                     lead_in_ns,
                     tail_out_ns,
+                    ..Phases::default()
                 },
                 activities,
                 members,

@@ -315,6 +315,8 @@ struct Lap {
     last: Instant,
     /// The batch's first chunk is in.
     is_led_in: bool,
+    /// All peers have come: something has been done that needs their data.
+    is_met: bool,
 }
 
 impl Lap {
@@ -323,6 +325,7 @@ impl Lap {
             phases: Phases::default(),
             last: Instant::now(),
             is_led_in: false,
+            is_met: false,
         }
     }
 
@@ -333,12 +336,15 @@ impl Lap {
         let took = nanos(now - self.last);
         *phase(&mut self.phases) += took;
         self.last = now;
+        self.is_met = true;
         took
     }
 
     /// Files a chunk's copying in; of the first one, also as what leads the batch in.
     fn copied_in(&mut self) {
+        let is_met = self.is_met; // copying in takes no peer
         let took = self.file(|phases| &mut phases.copy_in_ns);
+        self.is_met = is_met;
         if !std::mem::replace(&mut self.is_led_in, true) {
             self.phases.lead_in_ns = took;
         }
@@ -358,6 +364,9 @@ impl Lap {
         let value = body();
         let waited = began.elapsed();
         self.phases.wait_ns += nanos(waited);
+        if !self.is_met {
+            self.phases.late_ns += nanos(waited);
+        }
         self.last += waited;
         value
     }

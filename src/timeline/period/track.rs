@@ -62,7 +62,7 @@ impl Track {
                 period.foreign += 1;
                 continue;
             }
-            let key = key(&item, named);
+            let key = item.key(named);
             slots.entry(key).or_default().required += 1;
             signature = signature.wrapping_add(mix(key, 2));
             period.items += 1;
@@ -106,7 +106,7 @@ impl Track {
 
     /// Takes in the next tensor.
     pub(super) fn observe(&mut self, item: Item) -> Result<Observation, Lost> {
-        let Some(slot) = self.slots.get_mut(&key(&item, self.period.named)) else {
+        let Some(slot) = self.slots.get_mut(&item.key(self.period.named)) else {
             return self.foreign();
         };
         slot.seen += 1;
@@ -171,8 +171,4 @@ impl Track {
         }
         Ok(())
     }
-}
-
-fn key(item: &Item, named: bool) -> u64 {
-    if named { item.exact } else { item.anonymous }
 }

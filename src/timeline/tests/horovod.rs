@@ -138,6 +138,7 @@ fn the_head_says_who_records_under_which_settings() {
             version: 0,
             fusion_threshold_bytes: 0,
             cycle_time_ns: 3_500_000,
+            ..Settings::default()
         },
         ..Options::default()
     };

@@ -21,7 +21,7 @@ use crate::shm::{Counter, View, Watch};
 use crate::transport::{Agreement, Block, BlockView, Status};
 
 /// Words of a slot before the ready words: cycle, number of ready words, status, three of settings.
-const HEAD_WORDS: usize = 6;
+const HEAD_WORDS: usize = 7;
 
 /// Words of a slot for blocks of up to `cache_words` words: the head, the ready words, a time for each bit.
 pub(super) const fn slot_words(cache_words: usize) -> usize {
@@ -127,6 +127,7 @@ fn freeze(slot: &[AtomicU64], cycle: u64, block: &Block) {
         version,
         fusion_threshold_bytes,
         cycle_time_ns,
+        cache,
     } = block.settings;
     let head: [u64; HEAD_WORDS] = [
         cycle,
@@ -135,6 +136,7 @@ fn freeze(slot: &[AtomicU64], cycle: u64, block: &Block) {
         version,
         fusion_threshold_bytes,
         cycle_time_ns,
+        u64::from(cache),
     ];
     for (to, value) in slot.iter().zip(head.iter().chain(&block.ready)) {
         to.store(*value, Ordering::Relaxed);
@@ -172,6 +174,7 @@ impl BlockView for SlotView<'_> {
             version: self.word(3),
             fusion_threshold_bytes: self.word(4),
             cycle_time_ns: self.word(5),
+            cache: self.word(6) != 0,
         }
     }
 
@@ -236,6 +239,6 @@ mod tests {
                     .all(|word| word.load(Ordering::Relaxed) == UNTOUCHED)
             );
         }
-        assert_eq!(stride, 16_646, "133 KB for 16384 tensors");
+        assert_eq!(stride, 16_647, "133 KB for 16384 tensors");
     }
 }

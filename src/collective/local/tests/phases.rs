@@ -28,9 +28,11 @@ fn run(
             reduce_ns,
             copy_out_ns,
             wait_ns,
+            late_ns,
             lead_in_ns,
             tail_out_ns,
         } = phases;
+        assert!(late_ns <= wait_ns, "{phases:?}");
         assert!(
             copy_in_ns + reduce_ns + copy_out_ns + wait_ns <= took,
             "{phases:?} of {took}"

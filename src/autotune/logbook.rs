@@ -1,0 +1,118 @@
+//! The autotune log, and what it says about steps beyond their time.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ronde_tuner::{Best, Log, Measurement, Verdict};
+
+use super::csv;
+use super::space::settings;
+use crate::error::Error;
+use crate::timeline::metrics::StepSample;
+
+/// Writes the log, if one is wanted and as long as it can be written.
+#[derive(Debug, Default)]
+pub(super) struct Logbook {
+    log: Option<Log>,
+    /// Of the measurement under way, or of the last one once it is `closed`.
+    traffic: Traffic,
+    closed: bool,
+}
+
+/// What the log says about steps beyond their time, averaged since the last row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Traffic {
+    pub(super) bytes: u64,
+    pub(super) step_ms: f64,
+    pub(super) negotiate_ms: f64,
+    pub(super) steps: u64,
+}
+
+impl Logbook {
+    /// A log in the file at `path`, if there is one.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub(super) fn new(path: Option<&Path>) -> Result<Self, Error> {
+        let log = path.map(|path| {
+            Log::create(path, &csv::COLUMNS).map_err(|error| Error::Output {
+                what: "the autotune log",
+                path: path.to_owned(),
+                variable: "HOROVOD_AUTOTUNE_LOG",
+                source: Arc::new(error),
+            })
+        });
+        Ok(Self {
+            log: log.transpose()?,
+            ..Self::default()
+        })
+    }
+
+    /// A step has been measured.
+    pub(super) fn step(&mut self, sample: &StepSample) {
+        if std::mem::take(&mut self.closed) {
+            self.traffic = Traffic::default();
+        }
+        self.traffic.bytes += sample.bytes;
+        self.traffic.step_ms += sample.step_ms;
+        self.traffic.negotiate_ms += sample.negotiate_ms;
+        self.traffic.steps += 1;
+    }
+
+    /// Measurements have closed; `best` is the best so far.
+    pub(super) fn measured(&mut self, measurements: &[Measurement], best: Option<&Best>) {
+        self.closed |= !measurements.is_empty();
+        let traffic = self.traffic;
+        for measurement in measurements {
+            tracing::info!(
+                "autotune: {} {}: fusion {}: {:.3} ms",
+                measurement.phase,
+                measurement.sample,
+                settings(&measurement.setting),
+                measurement.step_ms
+            );
+            let row = csv::measurement_row(measurement, &settings(&measurement.setting), &traffic);
+            self.append(&row, &csv::best_row(best, measurement, &traffic));
+        }
+    }
+
+    /// There is a verdict.
+    pub(super) fn finished(&mut self, verdict: &Verdict) {
+        let traffic = self.traffic;
+        let row = csv::final_row("final", verdict, &settings(&verdict.chosen), &traffic);
+        let best = csv::final_row("best", verdict, &settings(&verdict.chosen), &traffic);
+        self.append(&row, &best);
+    }
+
+    fn append(&mut self, row: &[String], best: &[String]) {
+        if let Some(log) = &mut self.log
+            && let Err(error) = log.append(row, best)
+        {
+            tracing::warn!(
+                "autotune: the log cannot be written any more ({error}); tuning goes on without it"
+            );
+            self.log = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_can_no_longer_be_written_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        let mut book = Logbook::new(Some(&path)).unwrap();
+        let row: Vec<String> = csv::COLUMNS.iter().map(|column| (*column).to_owned()).collect();
+        book.append(&row, &row);
+        assert!(book.log.is_some());
+        book.append(&row[1..], &row); // stands for any error of the file's
+        assert!(book.log.is_none());
+        book.append(&row, &row);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
+        let refused = Logbook::new(Some(folder.path())).unwrap_err().to_string();
+        assert!(refused.contains("HOROVOD_AUTOTUNE_LOG"), "{refused}");
+    }
+}

@@ -1,0 +1,256 @@
+//! What is tuned, and what is not because it cannot matter here or is the user's to say.
+
+use ronde_tuner::{Error, Parameter, Point, Space};
+
+use super::{MIB, trace};
+use crate::knobs::Knobs;
+use crate::replay::Setting;
+use crate::settings::Settings;
+
+/// Place of each parameter in a point.
+const FUSION_MB: usize = 0;
+const CYCLE_MS: usize = 1;
+const CACHE: usize = 2;
+
+/// What is known of the job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Facts {
+    pub(super) ranks: usize,
+    pub(super) hosts: usize,
+    /// Tensors in a step, once it is known.
+    pub(super) tensors: Option<usize>,
+    /// Whether there are allgathers among them.
+    pub(super) allgathers: bool,
+}
+
+/// A knob that is left alone.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Dead {
+    pub(super) knob: &'static str,
+    pub(super) because: &'static str,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Tunable {
+    pub(super) space: Space,
+    /// The settings of the start.
+    pub(super) start: Point,
+    pub(super) dead: Vec<Dead>,
+}
+
+impl Tunable {
+    /// What the knobs leave to the tuner in a job of which so much is known.
+    ///
+    /// # Errors
+    /// A start that no setting can have.
+    pub(super) fn new(knobs: &Knobs, facts: &Facts) -> Result<Self, Error> {
+        let wanted = knobs.autotune_start.unwrap_or_default();
+        let fusion_mb = if knobs.disable_group_fusion {
+            0.0
+        } else {
+            wanted
+                .fusion_mb
+                .unwrap_or(knobs.fusion_threshold_bytes as f64 / MIB)
+        };
+        let cycle_ms = wanted.cycle_ms.unwrap_or(knobs.cycle_time_ms);
+        let cache = f64::from(u8::from(knobs.cache_capacity > 0));
+
+        let dead = dead(knobs, facts);
+        let is_dead = |knob: &str| dead.iter().any(|dead| dead.knob == knob);
+        let fixed = |parameter: Parameter, value: f64| {
+            if is_dead(parameter.name()) {
+                parameter.fixed(value)
+            } else {
+                parameter
+            }
+        };
+        // The lattice of `facts/tuner.md` §8.
+        let fusion = Parameter::log("fusion_mb", 1.0 / 16.0, 256.0, 16).with_zero();
+        let cycle = Parameter::log("cycle_ms", 0.1, 100.0, 13);
+        let space = Space::new(vec![
+            fixed(fusion, fusion_mb),
+            fixed(cycle, cycle_ms),
+            fixed(Parameter::boolean("cache"), cache),
+        ])?;
+        let start = space.point(&[fusion_mb, cycle_ms, cache])?;
+        Ok(Self { space, start, dead })
+    }
+
+    /// The point of `settings`, if they are ones that may be chosen here.
+    pub(super) fn point(&self, settings: &Settings) -> Option<Point> {
+        let values = [
+            settings.fusion_threshold_bytes as f64 / MIB,
+            settings.cycle_time_ns as f64 / 1e6,
+            f64::from(u8::from(settings.cache)),
+        ];
+        // Bytes and nanoseconds are whole numbers, levels need not be.
+        let lattice = self.space.lattice(&self.start);
+        let near = |a: f64, b: f64| (a - b).abs() <= 1e-5 * a.abs().max(b.abs());
+        let same = |point: &&Point| point.values().iter().zip(values).all(|(&a, b)| near(a, b));
+        let level = lattice.iter().find(same).copied();
+        level.or_else(|| self.space.point(&values).ok())
+    }
+
+    /// What is left alone and why, in one sentence; empty if that is nothing.
+    pub(super) fn dead_text(&self) -> String {
+        let texts = self
+            .dead
+            .iter()
+            .map(|Dead { knob, because }| format!("{knob} ({because})"));
+        let texts: Vec<String> = texts.collect();
+        if texts.is_empty() {
+            String::new()
+        } else {
+            format!("not tuned: {}", texts.join(", "))
+        }
+    }
+}
+
+/// A point as settings; the version is the cycle's to give.
+pub(super) fn settings(point: &Point) -> Settings {
+    Settings {
+        version: 0,
+        fusion_threshold_bytes: (point.value(FUSION_MB) * MIB).round() as u64,
+        cycle_time_ns: (point.value(CYCLE_MS) * 1e6).round() as u64,
+        cache: point.flag(CACHE),
+    }
+}
+
+/// A point as the replay has it.
+pub(super) fn setting(point: &Point) -> Setting {
+    trace::setting(&settings(point))
+}
+
+fn dead(knobs: &Knobs, facts: &Facts) -> Vec<Dead> {
+    let alone = (facts.ranks == 1).then_some("one rank sends nothing");
+    let fusion = alone
+        .or(knobs
+            .fixed
+            .fusion_threshold
+            .then_some("HOROVOD_FUSION_THRESHOLD is set"))
+        .or(knobs
+            .disable_group_fusion
+            .then_some("HOROVOD_DISABLE_GROUP_FUSION is set"))
+        .or((facts.tensors == Some(1)).then_some("a step has one tensor"));
+    let cycle = alone.or(knobs.fixed.cycle_time.then_some("HOROVOD_CYCLE_TIME is set"));
+    let cache = alone
+        .or(knobs
+            .fixed
+            .cache_capacity
+            .then_some("HOROVOD_CACHE_CAPACITY is set"))
+        .or((knobs.cache_capacity == 0).then_some("its capacity is 0"))
+        .or((!knobs.autotune_cache).then_some("RONDE_AUTOTUNE_CACHE=1 has it tuned"));
+    let one_host = (facts.hosts == 1).then_some("all ranks are on one host");
+    let gathers_nothing = (facts.tensors.is_some() && !facts.allgathers).then_some("nothing is gathered");
+    let hierarchical = alone.or(one_host);
+    [
+        ("fusion_mb", fusion),
+        ("cycle_ms", cycle),
+        ("cache", cache),
+        ("hierarchical_allreduce", hierarchical),
+        ("hierarchical_allgather", hierarchical.or(gathers_nothing)),
+    ]
+    .into_iter()
+    .filter_map(|(knob, because)| {
+        Some(Dead {
+            knob,
+            because: because?,
+        })
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: Facts = Facts {
+        ranks: 4,
+        hosts: 1,
+        tensors: None,
+        allgathers: false,
+    };
+
+    fn knobs(env: &[(&str, &str)]) -> Knobs {
+        let value = |name: &str| {
+            env.iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| *value)
+        };
+        Knobs::from_lookup(value).expect("values that the knobs take")
+    }
+
+    fn because(env: &[(&str, &str)], facts: Facts, knob: &str) -> Option<&'static str> {
+        let dead = dead(&knobs(env), &facts);
+        dead.iter()
+            .find(|dead| dead.knob == knob)
+            .map(|dead| dead.because)
+    }
+
+    #[test]
+    fn a_knob_is_left_alone_for_a_reason() {
+        assert_eq!(because(&[], JOB, "fusion_mb"), None);
+        let set = [("HOROVOD_FUSION_THRESHOLD", "1MB"), ("HOROVOD_CYCLE_TIME", "2")];
+        assert_eq!(
+            because(&set, JOB, "fusion_mb"),
+            Some("HOROVOD_FUSION_THRESHOLD is set")
+        );
+        assert_eq!(because(&set, JOB, "cycle_ms"), Some("HOROVOD_CYCLE_TIME is set"));
+        let one_tensor = Facts {
+            tensors: Some(1),
+            ..JOB
+        };
+        assert_eq!(
+            because(&[], one_tensor, "fusion_mb"),
+            Some("a step has one tensor")
+        );
+        let alone = Facts { ranks: 1, ..JOB };
+        let all = ["fusion_mb", "cycle_ms", "cache", "hierarchical_allreduce"];
+        assert!(
+            all.iter()
+                .all(|knob| because(&[], alone, knob) == Some("one rank sends nothing"))
+        );
+        let hosts = Facts { hosts: 2, ..JOB };
+        assert_eq!(because(&[], hosts, "hierarchical_allgather"), None); // not known yet
+        let learnt = Facts {
+            tensors: Some(9),
+            ..hosts
+        };
+        assert_eq!(
+            because(&[], learnt, "hierarchical_allgather"),
+            Some("nothing is gathered")
+        );
+    }
+
+    #[test]
+    fn the_cache_is_tuned_if_that_is_asked_for_and_left_open() {
+        let asked = ("RONDE_AUTOTUNE_CACHE", "1");
+        assert_eq!(because(&[asked], JOB, "cache"), None);
+        assert!(because(&[], JOB, "cache").is_some());
+        let set = [asked, ("HOROVOD_CACHE_CAPACITY", "64")];
+        assert_eq!(because(&set, JOB, "cache"), Some("HOROVOD_CACHE_CAPACITY is set"));
+        let tunable = Tunable::new(&knobs(&[asked]), &JOB).unwrap();
+        assert_eq!(tunable.space.lattice(&tunable.start).len(), 17 * 13 * 2 + 1);
+    }
+
+    #[test]
+    fn a_point_and_its_settings_find_each_other() {
+        let tunable = Tunable::new(
+            &knobs(&[("RONDE_AUTOTUNE_START", "fusion_mb=3.3,cycle_ms=0.7")]),
+            &JOB,
+        )
+        .unwrap();
+        for point in tunable.space.lattice(&tunable.start) {
+            assert_eq!(
+                tunable.point(&settings(&point)),
+                Some(point),
+                "{:?}",
+                point.values()
+            );
+        }
+        let fixed = Tunable::new(&knobs(&[("HOROVOD_CYCLE_TIME", "2")]), &JOB).unwrap();
+        assert_eq!(fixed.point(&Settings::default()), None); // 1 ms cannot be chosen
+        assert!(fixed.dead_text().contains("cycle_ms (HOROVOD_CYCLE_TIME is set)"));
+    }
+}

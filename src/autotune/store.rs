@@ -1,0 +1,252 @@
+//! What earlier runs have learnt: in the state file, in a log, and within the process from one context to the next.
+//!
+//! The file is a state file of the tuner's, keyed by who wrote it: the model (a hash of the step's tensors), ranks, hosts, transport and
+//! version. A file that is no state file, or one of a newer version, is left as it is; one of another model is overwritten.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use ronde_tuner::{LogRow, Match, STATE_MODEL, Scored, Session, State, StateError, read_log};
+
+use super::MIB;
+use super::space::{Facts, Tunable};
+use crate::knobs::{Knobs, Link};
+use crate::queue::lock;
+use crate::settings::Settings;
+
+/// Who wrote a state.
+pub(super) type Key = BTreeMap<String, String>;
+
+/// Jobs that a process remembers: an elastic one comes back in a few sizes.
+const KEPT_MAX: usize = 8;
+
+/// States of contexts of this process that have ended.
+static KEPT: Mutex<Vec<State>> = Mutex::new(Vec::new());
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Store {
+    path: Option<PathBuf>,
+    link: Option<Link>,
+    /// A state with a verdict is kept that a search without one must not replace.
+    has_verdict: bool,
+}
+
+impl Store {
+    pub(super) fn new(knobs: &Knobs) -> Self {
+        Self {
+            path: knobs.autotune_state.clone(),
+            link: knobs.link,
+            has_verdict: false,
+        }
+    }
+
+    /// The key of a job that trains `model`.
+    pub(super) fn key(&self, model: u64, facts: &Facts) -> Key {
+        let transport = match self.link {
+            None => "local".to_owned(),
+            Some(Link { alpha_us, gb_per_s }) => format!("local, shaped to {alpha_us},{gb_per_s}"),
+        };
+        let entries = [
+            (STATE_MODEL, format!("{model:016x}")),
+            ("ranks", facts.ranks.to_string()),
+            ("hosts", facts.hosts.to_string()),
+            ("transport", transport),
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ];
+        entries.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+
+    /// What is known of the job of that key, or of one near to it.
+    pub(super) fn recall(&mut self, key: &Key) -> Option<(State, Match)> {
+        let found = self.read(key).or_else(|| kept(key));
+        if let Some((state, matching)) = &found {
+            self.has_verdict = *matching == Match::Same && state.verdict.is_some();
+        }
+        found
+    }
+
+    fn read(&mut self, key: &Key) -> Option<(State, Match)> {
+        let path = self.path.as_ref()?;
+        let name = "RONDE_AUTOTUNE_STATE";
+        let state = match State::load(path) {
+            Ok(state) => state,
+            Err(StateError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                return None;
+            }
+            Err(error) => {
+                let path = path.display();
+                tracing::warn!(
+                    "autotune: {name}={path}: {error}; going on without it, and leaving it as it is"
+                );
+                self.path = None;
+                return None;
+            }
+        };
+        let Some(matching) = state.matches(key) else {
+            let model = |key: &Key| key.get(STATE_MODEL).cloned().unwrap_or_default();
+            let (path, theirs, ours) = (path.display(), model(&state.key), model(key));
+            tracing::warn!(
+                "autotune: {name}={path} is of another model ({theirs}, this is {ours}); going on without it, and \
+                 replacing it at the verdict"
+            );
+            return None;
+        };
+        Some((state, matching))
+    }
+
+    /// Keeps what `session` knows, unless it has no verdict and what is kept has.
+    pub(super) fn keep(&mut self, session: &Session, key: Key) {
+        let date = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let state = session.state(key, &date);
+        if state.samples.is_empty() || (self.has_verdict && state.verdict.is_none()) {
+            return;
+        }
+        self.has_verdict = state.verdict.is_some();
+        if let Some(path) = &self.path
+            && let Err(error) = state.save(path)
+        {
+            tracing::warn!("autotune: RONDE_AUTOTUNE_STATE: {error}; what was learnt is not kept");
+            self.path = None;
+        }
+        let mut all = lock(&KEPT);
+        all.retain(|kept| kept.key != state.key);
+        all.push(state);
+        let surplus = all.len().saturating_sub(KEPT_MAX);
+        all.drain(..surplus);
+    }
+}
+
+/// What this process remembers of the job of that key, or of the latest near to it.
+fn kept(key: &Key) -> Option<(State, Match)> {
+    let all = lock(&KEPT);
+    let near = |wanted: Match| all.iter().rev().find(|state| state.matches(key) == Some(wanted));
+    let found = near(Match::Same).map(|state| (state, Match::Same));
+    let found = found.or_else(|| near(Match::Sibling).map(|state| (state, Match::Sibling)));
+    found.map(|(state, matching)| (state.clone(), matching))
+}
+
+/// The trials in the autotune log at `path`, as far as they can be of use here; what is wrong with it is a warning.
+pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
+    let name = format!("RONDE_AUTOTUNE_PRIOR={}", path.display());
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            tracing::warn!("autotune: {name}: {error}; going on without it");
+            return Vec::new();
+        }
+    };
+    let log = match read_log(&text) {
+        Ok(log) => log,
+        Err(error) => {
+            tracing::warn!("autotune: {name}: {error}; going on without it");
+            return Vec::new();
+        }
+    };
+    for warning in &log.warnings {
+        tracing::warn!("autotune: {name}: {warning}");
+    }
+    // Lines that sum up are no trials.
+    let sums_up = |row: &LogRow| {
+        row.phase
+            .as_deref()
+            .is_some_and(|phase| ["best", "final"].contains(&phase))
+    };
+    let trials = log.rows.iter().enumerate();
+    let trials = trials.filter(|&(index, row)| Some(index) != log.best && !sums_up(row));
+    let trials: Vec<&LogRow> = trials.map(|(_, row)| row).collect();
+    let scored: Vec<Scored> = trials.iter().filter_map(|row| scored(row, tunable)).collect();
+    if scored.len() < trials.len() {
+        let (used, all) = (scored.len(), trials.len());
+        tracing::warn!("autotune: {name}: {used} of {all} trials are of settings that can be chosen here");
+    }
+    scored
+}
+
+fn scored(row: &LogRow, tunable: &Tunable) -> Option<Scored> {
+    let elsewhere = [
+        row.hierarchical_allreduce,
+        row.hierarchical_allgather,
+        row.torus_allreduce,
+    ];
+    if elsewhere.contains(&Some(true)) {
+        return None;
+    }
+    let settings = Settings {
+        version: 0,
+        fusion_threshold_bytes: (row.fusion_mb? * MIB).round() as u64,
+        cycle_time_ns: (row.cycle_time_ms? * 1e6).round() as u64,
+        cache: row.cache_enabled.unwrap_or(true),
+    };
+    Some(Scored {
+        row: usize::try_from(row.line).ok()?,
+        values: tunable.point(&settings)?.values().to_vec(),
+        score: row.score?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tunable(env: &[(&str, &str)]) -> Tunable {
+        let value = |name: &str| {
+            env.iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| *value)
+        };
+        let facts = Facts {
+            ranks: 2,
+            hosts: 1,
+            tensors: None,
+            allgathers: false,
+        };
+        Tunable::new(&Knobs::from_lookup(value).unwrap(), &facts).unwrap()
+    }
+
+    #[test]
+    fn a_log_gives_its_trials_as_far_as_they_apply() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        let horovod = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
+                       tensor_fusion_threshold,score\n\
+                       0,0,0, 1,5,4,142.1\n1,0,0, 1,5,4,150\n0,0,0, 1,50,32,170\n0,0,0, 0,50,32,160\n\
+                       0,0,0, 1,50,32,170\n";
+        std::fs::write(&path, horovod).unwrap();
+        let rows = |tunable: &Tunable| -> Vec<(usize, f64)> {
+            history(&path, tunable)
+                .iter()
+                .map(|scored| (scored.row, scored.score))
+                .collect()
+        };
+        // The second is hierarchical, the fourth without a cache that is not tuned, the last repeats the best.
+        assert_eq!(rows(&tunable(&[])), [(2, 142.1), (4, 170.0)]);
+        assert_eq!(
+            rows(&tunable(&[("RONDE_AUTOTUNE_CACHE", "1")])),
+            [(2, 142.1), (4, 170.0), (5, 160.0)]
+        );
+        assert_eq!(rows(&tunable(&[("HOROVOD_CYCLE_TIME", "5")])), [(2, 142.1)]);
+        std::fs::write(&path, "x,y\n1,2\n").unwrap();
+        assert!(rows(&tunable(&[])).is_empty());
+        std::fs::remove_file(&path).unwrap();
+        assert!(rows(&tunable(&[])).is_empty());
+    }
+
+    #[test]
+    fn a_key_names_who_wrote_it() {
+        let knobs = Knobs::from_lookup(|name: &str| (name == "RONDE_LINK").then_some("1000,2.5")).unwrap();
+        let facts = Facts {
+            ranks: 2,
+            hosts: 1,
+            tensors: None,
+            allgathers: false,
+        };
+        let key = Store::new(&knobs).key(0xab, &facts);
+        assert_eq!(key[STATE_MODEL], "00000000000000ab");
+        assert_eq!(
+            (&*key["ranks"], &*key["transport"]),
+            ("2", "local, shaped to 1000,2.5")
+        );
+    }
+}

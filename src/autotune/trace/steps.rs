@@ -1,0 +1,189 @@
+//! The steps that are kept.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{MODEL_STEPS, RawCycle, STEPS_PER_SETTING, TENSORS_MAX, UnderWay, setting};
+use crate::clock::Nanos;
+use crate::replay::{Trace, TracedStep, TracedTensor};
+use crate::settings::Settings;
+use crate::timeline::period::{KeyMap, mix};
+
+/// A step longer than this many medians of its setting is a pause and not handed out.
+const PAUSE_FACTOR: f64 = 2.0;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    /// In the order in which the settings were first in force.
+    of: Vec<(Settings, VecDeque<Arc<TracedStep>>)>,
+    /// Tensors in them.
+    tensors: usize,
+    /// Names and forms of the step before, and whether names repeat.
+    known: KeyMap<()>,
+    known_tensors: usize,
+    named: bool,
+    /// How often a key has come in the step that is being added.
+    comes: KeyMap<u32>,
+    /// The tensors of the last step, as a hash, and steps in a row that had the same.
+    model: (u64, u32),
+}
+
+/// What was seen under each setting, shared with the cycle until it is [told](Self::told) on another thread.
+#[derive(Debug, Default)]
+pub(in crate::autotune) struct Seen {
+    of: Vec<(Settings, Vec<Arc<TracedStep>>)>,
+}
+
+impl Steps {
+    /// Adds a step from `began` to `ended`, which consisted of `cycles`.
+    pub(super) fn add(
+        &mut self,
+        settings: &Settings,
+        began: Nanos,
+        ended: Nanos,
+        cycles: &[RawCycle],
+        under_way: &UnderWay,
+    ) {
+        if !self.look_at_names(cycles, under_way) {
+            return;
+        }
+        let mut step = self.room(settings, cycles.iter().map(|cycle| cycle.tensors.len()).sum());
+        let since = |at: Nanos| at.0.saturating_sub(began.0) as f64 / 1e3;
+        let took = |from: Nanos, to: Nanos| to.0.saturating_sub(from.0) as f64 / 1e3;
+        step.step_us = since(ended);
+        self.comes.clear();
+        let mut spare = std::mem::take(&mut step.cycles);
+        for cycle in cycles {
+            let mut traced = spare.pop().unwrap_or_default();
+            traced.began_us = since(cycle.complete); // who came late had it begin late
+            traced.negotiate_us = took(cycle.complete, cycle.agreed);
+            traced.tensors = cycle.tensors.len() as u32;
+            traced.cached = cycle.cached;
+            traced.moving_us = took(cycle.agreed, cycle.ended);
+            traced.batches.clear();
+            traced
+                .batches
+                .extend_from_slice(&under_way.batches[cycle.batches.clone()]);
+            step.cycles.push(traced);
+            for tensor in &under_way.tensors[cycle.tensors.clone()] {
+                let key = tensor.keys[usize::from(!self.named)];
+                let comes = self.comes.entry(key).or_default();
+                step.tensors.push(TracedTensor {
+                    key: mix(key, u64::from(*comes)),
+                    item: tensor.item,
+                    pending_us: since(tensor.pending),
+                    ready_us: since(tensor.ready).max(since(tensor.pending)),
+                });
+                *comes += 1;
+            }
+        }
+        self.tensors += step.tensors.len();
+        if let Some((_, steps)) = self.of.iter_mut().find(|(of, _)| of.equals(settings)) {
+            steps.push_back(Arc::new(step));
+        }
+    }
+
+    /// An empty step for `settings`, with the memory of one that makes room for `tensors`.
+    fn room(&mut self, settings: &Settings, tensors: usize) -> TracedStep {
+        if !self.of.iter().any(|(of, _)| of.equals(settings)) {
+            self.of.push((*settings, VecDeque::new()));
+        }
+        let own = self.of.iter_mut().find(|(of, _)| of.equals(settings));
+        let mut freed = own
+            .filter(|(_, steps)| steps.len() >= STEPS_PER_SETTING)
+            .and_then(|(_, steps)| steps.pop_front());
+        if let Some(step) = &freed {
+            self.tensors -= step.tensors.len();
+        }
+        while self.tensors + tensors > TENSORS_MAX {
+            let most = self.of.iter_mut().max_by_key(|(_, steps)| steps.len());
+            let Some(dropped) = most.and_then(|(_, steps)| steps.pop_front()) else {
+                break; // a single step is larger
+            };
+            self.tensors -= dropped.tensors.len();
+            freed = Some(dropped);
+        }
+        // One that is being looked at keeps its memory.
+        let mut step = freed
+            .and_then(|step| Arc::try_unwrap(step).ok())
+            .unwrap_or_default();
+        step.tensors.clear();
+        step
+    }
+
+    /// Finds out whether names repeat, and whether the step is that of the model; false if that takes another step.
+    fn look_at_names(&mut self, cycles: &[RawCycle], under_way: &UnderWay) -> bool {
+        let tensors = || {
+            let tensors = cycles
+                .iter()
+                .map(|cycle| &under_way.tensors[cycle.tensors.clone()]);
+            tensors.flatten()
+        };
+        let repeated = tensors()
+            .filter(|tensor| self.known.contains_key(&tensor.keys[0]))
+            .count();
+        let named = 2 * repeated >= tensors().count();
+        let is_first = self.known.is_empty();
+        if !is_first && self.named != named {
+            self.named = named;
+            self.forget(); // their tensors went by other keys
+        }
+        self.known_tensors = tensors().count();
+        self.known.clear();
+        self.known.extend(tensors().map(|tensor| (tensor.keys[0], ())));
+        let model = tensors().fold(0u64, |sum, tensor| sum.wrapping_add(mix(tensor.keys[1], 1)));
+        let again = if model == self.model.0 { self.model.1 } else { 0 };
+        self.model = (model, again.saturating_add(1));
+        !is_first
+    }
+
+    pub(super) fn model(&self) -> Option<u64> {
+        let (model, steps) = self.model;
+        (steps >= MODEL_STEPS).then_some(model)
+    }
+
+    pub(super) fn tensors(&self) -> Option<usize> {
+        self.model().map(|_| self.known_tensors)
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        let of = self.of.iter();
+        let of = of.map(|(settings, steps)| (*settings, steps.iter().cloned().collect()));
+        Seen { of: of.collect() }
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.of.clear();
+        self.tensors = 0;
+    }
+}
+
+impl Seen {
+    /// One trace for each setting, that of `reference` first; none if nothing was seen under it.
+    pub(in crate::autotune) fn told(&self, reference: &Settings) -> Vec<Trace> {
+        let first = self
+            .of
+            .iter()
+            .position(|(settings, _)| settings.equals(reference));
+        let order = first
+            .into_iter()
+            .chain((0..self.of.len()).filter(|&index| Some(index) != first));
+        let traces: Vec<Trace> = order.filter_map(|index| trace(&self.of[index])).collect();
+        match traces.first() {
+            Some(trace) if first.is_some() && trace.setting == setting(reference) => traces,
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn trace((settings, steps): &(Settings, Vec<Arc<TracedStep>>)) -> Option<Trace> {
+    let mut lengths: Vec<f64> = steps.iter().map(|step| step.step_us).collect();
+    lengths.sort_unstable_by(f64::total_cmp);
+    let limit_us = lengths.get(lengths.len().checked_sub(1)? / 2)? * PAUSE_FACTOR;
+    let usual = steps.iter().filter(|step| step.step_us <= limit_us);
+    Some(Trace {
+        setting: setting(settings),
+        steps: usual.map(|step| TracedStep::clone(step)).collect(),
+    })
+}

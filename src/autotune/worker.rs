@@ -1,0 +1,214 @@
+//! The proposals' own thread: no cycle waits for a Gaussian process, and any other work pushes it aside.
+//!
+//! What the job was seen to do is fitted there, and the ensemble of replays around the fit becomes the search's prior. A
+//! fit that says nothing, or fails, leaves the search without a prior and the job unharmed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+
+use ronde_tuner::{Belief, Estimate, Model, Point, Proposal, ProposalJob};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::space;
+use super::trace::Seen;
+use crate::percentile;
+use crate::replay::{Ensemble, Place, Rules, fit};
+use crate::settings::Settings;
+
+/// Least priority that may still compete.
+const NICE: i32 = 19;
+
+/// What a proposal is to rest on beside the measurements.
+pub(super) struct Evidence {
+    pub(super) seen: Seen,
+    /// The settings of the start, which the others are compared with.
+    pub(super) reference: Settings,
+    pub(super) rules: Rules,
+    pub(super) place: Place,
+    pub(super) seed: u64,
+}
+
+/// A proposal and what it took.
+pub(super) struct Answer {
+    pub(super) proposal: Proposal,
+    pub(super) spent: Spent,
+}
+
+/// What computing a proposal took, in ms of the thread's CPU time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spent {
+    /// Fitting the traces.
+    pub(super) fit_ms: f64,
+    /// Running the replays.
+    pub(super) ensemble_ms: f64,
+    /// All, these included.
+    pub(super) all_ms: f64,
+    /// What the fit says of the step at the start, and what it was measured at, µs.
+    pub(super) modelled: Option<(f64, f64)>,
+}
+
+/// A proposal that is being computed.
+pub(super) struct Asked {
+    answer: Receiver<Answer>,
+    /// The setting's step time before, ms, and those of the steps meanwhile.
+    before_ms: Option<f64>,
+    meanwhile_ms: Vec<f64>,
+}
+
+/// How the computation stands.
+pub(super) enum Outcome {
+    Pending,
+    Done(Box<Answer>),
+    /// Its thread is gone without an answer.
+    Lost,
+}
+
+impl Spent {
+    /// For the log; `slowdown_pct` is what it did to the steps meanwhile.
+    pub(super) fn text(&self, slowdown_pct: Option<f64>) -> String {
+        let Self {
+            fit_ms,
+            ensemble_ms,
+            all_ms,
+            modelled,
+        } = self;
+        let mut text = format!(
+            "a proposal took {all_ms:.1} ms of CPU time, {fit_ms:.1} of it for the fit, {ensemble_ms:.1} for replays"
+        );
+        if let Some(percent) = slowdown_pct {
+            text += &format!("; steps meanwhile took {percent:+.1} %");
+        }
+        if let Some((modelled_us, measured_us)) = modelled {
+            let (modelled_ms, measured_ms) = (modelled_us / 1e3, measured_us / 1e3);
+            text += &format!("; replay says {modelled_ms:.3} ms where {measured_ms:.3} were measured");
+        }
+        text
+    }
+}
+
+impl Asked {
+    /// Has `job` run with what `evidence` gives it, if there is some. `before_ms`: what a step took until now.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(super) fn new(
+        job: ProposalJob,
+        evidence: Option<Evidence>,
+        before_ms: Option<f64>,
+    ) -> std::io::Result<Self> {
+        let (sender, answer) = channel();
+        let thread = std::thread::Builder::new().name("ronde-tuner".into());
+        thread.spawn(move || work(job, evidence, &sender))?;
+        Ok(Self {
+            answer,
+            before_ms,
+            meanwhile_ms: Vec::new(),
+        })
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        match self.answer.try_recv() {
+            Ok(answer) => Outcome::Done(Box::new(answer)),
+            Err(TryRecvError::Empty) => Outcome::Pending,
+            Err(TryRecvError::Disconnected) => Outcome::Lost,
+        }
+    }
+
+    /// A step has been taken meanwhile.
+    pub(super) fn step(&mut self, step_ms: f64) {
+        const STEPS_MAX: usize = 100; // enough for a median
+        if self.meanwhile_ms.len() < STEPS_MAX {
+            self.meanwhile_ms.push(step_ms);
+        }
+    }
+
+    /// Steps taken meanwhile.
+    pub(super) fn steps(&self) -> usize {
+        self.meanwhile_ms.len()
+    }
+
+    /// By how much, in percent, the median step meanwhile was longer than before.
+    pub(super) fn slowdown_pct(&self) -> Option<f64> {
+        let mut steps = self.meanwhile_ms.clone();
+        steps.sort_unstable_by(f64::total_cmp);
+        let median = percentile::percentile(&steps, 0.5)?;
+        Some(100.0 * (median / self.before_ms? - 1.0))
+    }
+}
+
+fn work(job: ProposalJob, evidence: Option<Evidence>, answer: &Sender<Answer>) {
+    // Refused where priorities cannot be lowered: then it competes, no more.
+    let _ = rustix::process::nice(NICE);
+    let mut spent = Spent::default();
+    let ensemble = evidence.and_then(|evidence| prior(evidence, &mut spent));
+    spent.fit_ms = cpu_ms();
+    let proposal = match ensemble {
+        None => job.run(),
+        Some(ensemble) => {
+            let model = Arc::new(Timed {
+                ensemble,
+                took_ns: AtomicU64::new(0),
+            });
+            let proposal = job.with_model(Arc::clone(&model) as Arc<dyn Model>).run();
+            spent.ensemble_ms = model.took_ns.load(Ordering::Relaxed) as f64 / 1e6;
+            proposal
+        }
+    };
+    spent.all_ms = cpu_ms();
+    // The session may be over when the proposal comes; nobody is then interested.
+    let _ = answer.send(Answer { proposal, spent });
+}
+
+/// The ensemble around the fit of what was seen; none if that says too little.
+fn prior(evidence: Evidence, spent: &mut Spent) -> Option<Ensemble> {
+    let Evidence {
+        seen,
+        reference,
+        rules,
+        place,
+        seed,
+    } = evidence;
+    let fitted = catch_unwind(AssertUnwindSafe(|| fit(&seen.told(&reference), rules, place)));
+    match fitted {
+        Ok(Some(fit)) => {
+            spent.modelled = Some((fit.modelled_us, fit.measured_us));
+            Some(Ensemble::new(fit, seed, Arc::new(space::setting)))
+        }
+        Ok(None) => {
+            tracing::warn!("autotune: what was seen of the steps fits no model; searching without one");
+            None
+        }
+        Err(_) => {
+            tracing::warn!("autotune: fitting a model to the steps failed; searching without one");
+            None
+        }
+    }
+}
+
+/// An ensemble that notes what it spent and whose failure is no more than silence.
+#[derive(Debug)]
+struct Timed {
+    ensemble: Ensemble,
+    took_ns: AtomicU64,
+}
+
+impl Model for Timed {
+    fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
+        let began = cpu_ms();
+        let belief = catch_unwind(AssertUnwindSafe(|| self.ensemble.belief(points, measured)));
+        let took_ns = ((cpu_ms() - began) * 1e6) as u64;
+        self.took_ns.fetch_add(took_ns, Ordering::Relaxed);
+        belief.unwrap_or_else(|_| {
+            tracing::warn!("autotune: replaying the steps failed; searching without that");
+            None
+        })
+    }
+}
+
+/// CPU time that this thread has taken, ms.
+fn cpu_ms() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
+}

@@ -1,0 +1,107 @@
+//! The tuner in jobs of real processes: what steps consist of, how jobs begin and end, and what is kept from one to the next.
+
+mod endings;
+mod memory;
+mod steps;
+#[path = "../support/mod.rs"]
+mod support;
+mod whole;
+
+use ronde::{AutotuneReport, Context, ReduceOp};
+
+/// Four milliseconds a message, and a bad start: 20 tensors take 80 ms a step without fusion, in one message 4. Not even a machine
+/// that is busy with other things hides that.
+const SLOW_LINK: [(&str, &str); 3] = [
+    ("HOROVOD_AUTOTUNE", "1"),
+    ("RONDE_AUTOTUNE_START", "fusion_mb=0,cycle_ms=2"),
+    ("RONDE_LINK", "4000,5"),
+];
+/// Tensors of a step.
+const TENSORS: usize = 20;
+/// Elements of a tensor.
+const ELEMENTS: usize = 5_000;
+/// Steps after which a test gives up: on a busy machine proposals, of the least priority, take long.
+const STEPS_MAX: usize = 6_000;
+
+/// [`SLOW_LINK`] and more.
+fn slow_link<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    SLOW_LINK.iter().chain(more).copied().collect()
+}
+
+fn context() -> Context {
+    Context::from_env().expect("the job starts")
+}
+
+/// Reduces tensors of these names as one step does.
+fn reduce(context: &Context, names: impl Iterator<Item = String>) {
+    let handles: Vec<_> = names
+        .map(|name| {
+            let ones = vec![1.0f32; ELEMENTS];
+            context.allreduce(&name, ones, ReduceOp::Sum).expect("in")
+        })
+        .collect();
+    let size = context.size() as f32;
+    for handle in handles {
+        assert_eq!(handle.wait().expect("out")[0], size);
+    }
+}
+
+/// A plain step.
+fn plain(context: &Context) {
+    reduce(context, (0..TENSORS).map(|tensor| format!("t{tensor}")));
+}
+
+/// Whether any rank says so, told by a tensor called `name` as everybody learns of everything.
+fn any_rank(context: &Context, name: &str, says: bool) -> bool {
+    let says = vec![f32::from(u8::from(says))];
+    let told = context.allreduce(name, says, ReduceOp::Max).expect("in");
+    told.wait().expect("out")[0] > 0.0
+}
+
+/// Takes steps until `done` holds of rank 0's report, or it is [`STEPS_MAX`] of them; answers with their number.
+fn train(context: &Context, done: impl Fn(&AutotuneReport) -> bool, mut step: impl FnMut(usize)) -> usize {
+    for taken in 0..STEPS_MAX {
+        step(taken);
+        let report = context.autotune_report();
+        if any_rank(context, "done", report.is_some_and(|report| done(&report))) {
+            context.barrier().expect("all come"); // the last change travels with the next cycle
+            return taken + 1;
+        }
+    }
+    panic!("{STEPS_MAX} steps: {:?}", context.autotune_report());
+}
+
+fn has_verdict(report: &AutotuneReport) -> bool {
+    report.verdict.is_some()
+}
+
+/// On rank 0: the verdict is that fusion pays.
+fn expect_fusion(context: &Context) {
+    let after = context.settings();
+    assert!(
+        after.fusion_threshold_bytes > 0,
+        "in force on every rank: {after}"
+    );
+    let Some(report) = context.autotune_report() else {
+        assert_ne!(context.rank(), 0);
+        return;
+    };
+    let verdict = report.verdict.expect("there is one");
+    println!("{verdict}");
+    assert!(!verdict.kept_default, "{verdict}");
+    assert!(
+        verdict.chosen_step_ms < 0.7 * verdict.default_step_ms,
+        "{verdict}"
+    );
+}
+
+/// Column `index` of every row of a log but the header.
+fn column(csv: &str, index: usize) -> Vec<String> {
+    let cell = |line: &str| line.split(',').nth(index).unwrap_or("").to_owned();
+    csv.lines().skip(1).map(cell).collect()
+}
+
+/// The phases of a log's rows.
+fn phases(csv: &str) -> Vec<String> {
+    column(csv, 7)
+}
