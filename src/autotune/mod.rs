@@ -41,10 +41,6 @@ const MIB: f64 = (1u64 << 20) as f64;
 const STEPS_TO_LEARN: u32 = 8;
 /// Steps in a row of another make, after which the job is taken to have changed for good.
 const STEPS_TO_CHANGE: u32 = 8;
-/// Steps to wait for a proposal at a setting that is not the best so far, and by how much it must be worse to go back to the
-/// best: where every core is busy, a thread of least priority may take seconds.
-const STEPS_TO_PARK: usize = 3;
-const PARK_EXCESS: f64 = 1.02;
 /// Proposals in a row that may be lost before the search is given up.
 const LOST_MAX: u32 = 3;
 
@@ -65,8 +61,6 @@ pub(crate) struct Autotune {
     /// Steps to leave out: settings that the session did not ask for have just come into force.
     skip: u32,
     asked: Option<Asked>,
-    /// The best settings so far are in force while a proposal takes long: the session does not know.
-    parked: bool,
     /// Proposals lost in a row.
     lost: u32,
     /// Step time of the last measurement, ms.
@@ -123,7 +117,6 @@ impl Autotune {
             shape: Shape::default(),
             skip: 0,
             asked: None,
-            parked: false,
             lost: 0,
             last_ms: None,
             progress,
@@ -162,19 +155,16 @@ impl Autotune {
             tracer.forget();
             self.verdict = None;
             self.asked = None; // its answer is of the past
-            let action = self.session.retune("the tensors of a step have changed");
-            let next = self.act(action, tracer);
-            return next.or_else(|| self.park());
+            let reason = "the tensors of a step have changed";
+            self.tell(&format!("{reason}; tuning anew"));
+            let action = self.session.retune(reason);
+            return self.act(action, tracer);
         }
         self.logbook.step(sample);
         if let Some(asked) = &mut self.asked {
             asked.step(sample.step_ms);
         }
-        let mut action = if self.parked {
-            Action::Keep // this step is not of the setting that the session takes to be in force
-        } else {
-            self.session.on_step(sample.step_ms)
-        };
+        let mut action = self.session.on_step(sample.step_ms);
         // Not fetched before it can be used: an answer that is dropped never comes again.
         if matches!(action, Action::Keep)
             && let Some(proposal) = self.received(tracer)
@@ -184,25 +174,7 @@ impl Autotune {
         if self.lost >= LOST_MAX {
             return Some(self.give_up());
         }
-        let next = self.act(action, tracer);
-        next.or_else(|| self.park())
-    }
-
-    /// What to change to because a proposal takes long, or has come after it took long.
-    fn park(&mut self) -> Option<Settings> {
-        let in_force = self.session.setting();
-        let Some(asked) = &self.asked else {
-            let was_parked = std::mem::take(&mut self.parked);
-            self.skip = u32::from(was_parked);
-            return was_parked.then(|| settings(&in_force));
-        };
-        let best = self.session.best_so_far()?;
-        let is_worse = self.last_ms? > PARK_EXCESS * best.step_ms;
-        if self.parked || asked.steps() < STEPS_TO_PARK || best.setting == in_force || !is_worse {
-            return None;
-        }
-        self.parked = true;
-        Some(settings(&best.setting))
+        self.act(action, tracer)
     }
 
     /// Begins the session once the step is known, or when that takes too long: what cannot matter is left out, and what earlier
@@ -263,9 +235,6 @@ impl Autotune {
             return None; // watching, no more
         }
         self.write_log();
-        if !matches!(action, Action::Keep | Action::Ask) {
-            self.parked = false; // what is answered comes into force
-        }
         let next = match &action {
             Action::Keep => None,
             Action::Switch(point) => Some(settings(point)),
@@ -294,14 +263,18 @@ impl Autotune {
             before_ms,
             after_ms,
         } = drift;
-        let text =
-            format!("step time went from {before_ms:.2} to {after_ms:.2} ms (step {step}); tuning anew");
+        self.tell(&format!(
+            "step time went from {before_ms:.2} to {after_ms:.2} ms (step {step}); tuning anew"
+        ));
+        self.verdict = None;
+        tracer.forget();
+    }
+
+    fn tell(&self, text: &str) {
         tracing::info!("autotune: {text}");
         if !self.quiet {
             eprintln!("ronde: autotune: {text}");
         }
-        self.verdict = None;
-        tracer.forget();
     }
 
     fn tell_warnings(&mut self) {
@@ -314,7 +287,7 @@ impl Autotune {
     fn ask(&mut self, tracer: &Tracer) {
         let evidence = Evidence {
             seen: tracer.seen(),
-            reference: settings(&self.tunable.start),
+            reference: settings(&self.session.reference()),
             rules: Rules {
                 early: self.knobs.early_cycle,
                 ..Rules::RONDE
@@ -362,11 +335,11 @@ impl Autotune {
     /// No proposal can be computed here: the settings of the start stay.
     fn give_up(&mut self) -> Settings {
         tracing::warn!(
-            "autotune: {LOST_MAX} proposals were lost in a row; given up, the settings of the start stay"
+            "autotune: {LOST_MAX} proposals were lost in a row; given up, with the settings that the search began with"
         );
         self.given_up = true;
         self.write_log();
-        settings(&self.tunable.start)
+        settings(&self.session.reference())
     }
 
     fn write_log(&mut self) {

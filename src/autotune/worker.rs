@@ -23,7 +23,7 @@ const NICE: i32 = 19;
 /// What a proposal is to rest on beside the measurements.
 pub(super) struct Evidence {
     pub(super) seen: Seen,
-    /// The settings of the start, which the others are compared with.
+    /// The settings that the others are compared with.
     pub(super) reference: Settings,
     pub(super) rules: Rules,
     pub(super) place: Place,
@@ -122,11 +122,6 @@ impl Asked {
         if self.meanwhile_ms.len() < STEPS_MAX {
             self.meanwhile_ms.push(step_ms);
         }
-    }
-
-    /// Steps taken meanwhile.
-    pub(super) fn steps(&self) -> usize {
-        self.meanwhile_ms.len()
     }
 
     /// By how much, in percent, the median step meanwhile was longer than before.

@@ -1,5 +1,6 @@
 //! What one job learns, another knows.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
@@ -126,10 +127,13 @@ fn when_the_job_slows_down_it_is_tuned_anew() {
     let outcomes = job_with(test, 2, &slow_link(&[]), || {
         let context = context();
         train(&context, has_verdict, |_| plain(&context));
-        // The tuner knows what its choice takes after some 60 steps.
-        for _ in 0..90 {
+        // The tuner knows what its choice takes after some 60 steps like those before.
+        let steps = Cell::new(0);
+        let known = |_: &ronde::AutotuneReport| steps.get() > 90;
+        train(&context, known, |step| {
+            steps.set(step);
             plain(&context);
-        }
+        });
         let retuned = |report: &ronde::AutotuneReport| {
             report
                 .verdict
@@ -137,12 +141,17 @@ fn when_the_job_slows_down_it_is_tuned_anew() {
                 .is_some_and(|verdict| verdict.retuned.is_some())
         };
         train(&context, retuned, |_| {
-            std::thread::sleep(Duration::from_millis(150));
+            std::thread::sleep(Duration::from_millis(60));
             plain(&context);
         });
     });
     if let Some(first) = outcomes.first() {
-        assert!(first.output.contains("tuning anew"), "{}", first.output);
+        let told = &first.output;
+        assert!(told.contains("tuning anew"), "{told}");
+        assert!(
+            !told.contains("fits no model"),
+            "what is seen from then on is replayed: {told}"
+        );
     }
 }
 

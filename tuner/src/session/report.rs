@@ -186,6 +186,11 @@ impl Session {
         self.setting
     }
 
+    /// The setting that the present search compares all others with: the start's, or, when tuning anew, what was in force then.
+    pub fn reference(&self) -> Point {
+        self.tuner.start()
+    }
+
     /// The space that is tuned.
     pub fn space(&self) -> &Space {
         self.tuner.space()
