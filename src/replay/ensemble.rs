@@ -59,17 +59,6 @@ impl fmt::Debug for Ensemble {
     }
 }
 
-/// A predicted step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prediction {
-    /// Mean over the ensemble, µs.
-    pub step_us: f64,
-    /// 10th percentile.
-    pub low_us: f64,
-    /// 90th percentile.
-    pub high_us: f64,
-}
-
 /// One job that might be.
 #[derive(Clone, Debug)]
 struct Member {
@@ -86,26 +75,6 @@ impl Ensemble {
             fit,
             seed,
             to_setting,
-        }
-    }
-
-    /// What a step is expected to take under `setting`, by the fit's own spread alone, and scaled by how far the likeliest
-    /// costs miss the measured step.
-    pub fn predict(&self, setting: &Setting) -> Prediction {
-        let mut simulator = Simulator::new(&self.fit.workload, self.fit.rules);
-        let reference = &self.fit.reference;
-        let mut steps: Vec<f64> = (0..KEPT)
-            .map(|index| {
-                let Member { costs, stretch, .. } = self.draw(index);
-                let step = simulator.stretched_step_us(&costs, setting, stretch);
-                step * self.fit.measured_us / simulator.stretched_step_us(&costs, reference, stretch)
-            })
-            .collect();
-        steps.sort_by(f64::total_cmp);
-        Prediction {
-            step_us: steps.iter().sum::<f64>() / KEPT as f64,
-            low_us: steps[KEPT / 10],
-            high_us: steps[KEPT - 1 - KEPT / 10],
         }
     }
 
@@ -463,21 +432,10 @@ mod tests {
     fn equal_seeds_draw_equal_jobs_and_others_others() {
         let one = ensemble(&[unfused()]);
         let mut other = one.clone();
-        let setting = Setting {
-            fusion_threshold_bytes: 1 << 24,
-            ..one.fit.reference
-        };
-        assert_eq!(one.predict(&setting), other.predict(&setting));
+        assert_eq!(one.job(3), other.job(3));
+        assert_ne!(one.job(3), one.job(4));
         other.seed = 8;
-        assert_ne!(one.predict(&setting), other.predict(&setting));
-        let Prediction {
-            step_us,
-            low_us,
-            high_us,
-        } = one.predict(&setting);
-        assert!(low_us < step_us && step_us < high_us);
-        let at_reference = one.predict(&one.fit.reference);
-        assert!((at_reference.low_us - one.fit.measured_us).abs() < 1e-6);
+        assert_ne!(one.job(3), other.job(3));
     }
 
     #[test]

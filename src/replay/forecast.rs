@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::network::{Algorithm, Measured, ProjectError, Target};
-use super::{Ensemble, Fit, Prediction, Rules, Setting, Simulator};
+use super::{Ensemble, Fit, Rules, Setting, Simulator};
 
 /// Jobs that are drawn.
 const JOBS: usize = 24;
@@ -24,6 +24,17 @@ const SEED: u64 = 7;
 #[derive(Clone, Debug)]
 pub struct Forecast {
     jobs: Vec<Job>,
+}
+
+/// A predicted step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// Mean over the jobs, µs.
+    pub step_us: f64,
+    /// 10th percentile.
+    pub low_us: f64,
+    /// 90th percentile.
+    pub high_us: f64,
 }
 
 /// A ratio of two step times.

@@ -18,9 +18,9 @@ mod trace;
 mod workload;
 
 pub use costs::{Collective, Copying, Costs, Negotiation};
-pub use ensemble::{Ensemble, Prediction};
+pub use ensemble::Ensemble;
 pub use fit::{Fit, Spread, fit};
-pub use forecast::{Forecast, Ratio};
+pub use forecast::{Forecast, Prediction, Ratio};
 pub use linear::Linear;
 pub use place::Place;
 pub use simulate::{Rules, Simulator};

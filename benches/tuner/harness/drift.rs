@@ -195,7 +195,10 @@ mod tests {
     use crate::harness::truth::{Truth, surfaces};
 
     #[test]
-    #[cfg_attr(debug_assertions, ignore = "takes a minute without optimization; scripts/test runs it with")]
+    #[cfg_attr(
+        debug_assertions,
+        ignore = "takes a minute without optimization; scripts/test runs it with"
+    )]
     fn a_network_four_times_as_slow_is_noticed_and_tuned_for() {
         let at = |factor: f64| surfaces(Truth::Lab, factor, None).unwrap().swap_remove(8); // bert/g25
         let (before, after) = (at(1.0), at(4.0));

@@ -34,7 +34,10 @@ const PUBLISHED: [Published; 14] = [
 ];
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "takes a minute without optimization; scripts/test runs it with")]
+#[cfg_attr(
+    debug_assertions,
+    ignore = "takes a minute without optimization; scripts/test runs it with"
+)]
 fn the_labs_surfaces_are_reproduced() {
     let surfaces = surfaces(Truth::Lab, 1.0, None).unwrap();
     for (surface, published) in surfaces.iter().zip(PUBLISHED) {
@@ -77,7 +80,10 @@ fn the_labs_surfaces_are_reproduced() {
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "takes a minute without optimization; scripts/test runs it with")]
+#[cfg_attr(
+    debug_assertions,
+    ignore = "takes a minute without optimization; scripts/test runs it with"
+)]
 fn the_labs_unmodelled_truth_is_reproduced() {
     // `facts/tuner.md` §4: staying at the default is 1.023 / 1.204 / 1.075 (median, p90, mean over the surfaces).
     let surfaces = surfaces(Truth::Unmodelled, 1.0, None).unwrap();
