@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use ronde_tuner::{LogRow, Match, STATE_MODEL, Scored, Session, State, StateError, read_log};
+use ronde_tuner::{LogRow, Match, STATE_MODEL, Scored, Session, State, StateError, read_log, read_text};
 
 use super::MIB;
 use super::space::{Facts, Tunable};
@@ -130,7 +130,7 @@ fn kept(key: &Key) -> Option<(State, Match)> {
 /// The trials in the autotune log at `path`, as far as they can be of use here; what is wrong with it is a warning.
 pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
     let name = format!("RONDE_AUTOTUNE_PRIOR={}", path.display());
-    let text = match std::fs::read_to_string(path) {
+    let text = match read_text(path) {
         Ok(text) => text,
         Err(error) => {
             tracing::warn!("autotune: {name}: {error}; going on without it");

@@ -172,7 +172,7 @@ fn prior(evidence: Evidence, spent: &mut Spent) -> Option<Ensemble> {
             Some(Ensemble::new(fit, seed, Arc::new(space::setting)))
         }
         Ok(None) => {
-            tracing::warn!("autotune: what was seen of the steps fits no model; searching without one");
+            tracing::info!("autotune: what was seen of the steps fits no model; searching without one");
             None
         }
         Err(_) => {

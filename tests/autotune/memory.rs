@@ -124,7 +124,8 @@ fn a_process_that_starts_again_remembers() {
 #[test]
 fn when_the_job_slows_down_it_is_tuned_anew() {
     let test = "memory::when_the_job_slows_down_it_is_tuned_anew";
-    let outcomes = job_with(test, 2, &slow_link(&[]), || {
+    let env = slow_link(&[("HOROVOD_LOG_LEVEL", "info")]);
+    let outcomes = job_with(test, 2, &env, || {
         let context = context();
         train(&context, has_verdict, |_| plain(&context));
         // The tuner knows what its choice takes after some 60 steps like those before.

@@ -73,6 +73,7 @@ mod stop;
 mod surrogate;
 #[cfg(test)]
 mod testing;
+mod text;
 mod tuner;
 mod verdict;
 mod window;
@@ -91,5 +92,6 @@ pub use session::{Action, Scored, Session, SessionConfig};
 pub use space::{LATTICE_MAX, PARAMETERS_MAX, Point, Space};
 pub use state::{Match, STATE_MODEL, STATE_VERSION, Setting, State, StateError, StateSample, StateVerdict};
 pub use stop::{StopRule, Worth};
+pub use text::read_text;
 pub use tuner::{Tuner, TunerConfig};
 pub use verdict::{Best, LeftOut, Measurement, Phase, Progress, Verdict};

@@ -33,6 +33,7 @@ use thiserror::Error;
 
 use crate::recall::Memory;
 use crate::space::{Point, Space};
+use crate::text::read_text;
 use crate::verdict::Verdict;
 use crate::{Difference, Warning};
 
@@ -201,7 +202,7 @@ impl State {
     /// # Errors
     /// What the operating system says, or what [`from_json`](Self::from_json) does.
     pub fn load(path: &Path) -> Result<Self, StateError> {
-        let text = fs::read_to_string(path).map_err(|source| io_error(path, source))?;
+        let text = read_text(path).map_err(|source| io_error(path, source))?;
         Self::from_json(&text)
     }
 

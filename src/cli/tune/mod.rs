@@ -56,7 +56,7 @@ pub(super) struct Args {
 pub(super) fn main(args: &Args) -> ExitCode {
     let mut service = Service::new(args.state.clone());
     if let Some(path) = &args.space {
-        let text = match std::fs::read_to_string(path) {
+        let text = match ronde_tuner::read_text(path) {
             Ok(text) => text,
             Err(error) => return fail(&format!("tune: cannot read {}: {error}", path.display()), 1),
         };

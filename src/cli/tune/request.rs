@@ -152,8 +152,15 @@ impl Request {
     }
 }
 
-/// Parses a line of JSON.
+/// Parses a line of JSON, an object.
 pub(super) fn json<T: DeserializeOwned>(line: &str) -> Result<T, Problem> {
+    // Of a list, serde would take the fields by their order.
+    if serde_json::from_str::<Value>(line).is_ok_and(|value| !value.is_object()) {
+        return Err(Problem::new(
+            "a request is a JSON object",
+            "write it as {\"name\":…}, and see docs/TUNE.md for the names",
+        ));
+    }
     serde_json::from_str(line).map_err(|error| {
         let text = error.to_string();
         // Every line is its parser's first.
@@ -209,6 +216,9 @@ mod tests {
             "{}",
             problem(r#"{"step_ms": 1e999}"#)
         );
+        for none in ["[]", "null", "3", r#"["ask"]"#] {
+            assert!(problem(none).starts_with("a request is a JSON object"), "{none}");
+        }
         for broken in [r#"{"ask""#, "ask"] {
             let text = problem(broken);
             assert!(text.contains("one JSON object on a line"), "{text}");

@@ -30,7 +30,7 @@ impl Session {
         if winner == self.tuner.start() || self.rejected.contains(&winner) {
             let reason = self
                 .lost()
-                .unwrap_or_else(|| format!("default kept, nothing to gain: {otherwise}"));
+                .unwrap_or_else(|| format!("default kept: {otherwise}"));
             return self.finish(None, reason);
         }
         if proposal.gain.0 < GAIN_MIN {

@@ -1,0 +1,34 @@
+//! Files of text whose size somebody else decides.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Bytes that a state file, a log or a space may have: thousands of times what they do have.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// Reads a file of text that the tuner is to be given: at most 16 MiB, so that a device, or the wrong file, does no harm.
+///
+/// # Errors
+/// What the operating system says; [`io::ErrorKind::InvalidData`] for what is larger, or is not UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > BYTES_MAX {
+        let complaint = format!("more than {} MiB", BYTES_MAX >> 20);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, complaint));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_never_ends_is_refused() {
+        let error = read_text(Path::new("/dev/zero")).unwrap_err();
+        assert_eq!(error.to_string(), "more than 16 MiB");
+        assert_eq!(read_text(Path::new("/dev/null")).unwrap(), "");
+    }
+}
