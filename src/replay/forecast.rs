@@ -108,37 +108,33 @@ impl Forecast {
 
     /// What a step is expected to take under `setting`.
     pub fn predict(&mut self, setting: &Setting) -> Prediction {
-        let mut steps: Vec<f64> = self
-            .jobs
-            .iter_mut()
-            .map(|job| job.scale * job.simulator.stretched_step_us(&job.costs, setting, job.stretch))
-            .collect();
-        steps.sort_by(f64::total_cmp);
+        let [step_us, low_us, high_us] = self.of_all(|job| job.scale * job.step_us(setting));
         Prediction {
-            step_us: steps.iter().map(|step| step / JOBS as f64).sum(),
-            low_us: steps[BEYOND],
-            high_us: steps[JOBS - 1 - BEYOND],
+            step_us,
+            low_us,
+            high_us,
         }
     }
 
     /// How `setting` compares with `other`, as the ratio of step times: the jobs are the same for both, so that what they have in
     /// common does not blur it.
     pub fn ratio(&mut self, setting: &Setting, other: &Setting) -> Ratio {
-        let mut ratios: Vec<f64> = self
-            .jobs
-            .iter_mut()
-            .map(|job| {
-                let step = |setting: &Setting, job: &mut Job| {
-                    job.simulator.stretched_step_us(&job.costs, setting, job.stretch)
-                };
-                step(setting, job) / step(other, job)
-            })
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        Ratio {
-            mean: ratios.iter().map(|ratio| ratio / JOBS as f64).sum(),
-            low: ratios[BEYOND],
-            high: ratios[JOBS - 1 - BEYOND],
-        }
+        let [mean, low, high] = self.of_all(|job| job.step_us(setting) / job.step_us(other));
+        Ratio { mean, low, high }
+    }
+
+    /// Mean, 10th and 90th percentile over the jobs.
+    fn of_all(&mut self, value: impl FnMut(&mut Job) -> f64) -> [f64; 3] {
+        let mut values: Vec<f64> = self.jobs.iter_mut().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        let mean = values.iter().map(|value| value / JOBS as f64).sum();
+        [mean, values[BEYOND], values[JOBS - 1 - BEYOND]]
+    }
+}
+
+impl Job {
+    fn step_us(&mut self, setting: &Setting) -> f64 {
+        self.simulator
+            .stretched_step_us(&self.costs, setting, self.stretch)
     }
 }

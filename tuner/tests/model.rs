@@ -206,6 +206,17 @@ fn a_job_hears_its_model_with_the_candidates_and_what_is_measured() {
     );
 }
 
+/// What ten steps there show.
+fn tell(tuner: &mut Tuner, point: Point) {
+    let value = surface(&point);
+    let observation = Observation {
+        value,
+        spread: 0.02 * value,
+        steps: 10,
+    };
+    tuner.tell(point, observation).unwrap();
+}
+
 #[test]
 fn nobody_goes_where_the_cliff_was_seen() {
     // Without fusion everything is 160 times slower, and no model says so: once it was seen, it is left alone.
@@ -213,34 +224,14 @@ fn nobody_goes_where_the_cliff_was_seen() {
     let cliff = space().point(&[0.0, 1.0, 0.0]).unwrap();
     let mut tuner = Tuner::new(space(), TunerConfig::default(), start).unwrap();
     for point in [start, cliff] {
-        let value = surface(&point);
-        tuner
-            .tell(
-                point,
-                Observation {
-                    value,
-                    spread: 0.02 * value,
-                    steps: 10,
-                },
-            )
-            .unwrap();
+        tell(&mut tuner, point);
     }
     for _ in 0..15 {
         let Next::Sample(point) = tuner.ask().next else {
             break;
         };
         assert!(point.value(0) > 0.0, "{point:?}");
-        let value = surface(&point);
-        tuner
-            .tell(
-                point,
-                Observation {
-                    value,
-                    spread: 0.02 * value,
-                    steps: 10,
-                },
-            )
-            .unwrap();
+        tell(&mut tuner, point);
     }
 }
 

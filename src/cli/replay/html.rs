@@ -58,12 +58,7 @@ fn heading(at: &At) -> String {
 /// The heat maps of one network and number of ranks.
 fn place(at: &At, fold: bool) -> Markup {
     let same = at.best.is_setting_of(&at.current) || at.change.mean > -NEARLY;
-    let mut kinds: Vec<(bool, bool)> = at
-        .cells
-        .iter()
-        .map(|cell| (cell.hierarchical, cell.cache))
-        .collect();
-    kinds.dedup();
+    let kinds = at.kinds();
     let maps = html! {
         @for &(hierarchical, cache) in &kinds {
             @if kinds.len() > 1 {

@@ -81,6 +81,19 @@ impl From<Ratio> for Change {
     }
 }
 
+impl At {
+    /// The combinations of booleans in the grid, hierarchical and cache.
+    pub(super) fn kinds(&self) -> Vec<(bool, bool)> {
+        let mut kinds: Vec<_> = self
+            .cells
+            .iter()
+            .map(|cell| (cell.hierarchical, cell.cache))
+            .collect();
+        kinds.dedup();
+        kinds
+    }
+}
+
 impl Cell {
     fn new(setting: &Setting, prediction: Prediction) -> Self {
         Self {

@@ -124,12 +124,7 @@ fn table(outlook: &Outlook, look: &Look) -> Vec<String> {
 
 /// A grid for each combination of booleans.
 fn grids(at: &At, look: &Look) -> Vec<Vec<String>> {
-    let mut kinds: Vec<(bool, bool)> = at
-        .cells
-        .iter()
-        .map(|cell| (cell.hierarchical, cell.cache))
-        .collect();
-    kinds.dedup();
+    let kinds = at.kinds();
     let fastest = at
         .cells
         .iter()
