@@ -91,18 +91,21 @@ impl Session {
             .iter()
             .for_each(|warning| self.warn(warning.clone()));
         let Next::Sample(point) = proposal.next else {
-            return self.conclude(&proposal, "no other setting looks faster");
+            return self.conclude(
+                &proposal,
+                "default kept, nothing to gain: no other setting looks faster",
+            );
         };
         // A setting may be visited again and again: the tuner's cap counts settings, this one visits.
         if self.sample + 1 >= self.config.max_samples {
-            return self.conclude(&proposal, "no sample is left");
+            return self.conclude(&proposal, "default kept: no sample is left");
         }
         let predicted = Some(proposal.prediction.0).filter(|p| p.is_finite());
         let excess = predicted
             .zip(self.default_log())
             .map_or(0.0, |(predicted, default)| predicted - default);
         if self.sample_cost(excess) > self.left() {
-            return self.conclude(&proposal, "the budget does not bear another sample");
+            return self.conclude(&proposal, "default kept: the budget does not bear another sample");
         }
         self.sample += 1;
         self.predicted = predicted;

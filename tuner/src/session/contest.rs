@@ -24,13 +24,11 @@ pub(super) struct Contest {
 }
 
 impl Session {
-    /// Ends the search: the incumbent goes to the A/B windows if there is anything to gain by it.
+    /// Ends the search: the incumbent goes to the A/B windows if there is anything to gain by it; if there is none, `otherwise` is why.
     pub(super) fn conclude(&mut self, proposal: &Proposal, otherwise: &str) -> Action {
         let winner = proposal.incumbent;
         if winner == self.tuner.start() || self.rejected.contains(&winner) {
-            let reason = self
-                .lost()
-                .unwrap_or_else(|| format!("default kept: {otherwise}"));
+            let reason = self.lost().unwrap_or_else(|| otherwise.to_owned());
             return self.finish(None, reason);
         }
         if proposal.gain.0 < GAIN_MIN {
