@@ -69,9 +69,10 @@ fn setting() -> impl Strategy<Value = Setting> {
 }
 
 fn rules() -> impl Strategy<Value = Rules> {
-    (any::<bool>(), any::<bool>()).prop_map(|(ticking, early)| Rules {
+    any::<[bool; 3]>().prop_map(|[ticking, early, in_order]| Rules {
         ticking,
         early,
+        in_order,
         phases: if ticking { 3 } else { 1 },
     })
 }

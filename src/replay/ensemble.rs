@@ -20,8 +20,8 @@ use super::linear::Linear;
 use super::{Collective, Copying, Costs, Negotiation, Setting, Simulator};
 
 /// Jobs that are drawn, and that are kept.
-const DRAWS: usize = 256;
-const KEPT: usize = 16;
+const DRAWS: usize = 512;
+const KEPT: usize = 24;
 /// What a trace may be off in a cost as a whole, in ln: rank 0's view of it.
 const SYSTEMATIC_SD: f64 = 0.15;
 /// The same of costs that were only guessed.

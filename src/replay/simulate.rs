@@ -17,6 +17,9 @@ pub struct Rules {
     pub ticking: bool,
     /// A cycle begins at once when all of the step is ready (`RONDE_EARLY_CYCLE`).
     pub early: bool,
+    /// Tensors are fused in order, without looking past one that does not fit, as neither Ronde nor Horovod does.
+    #[serde(default)]
+    pub in_order: bool,
     /// Phases that the mean is taken over where cycles tick, ≥ 1.
     pub phases: u32,
 }
@@ -26,12 +29,14 @@ impl Rules {
     pub const RONDE: Self = Self {
         ticking: false,
         early: true,
+        in_order: false,
         phases: 1,
     };
     /// Horovod's.
     pub const HOROVOD: Self = Self {
         ticking: true,
         early: false,
+        in_order: false,
         phases: 3,
     };
 }
@@ -167,8 +172,12 @@ impl Simulator {
             let ready = open
                 .partition_point(|&ready| zero + ready * stretch <= began)
                 .max(1);
-            self.plan
-                .make(&self.items[done..done + ready], setting.fusion_threshold_bytes);
+            let (taken, threshold_bytes) = (&self.items[done..done + ready], setting.fusion_threshold_bytes);
+            if self.rules.in_order {
+                self.plan.make_in_order(taken, threshold_bytes);
+            } else {
+                self.plan.make(taken, threshold_bytes);
+            }
             let negotiation = if setting.cache {
                 costs.cached
             } else {

@@ -33,9 +33,11 @@ pub(crate) const HORIZON_STEPS: u64 = 2000;
 const ROUNDS_FOR_SCATTER: usize = 4;
 /// A slow-down, in log step time, that must be all but excluded.
 const SLOWDOWN: f64 = 0.01;
-/// Accepted P(more than that slow-down) at one look: a small part of 0.002, so that up to twelve looks, which depend on one another,
-/// stay below it together (the test `a_setting_of_1_1_pct_slower_is_not_kept` counts).
-const SLOWER_MAX: f64 = 0.000_25;
+/// Accepted P(more than that slow-down) at one look, and at the last: small parts of 0.002, so that up to twelve looks, which depend
+/// on one another, stay below it together (the test `a_setting_of_1_1_pct_slower_is_not_kept` counts). Most is left to the last
+/// look, since what comes so far has a chance (P. O'Brien and T. Fleming, A Multiple Testing Procedure for Clinical Trials, 1979).
+const SLOWER_MAX: f64 = 0.000_2;
+const SLOWER_MAX_LAST: f64 = 0.000_7;
 /// Standard deviation of the machine's own drift between two samples of a search, in log step time: that of the tuner lab's jobs.
 const SEARCH_DRIFT: f64 = 0.01;
 /// The same between the two windows of a round, some 6 steps apart.
@@ -317,7 +319,7 @@ impl Guard {
         let Some(difference) = self.difference().filter(|_| complete) else {
             return Decision::Undecided;
         };
-        if difference.above(SLOWDOWN) < SLOWER_MAX && difference.mean < 0.0 {
+        if difference.above(SLOWDOWN) < slower_max(self.rounds()) && difference.mean < 0.0 {
             return Decision::KeepWinner;
         }
         let left = ROUNDS_MAX.saturating_sub(self.rounds());
@@ -338,7 +340,8 @@ impl Guard {
             2.0 * center_variance(self.window_noise(), steps) + ROUND_DRIFT * ROUND_DRIFT / f64::from(rounds);
         let now = difference.se * difference.se;
         let then = 1.0 / (1.0 / now + 1.0 / news);
-        let limit = (SLOWDOWN + normal.inverse_cdf(SLOWER_MAX) * then.sqrt()).min(0.0);
+        let limit =
+            (SLOWDOWN + normal.inverse_cdf(slower_max(self.rounds() + rounds)) * then.sqrt()).min(0.0);
         // The true difference, as believed now.
         let prior = GAIN_PRIOR * GAIN_PRIOR;
         let (truth, doubt) = (
@@ -361,6 +364,15 @@ impl Guard {
 fn expected_maximum(count: usize) -> f64 {
     let count = count.max(1) as f64;
     Normal::standard().inverse_cdf((count - 0.375) / (count + 0.25))
+}
+
+/// See [`SLOWER_MAX`].
+fn slower_max(rounds: u32) -> f64 {
+    if rounds < ROUNDS_MAX {
+        SLOWER_MAX
+    } else {
+        SLOWER_MAX_LAST
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub(crate) const MODEL_ODDS: f64 = 0.9;
 const LEVEL_VARIANCE_COLD: f64 = 0.04;
 /// Median of the kernel's standard deviation s, in log step time: without a model, and beside one.
 const SIGNAL_COLD: f64 = 0.15;
-const SIGNAL_BESIDE_MODEL: f64 = 0.10;
+const SIGNAL_BESIDE_MODEL: f64 = 0.05;
 
 /// One hypothesis, evaluated at the settings measured and at the candidates.
 #[derive(Clone, Debug)]

@@ -52,6 +52,9 @@ const STARTUP_MAX: usize = 30;
 /// Measurements and warnings that wait to be fetched; older ones are dropped.
 const UNREAD_MAX: usize = 256;
 
+/// With fewer, half a sample of start-up would pass for its level.
+const DEFAULT_STEPS_MIN: usize = 10;
+
 /// What the session waits for.
 #[derive(Debug)]
 enum Stage {
@@ -113,6 +116,16 @@ pub struct Session {
 }
 
 impl Session {
+    /// Steps of the default's sample: enough to tell the start-up from what follows.
+    fn default_steps(&self) -> usize {
+        let steps = self.config.steps_per_sample as usize;
+        if self.config.adaptive && self.config.warmup_samples.is_none() {
+            steps.max(DEFAULT_STEPS_MIN)
+        } else {
+            steps
+        }
+    }
+
     /// A session that tunes `space`, starting from the setting in force, which is the default that must be beaten.
     ///
     /// # Errors
@@ -213,7 +226,7 @@ impl Session {
             Stage::Warmup { .. } => Action::Keep,
             Stage::Finished { .. } => self.on_watched(log_time),
             Stage::Default => {
-                if self.left_startup(self.config.steps_per_sample as usize) {
+                if self.left_startup(self.default_steps()) {
                     return self.close_sample(false);
                 }
                 Action::Keep

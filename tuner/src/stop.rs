@@ -4,7 +4,7 @@
 /// [`worth`](Self::worth) says so; [`patience`](Self::patience) of them in a row end the search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StopRule {
-    /// Least expected improvement with a model, in log step time; 0 turns it off. Default 0.01.
+    /// Least expected improvement with a model, in log step time; 0 turns it off. Default 0.007.
     pub improvement_min: f64,
     /// The same without a model, or once it has lost its weight. Default 0.005.
     pub improvement_min_cold: f64,
@@ -20,7 +20,7 @@ pub struct StopRule {
 pub struct Worth {
     /// Steps that the training still has when the search begins. Default 2,000.
     pub horizon_steps: f64,
-    /// Steps that a sample takes, those after the change that are discarded among them. Default 11.
+    /// Steps that a sample takes, those after the change that are discarded among them. Default 9.
     pub sample_steps: f64,
     /// What a change of setting costs by itself. Default 0.25.
     pub change_steps: f64,
@@ -29,7 +29,7 @@ pub struct Worth {
 impl Default for StopRule {
     fn default() -> Self {
         Self {
-            improvement_min: 0.01,
+            improvement_min: 0.007,
             improvement_min_cold: 0.005,
             patience: 2,
             worth: None,
@@ -41,7 +41,7 @@ impl Default for Worth {
     fn default() -> Self {
         Self {
             horizon_steps: 2000.0,
-            sample_steps: 11.0,
+            sample_steps: 9.0,
             change_steps: 0.25,
         }
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     const PROSPECT: Prospect = Prospect {
-        improvement: 0.007,
+        improvement: 0.006,
         slowdown: 0.0,
         steps: 100.0,
         with_model: true,
@@ -124,16 +124,16 @@ mod tests {
             }),
             ..StopRule::default()
         };
-        // Twice as slow: 11 steps lost and 0.25 for the change; 0.007 of each remaining step earned: 1,608 of them pay for it.
+        // Twice as slow: 9 steps lost and 0.25 for the change; 0.006 of each remaining step earned: 1,542 of them pay for it.
         let dear = Prospect {
             slowdown: std::f64::consts::LN_2,
             ..PROSPECT
         };
-        assert!(rule(1700.0).rejects(&dear));
-        assert!(!rule(1710.0).rejects(&dear));
-        // A faster one costs its change alone: 36 steps.
-        assert!(rule(130.0).rejects(&PROSPECT));
-        assert!(!rule(140.0).rejects(&PROSPECT));
+        assert!(rule(1640.0).rejects(&dear));
+        assert!(!rule(1645.0).rejects(&dear));
+        // A faster one costs its change alone: 42 steps.
+        assert!(rule(140.0).rejects(&PROSPECT));
+        assert!(!rule(145.0).rejects(&PROSPECT));
         assert!(
             rule(50.0).rejects(&PROSPECT),
             "a search that outlasts the training"

@@ -183,14 +183,14 @@ fn a_job_hears_its_model_with_the_candidates_and_what_is_measured() {
     let start = space().point(&START).unwrap();
     let other = space().point(&[1.0, 1.0, 1.0]).unwrap();
     let mut tuner = Tuner::new(space(), TunerConfig::default(), start).unwrap();
-    tuner.observe(other, &[4.0; 5]);
+    tuner.observe(other, &[4.98; 5]);
     tuner.observe(start, &[5.0; 10]);
     let lattice = space().lattice(&start);
     let heard = model(move |points, measured| {
         // The start first, whatever was measured first.
         let of = |estimate: &Estimate| (estimate.point, estimate.log_time, estimate.steps);
         let measured: Vec<_> = measured.iter().map(of).collect();
-        assert_eq!(measured, [(start, 5.0, 10), (other, 4.0, 5)]);
+        assert_eq!(measured, [(start, 5.0, 10), (other, 4.98, 5)]);
         assert_eq!(points, [&lattice[..], &[start, other]].concat());
         Some(Belief {
             mean: vec![0.0; points.len()],

@@ -16,6 +16,11 @@ use super::Tuner;
 
 /// A session that has not ended by then never will.
 const STEPS_MOST: usize = 20_000;
+/// How the harness's jobs run their cycles.
+const RULES: Rules = Rules {
+    in_order: true,
+    ..Rules::HOROVOD
+};
 
 /// With or without a model.
 #[derive(Debug)]
@@ -52,7 +57,8 @@ impl Ours {
             Parameter::log("fusion_mb", FUSION_LEAST / MIB, FUSION_MOST / MIB, 16).with_zero(),
             Parameter::log("cycle_ms", CYCLE_LEAST_MS, CYCLE_MOST_MS, 13),
             Parameter::boolean("hierarchical_allreduce"),
-            Parameter::boolean("cache_enabled"),
+            // On and not tuned unless the user asks.
+            Parameter::boolean("cache_enabled").fixed(1.0),
             if self.dead_knob {
                 allgather
             } else {
@@ -65,7 +71,7 @@ impl Ours {
     /// nothing to go by. This is the one place where a model is attached.
     fn model(&self, job: &Job<'_>, seed: u64) -> Option<Arc<dyn Model>> {
         let place = job.place().filter(|_| self.model)?;
-        let fit = replay::fit(job.traces(), Rules::HOROVOD, place)?;
+        let fit = replay::fit(job.traces(), RULES, place)?;
         let to_setting = Arc::new(|point: &Point| setting(point).replay());
         Some(Arc::new(Ensemble::new(fit, seed, to_setting)))
     }
