@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng};
 use ronde_tuner::{Belief, Estimate, Model, Point};
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use super::fit::{Fit, uncached_guess};
+use super::fit::{Fit, GUESS_SD, KNEES, SLOWDOWNS, uncached_guess};
 use super::linear::Linear;
 use super::{Collective, Copying, Costs, Negotiation, Setting, Simulator};
 
@@ -24,16 +24,11 @@ const DRAWS: usize = 512;
 const KEPT: usize = 24;
 /// What a trace may be off in a cost as a whole, in ln: rank 0's view of it.
 const SYSTEMATIC_SD: f64 = 0.15;
-/// The same of costs that were only guessed.
-const GUESS_SD: f64 = 0.7;
 /// The same of ready times, and of what comes before the first.
 const READY_SD: f64 = 0.05;
 /// Polling slows the computation by up to this share; communication beside it costs a share of its time, normal.
 const POLLING_MOST: f64 = 0.08;
 const CONTENTION_SD: f64 = 0.06;
-/// The slow-down of copies of large buffers where none was seen, and where it sets in.
-const SLOWDOWNS: [f64; 4] = [0.0, 0.5, 1.0, 1.5];
-const KNEES: [f64; 3] = [6e6, 12e6, 24e6];
 /// How far a right model may be from a measured step time, in ln: differences between settings, and the level.
 const DIFFERENCE_SD: f64 = 0.02;
 const LEVEL_SD: f64 = 0.10;

@@ -21,10 +21,10 @@ const COPYING: Prior = Prior {
     sd: [1.5, 1.5],
 };
 /// Of a hierarchical collective, how far the guess from the flat one may be off, in ln.
-const GUESS_SD: f64 = 0.7;
+pub(super) const GUESS_SD: f64 = 0.7;
 /// Large buffers: what is tried for the slow-down of copies, and where it sets in, bytes.
-const SLOWDOWNS: [f64; 3] = [0.5, 1.0, 1.5];
-const KNEES: [f64; 3] = [6e6, 12e6, 24e6];
+pub(super) const SLOWDOWNS: [f64; 4] = [0.0, 0.5, 1.0, 1.5];
+pub(super) const KNEES: [f64; 3] = [6e6, 12e6, 24e6];
 /// Copies overlap collectives if cycles are shorter than their parts by this much in the median.
 const OVERLAP: f64 = 0.95;
 /// An uncached negotiation is a message to rank 0 and one back, and work for each tensor.
@@ -289,7 +289,7 @@ fn copying(traces: &[Trace]) -> Vec<(Copying, Linear)> {
         knee_bytes: KNEES[0],
         ..Copying::default()
     };
-    let bent = SLOWDOWNS.iter().flat_map(|&slowdown| {
+    let bent = SLOWDOWNS[1..].iter().flat_map(|&slowdown| {
         KNEES.map(|knee_bytes| Copying {
             slowdown,
             knee_bytes,

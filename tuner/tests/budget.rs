@@ -2,19 +2,12 @@
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use ronde_tuner::{Action, Parameter, Point, Session, SessionConfig, Space, Verdict};
+use ronde_tuner::{Action, Point, Session, SessionConfig, Verdict};
 use statrs::distribution::{ContinuousCDF, Normal};
 
-const MIB: f64 = 1048576.0;
+mod support;
 
-fn space() -> Space {
-    Space::new(vec![
-        Parameter::log("fusion_threshold_bytes", 65536.0, 256.0 * MIB, 16).with_zero(),
-        Parameter::log("cycle_time_ms", 0.1, 100.0, 13),
-        Parameter::boolean("hierarchical_allreduce"),
-    ])
-    .unwrap()
-}
+use support::{MIB, space};
 
 /// 160 times slower below 2 MiB, 1.5 times with a long cycle, 5 % faster with the boolean.
 fn cliff(point: &Point) -> f64 {

@@ -48,8 +48,6 @@ fn drive(
 }
 
 fn verdicts(events: &[(usize, Action)]) -> Vec<&Verdict> {
-    let verdict = |(_, action): &'static (usize, Action)| action;
-    let _ = verdict;
     events
         .iter()
         .filter_map(|(_, action)| match action {

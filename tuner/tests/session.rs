@@ -2,19 +2,12 @@
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use ronde_tuner::{Action, Parameter, Point, Session, SessionConfig, Space, Verdict};
+use ronde_tuner::{Action, Point, Session, SessionConfig, Verdict};
 use statrs::distribution::{ContinuousCDF, Normal};
 
-const MIB: f64 = 1048576.0;
+mod support;
 
-fn space() -> Space {
-    Space::new(vec![
-        Parameter::log("fusion_threshold_bytes", 65536.0, 256.0 * MIB, 16).with_zero(),
-        Parameter::log("cycle_time_ms", 0.1, 100.0, 13),
-        Parameter::boolean("hierarchical_allreduce"),
-    ])
-    .unwrap()
-}
+use support::{MIB, space};
 
 /// A step of 100 ms at best: 4 MiB, 1 ms, hierarchical. A bowl in the logs, saturating; the default of 128 MiB costs 20 % of
 /// threshold and 6 % of the boolean; no fusion costs 90 %.

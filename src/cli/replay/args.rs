@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{ValueEnum, ValueHint};
 
 use super::range;
-use crate::cli::timeline::output::is_stdout;
+use crate::cli::timeline::output::{given, is_stdout};
 use crate::cli::timeline::parse_steps;
 use crate::replay::network::{Algorithm, Network};
 
@@ -128,11 +128,7 @@ impl From<Flat> for Algorithm {
 impl Args {
     /// Every file that is to be written.
     pub(super) fn outputs(&self) -> Vec<&Path> {
-        [&self.json, &self.csv, &self.html]
-            .into_iter()
-            .flatten()
-            .map(PathBuf::as_path)
-            .collect()
+        given([&self.json, &self.csv, &self.html])
     }
 
     /// Whether standard output is left for the text.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 
-use super::output::is_stdout;
+use super::output::{given, is_stdout};
 
 /// Rows of the tables of tensors, where `--tensors` does not say.
 const TENSORS_DEFAULT: u32 = 10;
@@ -96,11 +96,7 @@ impl Args {
 
     /// Every file that is to be written.
     pub(super) fn outputs(&self) -> Vec<&Path> {
-        [&self.json, &self.csv, &self.html, &self.profile, &self.merge]
-            .into_iter()
-            .flatten()
-            .map(PathBuf::as_path)
-            .collect()
+        given([&self.json, &self.csv, &self.html, &self.profile, &self.merge])
     }
 
     /// Whether standard output is left for the text.

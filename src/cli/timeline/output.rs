@@ -82,6 +82,11 @@ impl Output {
     }
 }
 
+/// The paths that were given.
+pub(in crate::cli) fn given<const N: usize>(paths: [&Option<PathBuf>; N]) -> Vec<&Path> {
+    paths.into_iter().flatten().map(PathBuf::as_path).collect()
+}
+
 /// Whether `path` stands for standard output.
 pub(in crate::cli) fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
