@@ -55,6 +55,7 @@ pub mod settings;
 mod shm;
 #[cfg(test)]
 mod simulation;
+pub mod sweep;
 mod telemetry;
 pub mod tensor;
 pub mod timeline;

@@ -1,0 +1,78 @@
+//! Sweeps: many settings of the knobs, each measured several times, and what may be concluded from that.
+//!
+//! A [`Point`] is one combination of knobs; a [`Row`] is one measurement of it (or a prediction), a line of `sweep.csv`.
+
+use serde::{Deserialize, Serialize};
+
+/// A combination of knobs to be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Ranks.
+    pub np: u32,
+    /// Bytes that one batch may hold; 0 = no fusion.
+    pub fusion_threshold_bytes: u64,
+    /// Least time between the starts of two cycles, ms.
+    pub cycle_time_ms: f64,
+    /// Whether known tensors are negotiated through the response cache.
+    pub cache: bool,
+    /// Whether allreduces go host by host.
+    pub hierarchical_allreduce: bool,
+}
+
+/// What a row was measured for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// One of the repeats of the whole grid.
+    Grid,
+    /// The best few and the default in turns, after the grid.
+    Confirm,
+    /// Not measured: what a replay of a recording says.
+    Predicted,
+    /// The best of the predicted and the default in turns.
+    Verify,
+}
+
+/// How a measurement ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// As it should.
+    Done,
+    /// Early: the point is clearly worse than the best.
+    Cut,
+    /// Without a result, and why.
+    Failed(String),
+}
+
+/// Step times, ms, each step on its slowest rank.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepTimes {
+    /// Timed steps; 0 in a prediction.
+    pub steps: u32,
+    /// 10th percentile.
+    pub p10: f64,
+    /// Median; in a prediction its best guess.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// Mean.
+    pub mean: f64,
+}
+
+/// One measurement of a point, or a prediction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// What was measured.
+    pub point: Point,
+    /// What for.
+    pub phase: Phase,
+    /// Which repeat, from 0; drift of the machine is common to a block.
+    pub block: u32,
+    /// How it ended.
+    pub status: Status,
+    /// What it took; none if it failed.
+    pub times: Option<StepTimes>,
+    /// Seconds since the sweep began, at the end of the measurement; time spent before a `--resume` counts.
+    pub at_s: f64,
+}
