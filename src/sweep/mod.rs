@@ -2,7 +2,17 @@
 //!
 //! A [`Point`] is one combination of knobs; a [`Row`] is one measurement of it (or a prediction), a line of `sweep.csv`.
 
+mod statistics;
+mod verdict;
+
+pub use verdict::{
+    Basis, Conclusion, Ending, Estimate, Finding, Knob, KnobEffect, LEVEL, LEVEL_PREDICTED, Level, Noise, Outcome, Stray,
+    Tally, Verdict, compare_jobs, verdict,
+};
+
 use serde::{Deserialize, Serialize};
+
+use crate::settings::Settings;
 
 /// A combination of knobs to be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +27,30 @@ pub struct Point {
     pub cache: bool,
     /// Whether allreduces go host by host.
     pub hierarchical_allreduce: bool,
+}
+
+impl Point {
+    /// What is in force where nobody sets anything.
+    pub fn default_of(np: u32) -> Self {
+        let settings = Settings::default();
+        Self {
+            np,
+            fusion_threshold_bytes: settings.fusion_threshold_bytes,
+            cycle_time_ms: settings.cycle_time_ns as f64 / 1e6,
+            cache: settings.cache,
+            hierarchical_allreduce: false,
+        }
+    }
+
+    /// Whether it is the default of its number of ranks.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default_of(self.np)
+    }
+
+    /// The threshold in MiB, as flags have it.
+    pub fn fusion_mb(&self) -> f64 {
+        self.fusion_threshold_bytes as f64 / f64::from(1 << 20)
+    }
 }
 
 /// What a row was measured for.

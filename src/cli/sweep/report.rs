@@ -1,0 +1,43 @@
+//! What a sweep leaves: `summary.md`, `summary.json` and the heat maps in its folder, and the text for the terminal.
+
+use std::path::Path;
+
+use super::error::Error;
+use super::{heat, json, markdown, text};
+use crate::cli::timeline::output::Output;
+use crate::cli::timeline::text::Look;
+use crate::cli::timeline::write_json;
+use crate::sweep::Verdict;
+
+/// What the reader of a report has to know besides the numbers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct About {
+    /// What was swept, in a few words: `resnet50, 40 ms of compute (sleep), link shaped to 1000 µs and 2.5 GB/s`.
+    pub(super) job: String,
+    /// What made it, to be typed again.
+    pub(super) command: String,
+    /// Facts of the machine and the versions, by name; in this order.
+    pub(super) machine: Vec<(String, String)>,
+    /// Why the sweep is not whole: interrupted, the budget spent, so many measurements missing.
+    pub(super) unfinished: Option<String>,
+    /// What else should be known before the numbers are believed.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Writes the files of the report to `folder`, those of before replaced, and gives the text for the terminal.
+///
+/// # Errors
+/// [`Error`] if a file cannot be written.
+pub(super) fn report(
+    about: &About,
+    verdict: &Verdict,
+    folder: &Path,
+    look: &Look,
+) -> Result<String, Error> {
+    let pictures = heat::write(about, verdict, folder)?;
+    let summary = Output::open(&folder.join("summary.json"))?;
+    summary.finish(|sink| write_json(sink, &json::Document::new(about, verdict)))?;
+    let summary = Output::open(&folder.join("summary.md"))?;
+    summary.finish(|sink| sink.write_all(markdown::page(about, verdict, &pictures).as_bytes()))?;
+    Ok(text::page(about, verdict, folder, look))
+}
