@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::job::{Job, RunError, milliseconds};
 use super::payload::{Extent, Runtime};
 use super::report::percentile;
@@ -19,7 +21,7 @@ pub const STEPS_BEFORE_CUT: usize = 3;
 const BATCH_MS: f64 = 250.0;
 
 /// A measurement; the same on all ranks.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Untimed steps, of which the first is checked in full; at least 1.
     pub warmup_steps: usize,
@@ -30,7 +32,7 @@ pub struct Series {
 }
 
 /// What came of a measurement; the same on all ranks.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SeriesTimes {
     /// Time of each timed step on its slowest rank, in ms.
     pub step_ms: Vec<f64>,
@@ -39,7 +41,8 @@ pub struct SeriesTimes {
 }
 
 /// Why a measurement ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SeriesEnd {
     /// All steps are done.
     Complete,

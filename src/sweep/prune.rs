@@ -81,20 +81,44 @@ pub fn stop_above_ms<'a>(rows: impl Iterator<Item = &'a Row> + Clone, np: u32) -
     bound_ms(rows, np).map(|bound_ms| bound_ms * slowed)
 }
 
+/// The point of least median step time on `np` ranks, with that time in ms.
+pub fn best_so_far<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<(Point, f64)> {
+    best(rows, np).map(|best| (best.point, best.p50_ms))
+}
+
 fn bound_ms<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<f64> {
-    let mut of_points: HashMap<Key, (Vec<f64>, Vec<f64>)> = HashMap::new();
+    best(rows, np).map(|best| CLEARLY * best.p90_ms)
+}
+
+/// A point and what its steps take, each the median over its measurements.
+struct Best {
+    point: Point,
+    p50_ms: f64,
+    p90_ms: f64,
+}
+
+fn best<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<Best> {
+    let mut of_points: HashMap<Key, (Point, Vec<f64>, Vec<f64>)> = HashMap::new();
     for row in rows.filter(|row| row.point.np == np && row.status == Status::Done) {
         if let Some(times) = row.times {
-            let (p50, p90) = of_points.entry(row.point.key()).or_default();
+            let entry = of_points.entry(row.point.key());
+            let (_, p50, p90) = entry.or_insert((row.point, Vec::new(), Vec::new()));
             p50.push(times.p50);
             p90.push(times.p90);
         }
     }
-    let medians = of_points
-        .values()
-        .filter_map(|(p50, p90)| Some((median(p50)?, median(p90)?)));
-    let best = medians.min_by(|left, right| left.0.total_cmp(&right.0).then(left.1.total_cmp(&right.1)));
-    best.map(|(_, upper_ms)| CLEARLY * upper_ms)
+    let summaries = of_points.into_values().filter_map(|(point, p50, p90)| {
+        Some(Best {
+            point,
+            p50_ms: median(&p50)?,
+            p90_ms: median(&p90)?,
+        })
+    });
+    // Ties by something of the point itself: the table has no order.
+    summaries.min_by(|left, right| {
+        let by_time = left.p50_ms.total_cmp(&right.p50_ms);
+        by_time.then_with(|| left.point.key().cmp(&right.point.key()))
+    })
 }
 
 fn median(values: &[f64]) -> Option<f64> {
