@@ -125,7 +125,10 @@ fn heat_map(job: &str, finding: &Finding, kept: Kept, all: &[Kept]) -> HeatMap {
     let mark = |outcome: Option<&Outcome>, kind: Kind, name: &str| {
         let outcome = outcome.filter(|outcome| Kept::of(&outcome.point) == kept)?;
         let (x, y) = place(&outcome.point);
-        let (_, text) = cell(outcome, predicted);
+        let (_, mut text) = cell(outcome, predicted);
+        if let Some(ms) = outcome.step_ms.filter(|_| predicted) {
+            text += &format!(", measured {}", number::digits(ms));
+        }
         let setting = format!(
             "{} MiB, {} ms",
             words::knob(outcome.point.fusion_mb()),
@@ -179,7 +182,7 @@ fn subtitle(finding: &Finding, shown: &[&Outcome], predicted: bool) -> String {
     if predicted {
         parts = vec!["step predicted by replay, ms".to_owned()];
         if finding.basis == Basis::Verified {
-            parts.push("best and default as measured afterwards".to_owned());
+            parts.push("the best few were measured afterwards".to_owned());
         }
     } else if let Some(noise) = &finding.noise {
         parts.push(format!("one measurement scatters by {}", words::percent(noise.sd)));

@@ -9,12 +9,12 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 use statrs::function::gamma::ln_gamma;
 
 /// Steps of the integral over z, from −`Z_MOST` to `Z_MOST`: the trapezoidal rule is nearly exact for what falls off so.
-const Z_STEPS: usize = 48;
-const Z_MOST: f64 = 7.0;
+const Z_STEPS: usize = 32;
+const Z_MOST: f64 = 5.5;
 /// Steps of the integral over s (Simpson's rule).
-const S_STEPS: usize = 48;
+const S_STEPS: usize = 32;
 /// Standard deviations of s to either side.
-const S_MOST: f64 = 7.0;
+const S_MOST: f64 = 5.5;
 /// Of the solution.
 const PRECISION: f64 = 1e-4;
 

@@ -19,9 +19,6 @@ mod fit;
 mod nuisance;
 mod strays;
 
-#[cfg(test)]
-mod simulated;
-
 pub(super) use critical::{Sides, critical};
 pub(super) use fit::{Difference, Fit};
 
