@@ -2,7 +2,7 @@
 
 use super::gather::Gathered;
 use super::judge::{ending, sorted};
-use super::{Basis, Conclusion, Estimate, Finding, Outcome, Verdict};
+use super::{Basis, Conclusion, Ending, Estimate, Finding, Outcome, Verdict};
 use crate::percentile::percentile;
 use crate::sweep::Point;
 
@@ -12,7 +12,9 @@ const NEARLY: f64 = 0.002;
 /// What the predictions alone say; how sure the comparisons are comes by [`compare_jobs`].
 pub(super) fn finding(np: u32, gathered: &Gathered) -> Finding {
     let predicted = |point: usize| gathered.predicted[point].map(|predicted| predicted.value);
-    let all = || (0..gathered.points.len()).filter_map(|point| Some((point, predicted(point)?)));
+    // One that was to be verified and failed is none to recommend.
+    let sound = |&point: &usize| ending(gathered, point, false) == Ending::Predicted;
+    let all = || (0..gathered.points.len()).filter(sound).filter_map(|point| Some((point, predicted(point)?)));
     let least = all().map(|(_, ms)| ms).fold(f64::INFINITY, f64::min);
     let default_point = Point::default_of(np);
     let best = all()
@@ -43,7 +45,7 @@ pub(super) fn finding(np: u32, gathered: &Gathered) -> Finding {
             predicted_ms: gathered.predicted[point],
             above_best: of(best_ms),
             against_default: of(default_ms.filter(|_| Some(point) != default)).map(Estimate::bare),
-            tied: ms.is_some_and(|ms| ms <= least * (1.0 + NEARLY)),
+            tied: sound(&point) && ms.is_some_and(|ms| ms <= least * (1.0 + NEARLY)),
         }
     };
     let gain = default_ms.zip(best_ms).map(|(default, best)| Estimate::bare(1.0 - best / default));
@@ -100,7 +102,8 @@ fn compare(finding: &mut Finding, points: &[Point], jobs: &[Vec<f64>]) {
     for (index, outcome) in finding.points.iter_mut().enumerate() {
         let own = jobs_of(&outcome.point);
         if let Some(estimate) = own.zip(best).and_then(|(own, best)| ratio(own, best)) {
-            outcome.tied |= estimate.interval.is_some_and(|[low, _]| low <= NEARLY);
+            let nearly = estimate.interval.is_some_and(|[low, _]| low <= NEARLY);
+            outcome.tied |= nearly && outcome.ending == Ending::Predicted;
         }
         if Some(index) != default_index
             && let Some(estimate) = own.zip(default).and_then(|(own, default)| ratio(own, default))
@@ -121,10 +124,10 @@ fn compare(finding: &mut Finding, points: &[Point], jobs: &[Vec<f64>]) {
             _ => Conclusion::Unproven,
         };
     }
-    if finding.conclusion == Conclusion::Faster
-        && let Some(default) = finding.default
-    {
-        finding.points[default].tied = false;
+    match (finding.conclusion, finding.default) {
+        (Conclusion::Faster, Some(default)) => finding.points[default].tied = false,
+        (Conclusion::DefaultAsGood, Some(default)) => finding.points[default].tied = true,
+        _ => {}
     }
 }
 

@@ -8,7 +8,7 @@ fn any_row() -> impl Strategy<Value = Row> {
     let ms = prop_oneof![
         4 => 10.0..1000.0,
         1 => Just(50.0),
-        1 => prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(0.0), Just(-3.0), Just(1e-300), Just(1e300)],
+        1 => prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(0.0), Just(-3.0), Just(1e-100), Just(1e100)],
     ];
     let phase = prop_oneof![
         4 => Just(Phase::Grid),
