@@ -52,3 +52,7 @@ pub(super) fn report(
     summary.finish(|sink| sink.write_all(markdown::page(about, verdict, &pictures).as_bytes()))?;
     Ok(text::page(about, verdict, folder, look))
 }
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;
