@@ -55,9 +55,12 @@ pub(in crate::sweep) fn critical(
     let beyond = |d: f64| grid.probability(d, count as i32, sides) - level;
     let (mut at_low, mut at_high) = (beyond(low), beyond(high));
     // The Illinois variant of the false position.
+    if at_low >= 0.0 {
+        return low;
+    }
     let mut previous = 0.0;
     for _ in 0..60 {
-        if high - low < PRECISION || at_low >= 0.0 || at_high <= 0.0 {
+        if high - low < PRECISION || at_high <= 0.0 {
             break;
         }
         let middle = (low * at_high - high * at_low) / (at_high - at_low);

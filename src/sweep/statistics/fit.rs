@@ -7,6 +7,9 @@
 use super::nuisance::{Entries, Nuisance};
 use super::{Observation, strays};
 
+/// Residuals that are rounding.
+const ROUNDING: f64 = 1e-9;
+
 /// The fitted model.
 #[derive(Clone, Debug)]
 pub(in crate::sweep) struct Fit {
@@ -206,8 +209,8 @@ impl Fit {
             let without = self.residual_squares - residual * residual / free;
             let freedom = self.freedom as f64 - 1.0;
             let t = residual / (free * without.max(0.0) / freedom).sqrt();
-            // Nothing can be said of an observation that its point or block has to itself.
-            let said = free > 1e-9 && freedom > 0.0 && !t.is_nan();
+            // Nothing can be said of an observation that its point or block has to itself, nor of rounding.
+            let said = free > 1e-9 && freedom > 0.0 && residual.abs() > ROUNDING;
             (observation.point, if said { t } else { 0.0 })
         })
     }
