@@ -108,7 +108,7 @@ impl Forecast {
 
     /// What a step is expected to take under `setting`.
     pub fn predict(&mut self, setting: &Setting) -> Prediction {
-        let [step_us, low_us, high_us] = self.of_all(|job| job.scale * job.step_us(setting));
+        let [step_us, low_us, high_us] = summary(self.steps_us(setting));
         Prediction {
             step_us,
             low_us,
@@ -119,17 +119,24 @@ impl Forecast {
     /// How `setting` compares with `other`, as the ratio of step times: the jobs are the same for both, so that what they have in
     /// common does not blur it.
     pub fn ratio(&mut self, setting: &Setting, other: &Setting) -> Ratio {
-        let [mean, low, high] = self.of_all(|job| job.step_us(setting) / job.step_us(other));
+        let (own, others) = (self.steps_us(setting), self.steps_us(other));
+        let ratios = own.iter().zip(&others).map(|(own, other)| own / other);
+        let [mean, low, high] = summary(ratios.collect());
         Ratio { mean, low, high }
     }
 
-    /// Mean, 10th and 90th percentile over the jobs.
-    fn of_all(&mut self, value: impl FnMut(&mut Job) -> f64) -> [f64; 3] {
-        let mut values: Vec<f64> = self.jobs.iter_mut().map(value).collect();
-        values.sort_by(f64::total_cmp);
-        let mean = values.iter().map(|value| value / JOBS as f64).sum();
-        [mean, values[BEYOND], values[JOBS - 1 - BEYOND]]
+    /// What a step takes under `setting` in each of the jobs, always in the same order, µs.
+    pub fn steps_us(&mut self, setting: &Setting) -> Vec<f64> {
+        let jobs = self.jobs.iter_mut();
+        jobs.map(|job| job.scale * job.step_us(setting)).collect()
     }
+}
+
+/// Mean, 10th and 90th percentile of a value of each job.
+fn summary(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    let mean = values.iter().map(|value| value / JOBS as f64).sum();
+    [mean, values[BEYOND], values[JOBS - 1 - BEYOND]]
 }
 
 impl Job {

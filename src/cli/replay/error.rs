@@ -11,7 +11,7 @@ use crate::replay::profile::ProfileError;
 
 /// Why there is no prediction.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(in crate::cli) enum Error {
     #[error(transparent)]
     Timeline(#[from] TimelineError),
     #[error("profile {}, {source}", path.display())]
@@ -44,7 +44,7 @@ pub(super) enum Error {
 
 impl Error {
     /// 2 where the command line is to blame, 1 where the world is.
-    pub(super) fn exit_code(&self) -> u8 {
+    pub(in crate::cli) fn exit_code(&self) -> u8 {
         match self {
             Self::Timeline(error) => error.exit_code(),
             Self::NeedsTraces | Self::Project(_) | Self::TooMany { .. } => EXIT_USAGE,

@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::args::Args;
 use super::error::Error;
 use crate::cli::timeline::error::Error as TimelineError;
 use crate::cli::timeline::fitted;
@@ -19,41 +19,55 @@ const PROFILE_BYTES_MOST: u64 = 64 << 20;
 /// Enough to see what a file is.
 const HEAD_BYTES: u64 = 512;
 
+/// What is to be read.
+pub(in crate::cli) struct Recording<'a> {
+    /// The timelines of one run, or a profile.
+    pub(in crate::cli) paths: &'a [PathBuf],
+    /// What will be written, and must overwrite none of it.
+    pub(in crate::cli) outputs: &'a [&'a Path],
+    /// Steps to go by, counted from 0.
+    pub(in crate::cli) steps: Option<RangeInclusive<u64>>,
+    /// Ranks on each host when it was recorded, if the user knows better.
+    pub(in crate::cli) ranks_per_host: Option<u32>,
+}
+
 /// See the module.
-pub(super) struct Job {
+pub(in crate::cli) struct Job {
     /// What the user calls it.
-    pub(super) name: String,
+    pub(in crate::cli) name: String,
     /// What kind of file it was.
-    pub(super) kind: &'static str,
+    pub(in crate::cli) kind: &'static str,
     /// Whether the model can be held against recorded steps.
-    pub(super) recorded_steps: Option<usize>,
+    pub(in crate::cli) recorded_steps: Option<usize>,
     /// Workload and costs.
-    pub(super) fit: Fit,
+    pub(in crate::cli) fit: Fit,
+    /// What the benchmark needs to run it, and what it cannot.
+    pub(in crate::cli) profile: Result<Profile, extracted::ProfileError>,
     /// What the reader should know.
-    pub(super) warnings: Vec<String>,
+    pub(in crate::cli) warnings: Vec<String>,
 }
 
 impl Job {
-    /// Reads what `args` names, after seeing that outputs overwrite none of it.
+    /// Reads a recording, after seeing that outputs overwrite none of it.
     ///
     /// # Errors
     /// [`Error`].
-    pub(super) fn read(args: &Args) -> Result<Self, Error> {
-        let mut job = match &args.paths[..] {
+    pub(in crate::cli) fn read(recording: &Recording<'_>) -> Result<Self, Error> {
+        let mut job = match recording.paths {
             [path] if is_profile(path) => {
-                check_distinct(&args.outputs(), &args.paths)?;
-                if args.steps.is_some() {
+                check_distinct(recording.outputs, recording.paths)?;
+                if recording.steps.is_some() {
                     return Err(Error::NeedsTraces);
                 }
                 of_profile(path)?
             }
             paths => {
                 let inputs = Inputs::find(paths)?;
-                check_distinct(&args.outputs(), inputs.files())?;
-                of_timeline(inputs, args)?
+                check_distinct(recording.outputs, inputs.files())?;
+                of_timeline(inputs, recording.steps.clone())?
             }
         };
-        if let Some(per_host) = args.recorded_ranks_per_host {
+        if let Some(per_host) = recording.ranks_per_host {
             job.fit.place = Place {
                 ranks_per_host: per_host.clamp(1, job.fit.place.ranks.max(1)),
                 ..job.fit.place
@@ -89,24 +103,26 @@ fn of_profile(path: &Path) -> Result<Job, Error> {
         path: path.to_owned(),
         source,
     };
-    let (fit, warnings) = Profile::parse(&bytes).map_err(wrong)?.fit().map_err(wrong)?;
+    let profile = Profile::parse(&bytes).map_err(wrong)?;
+    let (fit, warnings) = profile.fit().map_err(wrong)?;
     Ok(Job {
         name: path.display().to_string(),
         kind: "profile",
         recorded_steps: None,
         fit,
+        profile: Ok(profile),
         warnings,
     })
 }
 
-fn of_timeline(inputs: Inputs, args: &Args) -> Result<Job, Error> {
+fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job, Error> {
     let path = inputs.files().first().cloned().unwrap_or_default();
     if let Inputs::Report(_) = inputs {
         return Err(TimelineError::NeedsTraces { flag: "ronde replay" }.into());
     }
     let Run {
         report, replayable, ..
-    } = inputs.read_steps(args.steps.clone())?;
+    } = inputs.read_steps(steps)?;
     let name = path.display().to_string();
     let mut warnings = report.warnings.clone();
     if let Some(replayable) = &replayable
@@ -116,6 +132,7 @@ fn of_timeline(inputs: Inputs, args: &Args) -> Result<Job, Error> {
             name,
             kind: "timeline",
             recorded_steps: Some(replayable.trace.steps.len()),
+            profile: extracted::extract(&report, Some(fit.clone())).map(|(profile, _)| profile),
             fit,
             warnings,
         });
@@ -141,6 +158,7 @@ fn of_timeline(inputs: Inputs, args: &Args) -> Result<Job, Error> {
         kind: "timeline",
         recorded_steps: None,
         fit,
+        profile: Ok(profile),
         warnings,
     })
 }

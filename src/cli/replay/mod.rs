@@ -5,10 +5,10 @@
 
 mod args;
 mod csv;
-mod error;
+pub(super) mod error;
 mod heat;
 mod html;
-mod job;
+pub(super) mod job;
 mod outlook;
 mod text;
 
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 pub(super) use args::{Args, CYCLE_MS, FUSION_MB, Switch};
 use error::Error;
-use job::Job;
+use job::{Job, Recording};
 use outlook::Outlook;
 use serde::Serialize;
 
@@ -39,7 +39,12 @@ pub(super) fn main(args: &Args) -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<ExitCode, Error> {
-    let mut job = Job::read(args)?;
+    let mut job = Job::read(&Recording {
+        paths: &args.paths,
+        outputs: &args.outputs(),
+        steps: args.steps.clone(),
+        ranks_per_host: args.recorded_ranks_per_host,
+    })?;
     let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
     let (json, csv, html) = (open(&args.json)?, open(&args.csv)?, open(&args.html)?);
     let off = job.fit.modelled_us / job.fit.measured_us - 1.0;

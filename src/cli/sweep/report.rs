@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::error::Error;
 use super::{heat, json, markdown, text};
+use crate::cli::figure::FigureError;
+use crate::cli::timeline::error::Error as WriteError;
 use crate::cli::timeline::output::Output;
 use crate::cli::timeline::text::Look;
 use crate::cli::timeline::write_json;
@@ -24,20 +25,34 @@ pub(super) struct About {
     pub(super) warnings: Vec<String>,
 }
 
+/// Why the report is not whole.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReportError {
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    Figure(#[from] FigureError),
+}
+
 /// Writes the files of the report to `folder`, those of before replaced, and gives the text for the terminal.
 ///
 /// # Errors
-/// [`Error`] if a file cannot be written.
+/// [`ReportError`] if a file cannot be drawn or written.
 pub(super) fn report(
     about: &About,
     verdict: &Verdict,
     folder: &Path,
     look: &Look,
-) -> Result<String, Error> {
-    let pictures = heat::write(about, verdict, folder)?;
+) -> Result<String, ReportError> {
+    // What matters most first: a disk that is full keeps what was written.
     let summary = Output::open(&folder.join("summary.json"))?;
     summary.finish(|sink| write_json(sink, &json::Document::new(about, verdict)))?;
+    let pictures = heat::write(&about.job, verdict, folder)?;
     let summary = Output::open(&folder.join("summary.md"))?;
     summary.finish(|sink| sink.write_all(markdown::page(about, verdict, &pictures).as_bytes()))?;
     Ok(text::page(about, verdict, folder, look))
 }
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

@@ -11,7 +11,7 @@ use crate::replay::profile::{LeftOut, Profile, ProfileCosts, ProfileTensor};
 use crate::trace::Kind;
 
 /// Why there is no profile.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(in crate::cli) enum ProfileError {
     #[error("no profile: no tensor travelled in a steady step")]
     NoTensors,

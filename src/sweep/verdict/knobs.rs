@@ -1,0 +1,204 @@
+//! How much each knob matters: the variance of ln(step time) over the grid, taken apart by knob.
+//!
+//! This is the functional analysis of variance with main effects alone (Hoos and Leyton-Brown, "An efficient approach for
+//! assessing hyperparameter importance", ICML 2014), on the grid itself: the effect of a knob's value is the mean over all
+//! points that have it, and what main effects leave over is in combinations. What noise adds to each is taken off.
+
+use serde::Serialize;
+
+use super::Outcome;
+use crate::sweep::Point;
+
+/// Rounds in which effects are set against each other; in a whole grid the first is the last.
+const ROUNDS: usize = 100;
+/// Below, in ln², nothing differs.
+const NOTHING: f64 = 1e-12;
+
+/// What is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Knob {
+    /// In MiB.
+    FusionThreshold,
+    /// In ms.
+    CycleTime,
+    /// On (1) or off (0).
+    Cache,
+    /// On (1) or off (0).
+    HierarchicalAllreduce,
+}
+
+/// How much a knob matters.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KnobEffect {
+    /// The knob.
+    pub knob: Knob,
+    /// Its share of the variance of ln(step time), 0 to 1.
+    pub share: f64,
+    /// Its values, ascending.
+    pub levels: Vec<Level>,
+}
+
+/// A value of a knob.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Level {
+    /// The value, in the unit of the [`Knob`].
+    pub value: f64,
+    /// Step times with it, relative to the mean of all, less one: geometric mean over the other knobs.
+    pub effect: f64,
+    /// Least step time with it, ms.
+    pub best_ms: f64,
+}
+
+impl Knob {
+    const ALL: [Self; 4] = [
+        Self::FusionThreshold,
+        Self::CycleTime,
+        Self::Cache,
+        Self::HierarchicalAllreduce,
+    ];
+
+    /// What it is called in sentences.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FusionThreshold => "fusion threshold",
+            Self::CycleTime => "cycle time",
+            Self::Cache => "response cache",
+            Self::HierarchicalAllreduce => "hierarchical allreduce",
+        }
+    }
+
+    /// Its value in `point`.
+    pub fn of(self, point: &Point) -> f64 {
+        match self {
+            Self::FusionThreshold => point.fusion_mb(),
+            Self::CycleTime => point.cycle_time_ms,
+            Self::Cache => f64::from(u8::from(point.cache)),
+            Self::HierarchicalAllreduce => f64::from(u8::from(point.hierarchical_allreduce)),
+        }
+    }
+}
+
+/// The effects of the knobs that were varied, largest first, and the share of their combinations. `uncertainty` is the
+/// variance that noise adds to each point.
+pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>, f64) {
+    let timed: Vec<(Point, f64)> = points
+        .iter()
+        .filter_map(|outcome| {
+            let predicted = outcome.predicted_ms.map(|predicted| predicted.value);
+            Some((outcome.point, outcome.step_ms.or(predicted)?))
+        })
+        .collect();
+    let grid = on_grid(&timed);
+    let count = grid.len() as f64;
+    let mean = grid.iter().map(|(_, ms)| ms.ln()).sum::<f64>() / count;
+    let from_mean: Vec<f64> = grid.iter().map(|(_, ms)| ms.ln() - mean).collect();
+    let mut factors: Vec<Factor> = Knob::ALL
+        .into_iter()
+        .map(|knob| Factor::new(knob, &grid))
+        .filter(|factor| factor.values.len() > 1)
+        .collect();
+    if factors.is_empty() {
+        return (Vec::new(), 0.0);
+    }
+    let mut left = from_mean.clone();
+    for _ in 0..ROUNDS {
+        let moved = factors.iter_mut().map(|factor| factor.refine(&mut left));
+        if moved.fold(0.0, f64::max) < NOTHING {
+            break;
+        }
+    }
+    let mean_square = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>() / count;
+    let free: usize = factors.iter().map(|factor| factor.values.len() - 1).sum();
+    let noise = |freedom: usize| uncertainty * freedom as f64 / count;
+    let variances: Vec<f64> = factors
+        .iter()
+        .map(|factor| {
+            let effects = &mut factor.level_of.iter().map(|&level| factor.effects[level]);
+            (mean_square(effects) - noise(factor.values.len() - 1)).max(0.0)
+        })
+        .collect();
+    let rest = (mean_square(&mut left.iter().copied()) - noise(grid.len().saturating_sub(free + 1))).max(0.0);
+    let total = variances.iter().sum::<f64>() + rest;
+    let share = |variance: f64| if total > NOTHING { variance / total } else { 0.0 };
+    let mut effects: Vec<KnobEffect> = factors
+        .iter()
+        .zip(&variances)
+        .map(|(factor, &variance)| factor.effect(share(variance), &grid))
+        .collect();
+    effects.sort_by(|a, b| b.share.total_cmp(&a.share));
+    (effects, share(rest))
+}
+
+/// The points without the default where it stands outside of the grid, with a value that nothing else has.
+fn on_grid(timed: &[(Point, f64)]) -> Vec<(Point, f64)> {
+    let alone = |point: &Point| {
+        let with = |knob: Knob| timed.iter().filter(|(other, _)| knob.of(other) == knob.of(point)).count();
+        timed.len() > 2 && (with(Knob::FusionThreshold) == 1 || with(Knob::CycleTime) == 1)
+    };
+    timed
+        .iter()
+        .filter(|(point, _)| !(point.is_default() && alone(point)))
+        .copied()
+        .collect()
+}
+
+/// A knob that was varied.
+struct Factor {
+    knob: Knob,
+    values: Vec<f64>,
+    /// Index of each point's value.
+    level_of: Vec<usize>,
+    effects: Vec<f64>,
+}
+
+impl Factor {
+    fn new(knob: Knob, grid: &[(Point, f64)]) -> Self {
+        let mut values: Vec<f64> = grid.iter().map(|(point, _)| knob.of(point)).collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        let level = |(point, _): &(Point, f64)| {
+            let below = values.partition_point(|value| *value < knob.of(point));
+            below.min(values.len().saturating_sub(1))
+        };
+        Self {
+            knob,
+            level_of: grid.iter().map(level).collect(),
+            effects: vec![0.0; values.len()],
+            values,
+        }
+    }
+
+    /// Takes from what is `left` of each point what its value explains; the largest change.
+    fn refine(&mut self, left: &mut [f64]) -> f64 {
+        let mut sums = vec![(0.0, 0.0); self.values.len()];
+        for (&level, left) in self.level_of.iter().zip(left.iter()) {
+            sums[level].0 += left;
+            sums[level].1 += 1.0;
+        }
+        let means: Vec<f64> = sums.iter().map(|(sum, count)| sum / f64::max(*count, 1.0)).collect();
+        for (&level, left) in self.level_of.iter().zip(left.iter_mut()) {
+            *left -= means[level];
+        }
+        for (effect, mean) in self.effects.iter_mut().zip(&means) {
+            *effect += mean;
+        }
+        means.iter().fold(0.0, |most: f64, mean| most.max(mean.abs()))
+    }
+
+    fn effect(&self, share: f64, grid: &[(Point, f64)]) -> KnobEffect {
+        let level = |(index, &value): (usize, &f64)| {
+            let with = grid.iter().zip(&self.level_of).filter(|(_, level)| **level == index);
+            Level {
+                value,
+                effect: self.effects[index].exp_m1(),
+                best_ms: with.map(|((_, ms), _)| *ms).fold(f64::INFINITY, f64::min),
+            }
+        };
+        KnobEffect {
+            knob: self.knob,
+            share,
+            levels: self.values.iter().enumerate().map(level).collect(),
+        }
+    }
+}

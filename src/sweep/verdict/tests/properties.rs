@@ -1,0 +1,127 @@
+//! What holds for any rows.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn any_row() -> impl Strategy<Value = Row> {
+    let ms = prop_oneof![
+        4 => 10.0..1000.0,
+        1 => Just(50.0),
+        1 => prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(0.0), Just(-3.0), Just(1e-100), Just(1e100)],
+    ];
+    let phase = prop_oneof![
+        4 => Just(Phase::Grid),
+        1 => Just(Phase::Confirm),
+        1 => Just(Phase::Predicted),
+        1 => Just(Phase::Verify),
+    ];
+    let status = prop_oneof![
+        6 => Just(Status::Done),
+        1 => Just(Status::Cut),
+        1 => Just(Status::Failed("it hung".into())),
+    ];
+    let at = prop_oneof![9 => 0.0..600.0, 1 => Just(f64::NAN)];
+    let knobs = (prop::sample::select(vec![0, 1, 16, 128]), any::<bool>(), any::<bool>(), 1u32..3);
+    (knobs, phase, 0u32..4, status, prop::option::weighted(0.9, ms), at).prop_map(
+        |((fusion_mb, cache, slow, np), phase, block, status, ms, at_s)| Row {
+            point: Point {
+                np,
+                cache,
+                cycle_time_ms: if slow { 5.0 } else { 1.0 },
+                ..point(fusion_mb)
+            },
+            phase,
+            block,
+            status,
+            times: ms.map(times),
+            at_s,
+        },
+    )
+}
+
+fn check(finding: &Finding) {
+    let count = finding.points.len();
+    assert!(finding.best.is_none_or(|index| index < count));
+    assert!(finding.default.is_none_or(|index| finding.points[index].point.is_default()));
+    if let Some(best) = finding.best() {
+        assert!(best.tied);
+        assert!(matches!(best.ending, Ending::Measured | Ending::Predicted));
+    }
+    match finding.conclusion {
+        Conclusion::Nothing => assert_eq!(finding.best, None),
+        Conclusion::Faster => {
+            let [low, high] = finding.gain.and_then(|gain| gain.interval).expect("a proven gain has an interval");
+            assert!(0.0 < low && low <= high);
+            assert!(!finding.default().expect("there is a default").tied);
+        }
+        Conclusion::DefaultAsGood => assert!(finding.default().expect("there is a default").tied),
+        Conclusion::NoDefault => assert_eq!(finding.gain, None),
+        Conclusion::Unproven => assert!(finding.best != finding.default),
+    }
+    let shares: f64 = finding.knobs.iter().map(|effect| effect.share).sum::<f64>() + finding.interaction;
+    assert!(shares.abs() < 1e-6 || (shares - 1.0).abs() < 1e-6, "{shares}");
+    for outcome in &finding.points {
+        assert!(outcome.step_ms.is_none_or(|ms| ms > 0.0));
+        if let Some(Estimate { value, interval: Some([low, high]) }) = outcome.against_default {
+            assert!(low <= value && value <= high);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn no_rows_make_it_panic(rows in prop::collection::vec(any_row(), 0..60)) {
+        let verdict = verdict(&rows);
+        prop_assert_eq!(verdict.measurements.done + verdict.measurements.cut + verdict.measurements.failed,
+            rows.iter().filter(|row| row.phase != Phase::Predicted).count() as u32);
+        verdict.findings.iter().for_each(check);
+        serde_json::to_string(&verdict).expect("it can be written");
+    }
+
+    #[test]
+    fn the_order_of_rows_does_not_matter_to_the_numbers(
+        rows in prop::collection::vec(any_row(), 1..40),
+        turn in 0usize..40,
+    ) {
+        let mut turned = rows.clone();
+        turned.rotate_left(turn % rows.len());
+        let [one, other] = [&rows, &turned].map(|rows| verdict(rows));
+        for (one, other) in one.findings.iter().zip(&other.findings) {
+            prop_assert_eq!(one.noise.as_ref().map(|noise| noise.freedom), other.noise.as_ref().map(|noise| noise.freedom));
+            prop_assert_eq!(one.points.len(), other.points.len());
+        }
+    }
+
+    /// Drift is common to a block: whatever it is, it changes no comparison.
+    #[test]
+    fn a_factor_for_each_block_changes_no_difference(
+        noise in prop::collection::vec(-0.05..0.05, 20),
+        factors in prop::collection::vec(0.2..5.0, 4),
+    ) {
+        let build = |factors: &[f64]| -> Vec<Row> {
+            let cell = |i: usize| {
+                let (block, which) = (i / 5, i % 5);
+                let fusion_mb = [128, 16, 1, 0, 64][which];
+                let ms = (40.0 + 10.0 * which as f64) * f64::exp(noise[i]) * factors[block];
+                row(Phase::Grid, block as u32, fusion_mb, ms)
+            };
+            (0..20).map(cell).collect()
+        };
+        let [before, after] = [build(&[1.0; 4]), build(&factors)].map(|rows| only(verdict(&rows)));
+        prop_assert_eq!(before.conclusion, after.conclusion);
+        for (before, after) in before.points.iter().zip(&after.points) {
+            prop_assert_eq!(before.point, after.point);
+            prop_assert_eq!(before.tied, after.tied);
+            let (before, after) = (before.against_default, after.against_default);
+            prop_assert_eq!(before.is_some(), after.is_some());
+            if let Some((before, after)) = before.zip(after) {
+                prop_assert!((before.value - after.value).abs() < 1e-9);
+                let bounds = before.interval.zip(after.interval);
+                prop_assert!(bounds.is_some_and(|(a, b)| (a[0] - b[0]).abs() < 1e-9 && (a[1] - b[1]).abs() < 1e-9));
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Whether verdicts hold what they promise, on simulated sweeps whose truth is known. Seeded: the counts are always the same.
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, Normal};
+
+use super::*;
+
+const SWEEPS: usize = 400;
+/// Thresholds in MiB; the default last.
+const FUSION_MB: [u64; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 256, DEFAULT];
+const NOISE: f64 = 0.02;
+
+/// A machine that drifts, jumps between blocks and is noisy; now and then something else runs.
+struct Machine {
+    dice: Xoshiro256PlusPlus,
+    strays: f64,
+    at_s: f64,
+}
+
+impl Machine {
+    fn new(seed: usize, strays: f64) -> Self {
+        Self {
+            dice: Xoshiro256PlusPlus::seed_from_u64(seed as u64),
+            strays,
+            at_s: 0.0,
+        }
+    }
+
+    fn normal(&mut self, sd: f64) -> f64 {
+        Normal::new(0.0, sd).unwrap().sample(&mut self.dice)
+    }
+
+    /// A block of the points at `indices`, in random order, the default between them, on a machine of its own state.
+    fn block(&mut self, phase: Phase, block: u32, indices: &[usize], truth: impl Fn(usize) -> f64) -> Vec<Row> {
+        let level = self.normal(0.03);
+        let mut order = indices.to_vec();
+        order.shuffle(&mut self.dice);
+        if phase == Phase::Grid {
+            order.insert(order.len() / 2, FUSION_MB.len() - 1);
+            order.push(FUSION_MB.len() - 1);
+        }
+        let measured = |index: usize| {
+            self.at_s += 1.0;
+            let stray = if self.dice.random_bool(self.strays) { 0.5 } else { 0.0 };
+            let ln_ms = truth(index).ln() + level + 0.0005 * self.at_s + self.normal(NOISE) + stray;
+            Row {
+                at_s: self.at_s,
+                ..row(phase, block, FUSION_MB[index], ln_ms.exp())
+            }
+        };
+        order.into_iter().map(measured).collect()
+    }
+
+    /// Three repeats of the grid.
+    fn grid(&mut self, truth: impl Fn(usize) -> f64 + Copy) -> Vec<Row> {
+        let all: Vec<usize> = (0..FUSION_MB.len()).collect();
+        (0..3).flat_map(|block| self.block(Phase::Grid, block, &all, truth)).collect()
+    }
+
+    /// The grid, and the best three with the default in six rounds.
+    fn sweep(&mut self, truth: impl Fn(usize) -> f64 + Copy) -> Vec<Row> {
+        let mut rows = self.grid(truth);
+        let finding = only(verdict(&rows));
+        let best = finding.points.iter().filter(|outcome| !outcome.point.is_default()).take(3);
+        let mut chosen: Vec<usize> = best
+            .filter_map(|outcome| FUSION_MB.iter().position(|&fusion_mb| point(fusion_mb) == outcome.point))
+            .collect();
+        chosen.push(FUSION_MB.len() - 1);
+        rows.extend((0..6).flat_map(|round| self.block(Phase::Confirm, round, &chosen, truth)).collect::<Vec<_>>());
+        rows
+    }
+}
+
+/// How many of [`SWEEPS`] sweeps are so, in percent.
+fn percent_of(holds: impl Fn(usize) -> bool) -> f64 {
+    (0..SWEEPS).filter(|&seed| holds(seed)).count() as f64 / SWEEPS as f64 * 100.0
+}
+
+fn holds(estimate: Estimate, truth: f64) -> bool {
+    estimate.interval.is_some_and(|[low, high]| (low..=high).contains(&truth))
+}
+
+/// Thresholds from 4 MiB on are alike, below the step takes longer, the default takes a tenth longer than the best.
+fn plateau(index: usize) -> f64 {
+    [140.0, 120.0, 110.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 110.0][index]
+}
+
+#[test]
+fn all_intervals_of_a_grid_hold_together_in_95_of_100_sweeps() {
+    let percent = percent_of(|seed| {
+        let finding = only(verdict(&Machine::new(seed, 0.0).grid(plateau)));
+        finding.points.iter().filter(|outcome| !outcome.point.is_default()).all(|outcome| {
+            let index = FUSION_MB.iter().position(|&fusion_mb| point(fusion_mb) == outcome.point).unwrap();
+            holds(outcome.against_default.unwrap(), plateau(index) / 110.0 - 1.0)
+        })
+    });
+    assert!((92.0..=98.0).contains(&percent), "{percent} %");
+}
+
+#[test]
+fn the_gain_of_a_lone_candidate_holds_in_95_of_100_sweeps() {
+    let percent = percent_of(|seed| {
+        let mut machine = Machine::new(seed, 0.0);
+        let rounds = (0..8).flat_map(|round| machine.block(Phase::Confirm, round, &[5, 9], plateau));
+        let rows: Vec<Row> = rounds.collect();
+        holds(only(verdict(&rows)).gain.unwrap(), 1.0 - 100.0 / 110.0)
+    });
+    assert!((92.0..=98.0).contains(&percent), "{percent} %");
+}
+
+#[test]
+fn the_gain_of_whatever_is_chosen_holds_in_95_of_100_sweeps() {
+    let percent = percent_of(|seed| {
+        let finding = only(verdict(&Machine::new(seed, 0.0).sweep(plateau)));
+        let best = finding.best().unwrap().point;
+        let index = FUSION_MB.iter().position(|&fusion_mb| point(fusion_mb) == best).unwrap();
+        finding.gain.is_some_and(|gain| holds(gain, 1.0 - plateau(index) / 110.0))
+    });
+    assert!(percent >= 93.0, "{percent} %");
+}
+
+#[test]
+fn where_all_are_equal_there_is_seldom_a_winner() {
+    let percent = percent_of(|seed| {
+        only(verdict(&Machine::new(seed, 0.0).sweep(|_| 100.0))).conclusion == Conclusion::Faster
+    });
+    assert!(percent <= 5.0, "{percent} %");
+}
+
+#[test]
+fn where_all_are_equal_there_is_seldom_a_winner_of_the_grid_alone() {
+    let percent = percent_of(|seed| {
+        only(verdict(&Machine::new(seed, 0.0).grid(|_| 100.0))).conclusion == Conclusion::Faster
+    });
+    assert!(percent <= 5.0, "{percent} %");
+}
+
+#[test]
+fn the_true_best_is_among_the_ties_and_what_is_clearly_worse_is_not() {
+    // 16 MiB is two percent better than its neighbours: less than one measurement scatters.
+    let truth = |index: usize| if index == 5 { 98.0 } else { plateau(index) };
+    let found = |seed: usize| {
+        let finding = only(verdict(&Machine::new(seed, 0.0).sweep(truth)));
+        finding.ties().map(|outcome| outcome.point).collect::<Vec<_>>()
+    };
+    assert!(percent_of(|seed| found(seed).contains(&point(16))) >= 95.0);
+    assert!(percent_of(|seed| !found(seed).contains(&point(0))) >= 99.0);
+}
+
+#[test]
+fn strays_spoil_little() {
+    let percent = percent_of(|seed| {
+        let finding = only(verdict(&Machine::new(seed, 0.02).sweep(plateau)));
+        let gain = finding.gain.map_or(0.0, |gain| gain.value);
+        finding.conclusion == Conclusion::Faster && (gain - 1.0 + 100.0 / 110.0).abs() < 0.04
+    });
+    assert!(percent >= 90.0, "{percent} %");
+}
