@@ -67,13 +67,11 @@ pub fn left(design: &Design, rows: &[Row]) -> usize {
     let of_rounds = if of_grid > 0 {
         design.confirm as usize * design.np.len() * CONFIRMED_EXPECTED
     } else {
-        let rounds = design.np.iter().flat_map(|&np| {
+        let of_ranks = |&np: &u32| {
             let points = candidates(design, rows, np);
-            confirmation(design).map(move |block| {
-                Agenda::of_turns(Phase::Confirm, block, &points, design.seed, rows).left.len()
-            })
-        });
-        rounds.sum()
+            left_in_turns(Phase::Confirm, confirmation(design), &points, design.seed, rows)
+        };
+        design.np.iter().map(of_ranks).sum()
     };
     of_grid + of_rounds
 }
@@ -90,6 +88,13 @@ pub fn next_in_turns(
     blocks
         .filter_map(|block| Agenda::of_turns(phase, block, points, seed, rows).next())
         .next()
+}
+
+/// How many measurements such turns have left.
+pub fn left_in_turns(phase: Phase, blocks: Range<u32>, points: &[Point], seed: u64, rows: &[Row]) -> usize {
+    blocks
+        .map(|block| Agenda::of_turns(phase, block, points, seed, rows).left.len())
+        .sum()
 }
 
 fn confirmation(design: &Design) -> Range<u32> {
@@ -163,7 +168,9 @@ impl Agenda {
     }
 
     fn of_turns(phase: Phase, block: u32, points: &[Point], seed: u64, rows: &[Row]) -> Self {
-        Self::new(phase, block, shuffled(points.to_vec(), seed, block), rows)
+        let mut points = shuffled(points.to_vec(), seed, block);
+        points.sort_by_key(|point| point.np); // stable: ranks are started once
+        Self::new(phase, block, points, rows)
     }
 
     /// Of `sequence`, what `rows` have, each as often as they have it, and the rest.

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use clap::ValueHint;
 
 pub(super) use load::{LoadArgs, LoadError};
+pub(super) use memory::check as check_memory;
 
 use super::knob_flags::KnobFlags;
 use super::run::{self, LaunchSpec, Output};

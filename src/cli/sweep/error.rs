@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use crate::cli::EXIT_USAGE;
 use crate::cli::bench::LoadError;
-use crate::cli::run::LaunchError;
+use super::report::ReportError;
+use crate::cli::replay::error::Error as ReplayError;
 use crate::cli::timeline::error::Error as TimelineError;
 use crate::identity::IdentityError;
 use crate::knobs::KnobError;
@@ -25,7 +26,9 @@ pub(super) enum Error {
     #[error(transparent)]
     Write(#[from] TimelineError),
     #[error(transparent)]
-    Launch(#[from] LaunchError),
+    Report(#[from] ReportError),
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     #[error("a sweep starts its own ranks: start it by itself, not inside `ronde run`, mpirun or srun")]
     InsideJob,
     #[error("a sweep changes the settings itself, which the tuner would do too: leave --autotune out (HOROVOD_AUTOTUNE)")]
@@ -82,7 +85,7 @@ impl Error {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Load(error) => error.exit_code(),
-            Self::Launch(error) => error.exit_code(),
+            Self::Replay(error) => error.exit_code(),
             Self::InsideJob
             | Self::Autotune
             | Self::TooMany { .. }

@@ -9,6 +9,7 @@ use signal_hook::flag;
 
 use super::error::Error;
 use crate::cli::ignored_signals;
+use crate::cli::timeline::interrupt::leave_to_caller;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,7 @@ impl Interrupt {
     /// The system refuses.
     pub(super) fn watch() -> Result<Self, Error> {
         let interrupt = Self::default();
+        leave_to_caller();
         let ignored = ignored_signals();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             if ignored >> (signal - 1) & 1 == 0 {

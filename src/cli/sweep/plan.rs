@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -46,7 +47,11 @@ pub(super) struct Plan {
     /// Version of this program.
     pub(super) ronde: String,
     pub(super) machine: Machine,
-    /// What each step reduces, with all defaults written out.
+    /// The recording that step times are predicted from; none where the grid is measured.
+    pub(super) replay: Vec<PathBuf>,
+    /// How many of the best predicted are measured.
+    pub(super) verify: Option<u32>,
+    /// What each step reduces, with all defaults written out; meaningless where nothing is measured.
     pub(super) load: LoadArgs,
     pub(super) tensors: usize,
     pub(super) bytes_per_step: usize,
@@ -63,20 +68,70 @@ impl Plan {
     /// # Errors
     /// Settings that are wrong, the tuner that is on, too many points.
     pub(super) fn new(args: &Args, workload: &Workload) -> Result<Self, Error> {
-        let plan = Self {
+        let mut plan = Self::of(args, NP_DEFAULT)?;
+        plan.describe(workload);
+        plan.checked()
+    }
+
+    /// The plan of a sweep from a recording of `np` ranks.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub(super) fn of_recording(args: &Args, np: u32) -> Result<Self, Error> {
+        Self::of(args, np)?.checked()
+    }
+
+    fn of(args: &Args, np: u32) -> Result<Self, Error> {
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        Ok(Self {
             ronde_sweep: PLAN_VERSION,
             command: command(),
             started: format!("{:.0}", Timestamp::now()),
             ronde: env!("CARGO_PKG_VERSION").to_owned(),
             machine: Machine::here(),
+            replay: args.replay.iter().map(absolute).collect(),
+            verify: args.verify,
             load: args.load.resolved(),
-            tensors: workload.tensors.len(),
-            bytes_per_step: workload.bytes(),
+            tensors: 0,
+            bytes_per_step: 0,
             settings: settings(args)?,
-            design: design(args),
+            design: design(args, np),
             points: Vec::new(),
-        };
-        plan.checked()
+        })
+    }
+
+    /// Notes what is reduced.
+    pub(super) fn describe(&mut self, workload: &Workload) {
+        (self.tensors, self.bytes_per_step) = (workload.tensors.len(), workload.bytes());
+    }
+
+    /// Whether what is measured was named, rather than taken from the recording.
+    pub(super) fn has_own_load(&self) -> bool {
+        self.load.profile.is_none()
+    }
+
+    /// Whether anything is measured at all.
+    pub(super) fn is_measured(&self) -> bool {
+        self.replay.is_empty() || self.verify.is_some()
+    }
+
+    /// Checks that a profile is still what it was.
+    ///
+    /// # Errors
+    /// [`Error::OtherProfile`].
+    pub(super) fn check_workload(&self, workload: &Workload) -> Result<(), Error> {
+        let words = |tensors, bytes| format!("{tensors} tensors of {bytes} bytes");
+        let then = words(self.tensors, self.bytes_per_step);
+        let now = words(workload.tensors.len(), workload.bytes());
+        if then == now {
+            return Ok(());
+        }
+        let profile = self.load.profile.as_ref().map(|path| path.display().to_string());
+        Err(Error::OtherProfile {
+            profile: profile.unwrap_or_else(|| workload.name.clone()),
+            then,
+            now,
+        })
     }
 
     /// The plan with its points, if it can be carried out.
@@ -95,8 +150,10 @@ impl Plan {
                 most: POINTS_MOST,
             });
         }
-        for &np in &design.np {
-            self.load.check_ranks(np as usize)?;
+        if self.is_measured() {
+            for &np in &design.np {
+                self.load.check_ranks(np as usize)?;
+            }
         }
         self.points = self.design.points();
         Ok(self)
@@ -146,16 +203,25 @@ impl Plan {
         };
         let (was, now) = (&self.load, args.load.resolved());
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "not given".to_owned());
-        let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let paths = |paths: &[PathBuf]| {
+            let paths = paths.iter().filter_map(|path| std::path::absolute(path).ok());
+            let texts: Vec<String> = paths.map(|path| path.display().to_string()).collect();
+            (!texts.is_empty()).then(|| texts.join(" "))
+        };
+        compare("--replay", paths(&args.replay), text(&paths(&self.replay)));
+        let number = |number: Option<u32>| number.map(|number| number.to_string());
+        compare("--verify", number(args.verify), text(&number(self.verify)));
         compare("--model", args.load.model.clone(), text(&was.model));
-        compare("--profile", path(&args.load.profile).and(path(&now.profile)), text(&path(&was.profile)));
+        let given = args.load.profile.as_ref().and(path(&now.profile));
+        compare("--profile", given, text(&path(&was.profile)));
         compare("--compute-ms", args.load.compute_ms.map(|ms| ms.to_string()), was.compute_ms().to_string());
         let kind = args.load.compute_kind.map(|kind| kind.as_str().to_owned());
         compare("--compute-kind", kind, was.compute_kind().as_str().to_owned());
         let slow = |load: &LoadArgs| load.slow_rank.map(|slow| format!("{},{}", slow.rank, slow.ms));
         compare("--slow-rank", slow(&args.load), text(&slow(was)));
 
-        let (was, now) = (&self.design, design(args));
+        let (was, now) = (&self.design, design(args, NP_DEFAULT));
         let given = |is_given: bool, list: String| is_given.then_some(list);
         compare("-np", given(!args.np.is_empty(), list(&now.np)), list(&was.np));
         compare(
@@ -169,7 +235,6 @@ impl Plan {
             list(&was.cycle_time_ms),
         );
         compare("--cache", given(!args.cache.is_empty(), switches(&now.cache)), switches(&was.cache));
-        let number = |number: Option<u32>| number.map(|number| number.to_string());
         compare("--repeats", number(args.repeats), was.repeats.to_string());
         compare("--confirm", number(args.confirm), was.confirm.to_string());
         compare("--steps", number(args.steps), was.steps.to_string());
@@ -250,7 +315,7 @@ pub(super) fn notes(args: &Args) -> Vec<String> {
 /// The longest cycle time, as for the flag.
 const CYCLE_MS_MOST: f64 = crate::cli::replay::CYCLE_MS.bounds.1;
 
-fn design(args: &Args) -> Design {
+fn design(args: &Args, np_default: u32) -> Design {
     let has_lists = args.fusion_mb.is_some()
         || args.cycle_ms.is_some()
         || !args.cache.is_empty()
@@ -267,7 +332,7 @@ fn design(args: &Args) -> Design {
     np.sort_unstable();
     np.dedup();
     if np.is_empty() {
-        np.push(NP_DEFAULT);
+        np.push(np_default);
     }
     let repeats = args.repeats.unwrap_or(REPEATS_DEFAULT);
     Design {

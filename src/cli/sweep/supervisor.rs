@@ -23,6 +23,9 @@ const HANG_SECONDS: u32 = 30;
 /// A step that takes so many times as long as the longest so far is no slow step any more.
 const HANG_FACTOR: f64 = 20.0;
 
+/// No job is waited for longer than this without a step, in seconds, whatever the file says of steps.
+const PATIENCE_SECONDS_MOST: f64 = 3600.0;
+
 /// Attempts to start the ranks in a row.
 const STARTS_MOST: usize = 2;
 
@@ -188,8 +191,9 @@ impl<'a> Supervisor<'a> {
 
     /// How long to wait for a step: by the longest so far, and never less than a stated time.
     fn patience(&self) -> Duration {
-        let longest = Duration::from_secs_f64(self.longest_step_ms / 1e3);
-        longest.mul_f64(HANG_FACTOR).max(self.least_patience)
+        let seconds = HANG_FACTOR * self.longest_step_ms / 1e3;
+        let by_steps = Duration::from_secs_f64(seconds.clamp(0.0, PATIENCE_SECONDS_MOST));
+        by_steps.max(self.least_patience)
     }
 
     fn keep(&mut self, task: &Task, times: &SeriesTimes) -> Result<(), Error> {
