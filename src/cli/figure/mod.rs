@@ -19,6 +19,8 @@ mod frame;
 mod heat_map;
 mod marks;
 mod render;
+#[cfg(test)]
+mod samples;
 mod spacing;
 mod surface;
 mod trail;
