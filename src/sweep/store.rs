@@ -291,7 +291,7 @@ fn line(row: &Row) -> String {
             } = times;
             [steps.to_string()]
                 .into_iter()
-                .chain([p10, p50, p90, mean].map(|ms| ms.to_string()))
+                .chain([p10, p50, p90, mean].map(|ms| nanoseconds(ms).to_string()))
                 .collect()
         }
         None => vec![String::new(); 5],
@@ -316,6 +316,12 @@ fn line(row: &Row) -> String {
     let _ = writer.write_record(&fields);
     let bytes = writer.into_inner().unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A time in ms, to the nanosecond: more digits only look precise. Not to 0, which would be no time.
+fn nanoseconds(ms: f64) -> f64 {
+    let rounded = (ms * 1e6).round() / 1e6;
+    if rounded > 0.0 { rounded } else { ms }
 }
 
 const PHASES: [(Phase, &str); 4] = [

@@ -15,7 +15,7 @@ fn rows() -> Vec<Row> {
             phase: Phase::Confirm,
             block: 3,
             at_s: 12.5,
-            ..testing::row(testing::point(4), 12.125)
+            ..testing::row(testing::point(4), 20.0)
         },
         testing::failed(testing::point(1)),
     ]

@@ -41,7 +41,8 @@ use super::timeline::text::{Look, harmless};
 use super::{fail, print};
 use crate::bench::Workload;
 use crate::identity::{Identity, Source};
-use crate::sweep::{Design, Row, Status, Verdict, order, verdict};
+use crate::sweep::order::Order;
+use crate::sweep::{Design, Row, Status, Verdict, verdict};
 
 /// Exit code of a program that a signal ended, but for the signal's number.
 const EXIT_SIGNAL: u8 = 128;
@@ -135,28 +136,25 @@ fn check(plan: &Plan, workload: &Workload) -> Result<(), Error> {
 
 /// Measures what is left of the grid and of its confirmation, and reports.
 fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Result<ExitCode, Error> {
-    let design = &plan.design;
+    let order = Order::new(&plan.design);
     say(&format!(
         "{} settings, {}, about {} measurements to make; they go to {}",
         plan.points.len(),
         plan.job(),
-        order::left(design, &rows),
+        order.left(&rows),
         folder.path().display()
     ));
     let interrupt = Interrupt::watch()?;
     let (halt, rows) = {
         let mut supervisor = Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
-        let halt = supervisor.run(|rows| order::next(design, rows), |rows| order::left(design, rows))?;
+        let halt = supervisor.run(|rows| order.next(rows), |rows| order.left(rows))?;
         (halt, std::mem::take(&mut supervisor.rows))
     };
     let whole = Design {
         budget_s: None,
-        ..design.clone()
+        ..plan.design.clone()
     };
-    let missing = match order::next(&whole, &rows) {
-        Some(_) => order::left(&whole, &rows),
-        None => 0,
-    };
+    let missing = Order::new(&whole).left(&rows);
     let about = about(plan, plan.job(), unfinished(plan, &folder, halt, missing));
     conclude(&about, &verdict(&rows), &rows, &folder, halt)
 }
