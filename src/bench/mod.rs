@@ -2,9 +2,12 @@
 //!
 //! A [`Workload`] is the list of tensors of one step in the order backward yields them. It comes from a known
 //! architecture ([`models`]) or from a file ([`profile`]); [`schedule`] spreads its submissions over a backward pass,
-//! [`run()`] executes the steps, [`verify`] proves that every step computed the right numbers, [`memcpy`] measures how fast this machine merely copies
-//! the same bytes, and [`report`] turns all of it into one JSON object and a few lines for people.
+//! [`run()`] executes the steps, [`verify`] proves that every step computed the right numbers, [`memcpy`] measures how fast
+//! this machine merely copies the same bytes, and [`report`] turns all of it into one JSON object and a few lines for
+//! people. A sweep keeps a [`Job`] and measures it many times.
 
+mod job;
+mod measure;
 pub mod memcpy;
 pub mod models;
 mod payload;
@@ -15,6 +18,8 @@ pub mod schedule;
 pub mod verify;
 mod workload;
 
+pub use job::{Job, Load, RunError};
+pub use measure::{STEPS_BEFORE_CUT, Series, SeriesEnd, SeriesTimes};
 pub use payload::Runtime;
-pub use run::{MEMCPY_INTERVAL_STEPS, Measurement, Observer, Plan, Progress, RunError, run};
+pub use run::{MEMCPY_INTERVAL_STEPS, Measurement, Observer, Plan, Progress, run};
 pub use workload::{TensorSpec, Workload};

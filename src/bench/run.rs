@@ -10,17 +10,10 @@
 //!
 //! A step's time runs from its first submission to its last completion. Writing and checking values lie outside.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::{Duration, Instant};
-
+use super::job::{Job, Load, RunError, milliseconds};
 use super::memcpy::{CopyMethod, MemcpyTimes};
-use super::payload::{Extent, Flight, Payload, Runtime};
+use super::payload::{Extent, Payload, Runtime};
 use super::report::percentile;
-use super::schedule::Schedule;
-use super::verify::{Place, Verifier, VerifyError};
-use super::workload::Workload;
-use crate::error::Error;
-use crate::tensor::ReduceOp;
 
 /// Timed steps between two rounds of the memcpy baseline.
 pub const MEMCPY_INTERVAL_STEPS: usize = 10;
@@ -31,31 +24,14 @@ const VERDICT_INTERVAL_STEPS: usize = 10;
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The tensors.
-    pub workload: Workload,
-    /// When they are submitted.
-    pub schedule: Schedule,
+    /// What each step does.
+    pub load: Load,
     /// Untimed steps at the start, the fully checked one included; at least 1.
     pub warmup_steps: usize,
     /// Most steps given to the tuner after the warm-up; 0 when it is off.
     pub tuning_steps_max: usize,
     /// Timed steps; at least 1.
     pub steps: usize,
-    /// Edges of the chunks that the collective works in, for the sentinels, in bytes.
-    pub chunk_bytes: usize,
-}
-
-impl Plan {
-    /// A number that differs, in all likelihood, between plans that would not fit together: 53 bits, so that it and its
-    /// opposite are exact and an allreduce of both tells whether all ranks have the same.
-    fn fingerprint(&self) -> f64 {
-        let mut hasher = DefaultHasher::new();
-        for tensor in &self.workload.tensors {
-            (&tensor.name, tensor.dtype, tensor.elements()).hash(&mut hasher);
-        }
-        (self.warmup_steps, self.tuning_steps_max, self.steps).hash(&mut hasher);
-        (hasher.finish() >> 11) as f64
-    }
 }
 
 /// What a run measured; the same on every rank.
@@ -95,27 +71,6 @@ pub enum Progress {
     },
 }
 
-/// Why a run ended early.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The runtime failed.
-    #[error("step {step}: {source}")]
-    Runtime {
-        /// Step, from 0, warm-up included.
-        step: usize,
-        /// What it said.
-        source: Error,
-    },
-    /// A result was wrong.
-    #[error(transparent)]
-    Wrong(#[from] VerifyError),
-    /// Ranks would wait for tensors or steps that others do not have.
-    #[error(
-        "the ranks run different benchmarks: give all of them the same model or profile, steps and warm-up"
-    )]
-    PlansDiffer,
-}
-
 /// Asks whoever runs the benchmark, between steps: has this rank's tuner reached its verdict? Told where the run is.
 pub trait Observer {
     /// Called after each step.
@@ -138,12 +93,12 @@ pub fn run<R: Runtime>(
     observer: &mut impl Observer,
 ) -> Result<Measurement, RunError> {
     assert!(
-        !plan.workload.tensors.is_empty() && plan.warmup_steps > 0 && plan.steps > 0,
+        plan.warmup_steps > 0 && plan.steps > 0,
         "nothing to measure"
     );
-    let mut job = Job::new(runtime, plan);
-    job.agree()?;
-    let mut baseline = Baseline::new(&job.payloads, plan);
+    let mut job = Job::new(runtime, &plan.load);
+    job.agree(&[plan.warmup_steps, plan.tuning_steps_max, plan.steps])?;
+    let mut baseline = Baseline::new(&job.payloads, &plan.load);
 
     job.step(Extent::Full)?;
     for done in 1..=plan.warmup_steps {
@@ -155,7 +110,7 @@ pub fn run<R: Runtime>(
             job.step(Extent::Sentinels)?;
         }
     }
-    let tuning_steps = tune(&mut job, observer)?;
+    let tuning_steps = tune(&mut job, plan.tuning_steps_max, observer)?;
     let mut own_ms = Vec::with_capacity(plan.steps);
     for done in 1..=plan.steps {
         if (done - 1).is_multiple_of(MEMCPY_INTERVAL_STEPS) {
@@ -176,8 +131,11 @@ pub fn run<R: Runtime>(
 }
 
 /// Runs tuning steps until the verdict or the limit; returns how many.
-fn tune<R: Runtime>(job: &mut Job<'_, R>, observer: &mut impl Observer) -> Result<usize, RunError> {
-    let limit = job.plan.tuning_steps_max;
+fn tune<R: Runtime>(
+    job: &mut Job<'_, R>,
+    limit: usize,
+    observer: &mut impl Observer,
+) -> Result<usize, RunError> {
     for done in 1..=limit {
         job.step(Extent::Sentinels)?;
         observer.progress(Progress::Tuning { done, limit });
@@ -191,96 +149,6 @@ fn tune<R: Runtime>(job: &mut Job<'_, R>, observer: &mut impl Observer) -> Resul
     Ok(limit)
 }
 
-fn milliseconds(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
-}
-
-/// One rank's part of the job: its buffers between steps, and the count of steps.
-struct Job<'a, R: Runtime> {
-    runtime: &'a R,
-    plan: &'a Plan,
-    verifier: Verifier,
-    payloads: Vec<Payload>,
-    flights: Vec<Flight<R>>,
-    steps_done: usize,
-}
-
-impl<'a, R: Runtime> Job<'a, R> {
-    fn new(runtime: &'a R, plan: &'a Plan) -> Self {
-        let tensors = &plan.workload.tensors;
-        Self {
-            runtime,
-            plan,
-            verifier: Verifier::new(runtime.rank(), runtime.size(), plan.chunk_bytes),
-            payloads: tensors
-                .iter()
-                .map(|tensor| Payload::zeros(tensor.dtype, tensor.elements()))
-                .collect(),
-            flights: Vec::with_capacity(tensors.len()),
-            steps_done: 0,
-        }
-    }
-
-    /// Checks that every rank has this plan.
-    fn agree(&self) -> Result<(), RunError> {
-        let own = self.plan.fingerprint();
-        let largest = self.slowest("bench.plan", vec![own, -own])?;
-        if largest == [own, -own] {
-            Ok(())
-        } else {
-            Err(RunError::PlansDiffer)
-        }
-    }
-
-    /// One step: write, submit and wait (the time returned), check.
-    fn step(&mut self, extent: Extent) -> Result<Duration, RunError> {
-        let step = self.steps_done;
-        for (tensor, payload) in self.payloads.iter_mut().enumerate() {
-            payload.write(&self.verifier, place(self.plan, step, tensor), extent);
-        }
-        let start = Instant::now();
-        self.exchange(start)
-            .map_err(|source| RunError::Runtime { step, source })?;
-        let elapsed = start.elapsed();
-        self.runtime.mark_step();
-        for (tensor, payload) in self.payloads.iter().enumerate() {
-            payload.check(&self.verifier, place(self.plan, step, tensor), extent)?;
-        }
-        self.steps_done += 1;
-        Ok(elapsed)
-    }
-
-    /// Submits every buffer when it is due and gets all back, in the same order.
-    fn exchange(&mut self, start: Instant) -> Result<(), Error> {
-        for (index, payload) in self.payloads.drain(..).enumerate() {
-            self.plan.schedule.wait(index, start);
-            self.flights
-                .push(payload.submit(self.runtime, &self.plan.workload.tensors[index].name)?);
-        }
-        for flight in self.flights.drain(..) {
-            self.payloads.push(flight.land(self.runtime)?);
-        }
-        Ok(())
-    }
-
-    /// The largest of each value over all ranks.
-    fn slowest(&self, name: &str, values: Vec<f64>) -> Result<Vec<f64>, RunError> {
-        let step = self.steps_done;
-        self.runtime
-            .allreduce(name, values, ReduceOp::Max)
-            .and_then(|pending| self.runtime.wait(pending))
-            .map_err(|source| RunError::Runtime { step, source })
-    }
-}
-
-fn place(plan: &Plan, step: usize, tensor: usize) -> Place<'_> {
-    Place {
-        step,
-        tensor,
-        name: &plan.workload.tensors[tensor].name,
-    }
-}
-
 /// The memcpy baseline of this rank: a second set of buffers and the times of its rounds.
 struct Baseline {
     targets: Vec<Payload>,
@@ -288,9 +156,9 @@ struct Baseline {
 }
 
 impl Baseline {
-    fn new(payloads: &[Payload], plan: &Plan) -> Self {
+    fn new(payloads: &[Payload], load: &Load) -> Self {
         let zeros = |tensor: &super::TensorSpec| Payload::zeros(tensor.dtype, tensor.elements());
-        let mut targets: Vec<Payload> = plan.workload.tensors.iter().map(zeros).collect();
+        let mut targets: Vec<Payload> = load.workload.tensors.iter().map(zeros).collect();
         copy_all(payloads, &mut targets, CopyMethod::Libc); // an untimed round: pages are mapped and warm afterwards
         Self {
             targets,
@@ -311,7 +179,7 @@ impl Baseline {
 
     /// The faster method's bandwidth: payload over the median of its rounds, each as long as its slowest rank took.
     fn gb_per_s<R: Runtime>(&self, job: &Job<'_, R>) -> Result<f64, RunError> {
-        let bytes = job.plan.workload.bytes();
+        let bytes = job.load.workload.bytes();
         let mut best = 0.0_f64;
         for &method in CopyMethod::available() {
             let own_ms = self

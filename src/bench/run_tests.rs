@@ -5,14 +5,16 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use half::{bf16, f16};
 
 use super::*;
-use crate::bench::schedule::ComputeKind;
+use crate::bench::schedule::{ComputeKind, Schedule};
 use crate::bench::verify::PatternElement;
-use crate::bench::{TensorSpec, models};
-use crate::tensor::{Dtype, Element};
+use crate::bench::{Series, SeriesEnd, SeriesTimes, TensorSpec, Workload, models};
+use crate::error::Error;
+use crate::tensor::{Dtype, Element, ReduceOp};
 
 /// What all ranks share: their contributions by tensor name.
 struct Table {
@@ -171,12 +173,14 @@ fn plan(steps: usize, tuning_steps_max: usize) -> Plan {
     };
     let schedule = Schedule::new(&workload, Duration::ZERO, ComputeKind::Sleep);
     Plan {
-        workload,
-        schedule,
+        load: Load {
+            workload,
+            schedule,
+            chunk_bytes: 64,
+        },
         warmup_steps: 3,
         tuning_steps_max,
         steps,
-        chunk_bytes: 64,
     }
 }
 
@@ -196,36 +200,42 @@ fn run_plans(
     spoil: Option<usize>,
     verdict_after: Option<usize>,
 ) -> Vec<(Result<Measurement, RunError>, Vec<Progress>, usize)> {
-    let size = plans.len();
+    on_ranks(plans.len(), spoil, |runtime| {
+        let mut watcher = Watcher {
+            seen: Vec::new(),
+            verdict_after: verdict_after.filter(|_| runtime.rank == 0),
+        };
+        let result = run(runtime, &plans[runtime.rank], &mut watcher);
+        (result, watcher.seen, runtime.marks.get())
+    })
+}
+
+/// What `body` gives on each of `size` ranks; rank 0 spoils average number `spoil`.
+fn on_ranks<T: Send>(
+    size: usize,
+    spoil: Option<usize>,
+    body: impl Fn(&ThreadRank) -> T + Sync,
+) -> Vec<T> {
     let table = Arc::new(Table {
         barrier: Barrier::new(size),
         contributions: Mutex::default(),
     });
+    let body = &body;
     thread::scope(|scope| {
-        let ranks: Vec<_> = plans
-            .iter()
-            .enumerate()
-            .map(|(rank, plan)| {
-                let table = Arc::clone(&table);
-                scope.spawn(move || {
-                    let own = rank == 0;
-                    let runtime = ThreadRank {
-                        rank,
-                        size,
-                        table,
-                        averages: Cell::new(0),
-                        spoil: spoil.filter(|_| own),
-                        marks: Cell::new(0),
-                    };
-                    let mut watcher = Watcher {
-                        seen: Vec::new(),
-                        verdict_after: verdict_after.filter(|_| own),
-                    };
-                    let result = run(&runtime, plan, &mut watcher);
-                    (result, watcher.seen, runtime.marks.get())
+        let start = |rank| {
+            let table = Arc::clone(&table);
+            scope.spawn(move || {
+                body(&ThreadRank {
+                    rank,
+                    size,
+                    table,
+                    averages: Cell::new(0),
+                    spoil: spoil.filter(|_| rank == 0),
+                    marks: Cell::new(0),
                 })
             })
-            .collect();
+        };
+        let ranks: Vec<_> = (0..size).map(start).collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     })
 }
@@ -261,7 +271,7 @@ fn a_wrong_result_ends_the_run_wherever_it_happens() {
 #[test]
 fn ranks_with_different_plans_stop_at_once() {
     let mut longer = plan(2, 0);
-    longer.workload.tensors[3].shape = vec![71];
+    longer.load.workload.tensors[3].shape = vec![71];
     for other in [plan(3, 0), plan(2, 10), longer] {
         for (result, progress, _) in run_plans(&[plan(2, 0), plan(2, 0), other.clone()], None, None) {
             assert!(matches!(result, Err(RunError::PlansDiffer)) && progress.is_empty());
@@ -286,7 +296,7 @@ fn tuning_ends_at_its_limit_without_a_verdict() {
 #[test]
 fn a_pretended_pass_lengthens_every_step() {
     let mut plan = plan(3, 0);
-    plan.schedule = Schedule::new(&plan.workload, Duration::from_millis(5), ComputeKind::Sleep);
+    plan.load.schedule = Schedule::new(&plan.load.workload, Duration::from_millis(5), ComputeKind::Sleep);
     let outcomes = run_ranks(1, &plan, None, None);
     assert!(
         outcomes[0]
@@ -304,16 +314,76 @@ fn a_real_model_runs() {
     let workload = models::workload("many-small").unwrap();
     let schedule = Schedule::new(&workload, Duration::ZERO, ComputeKind::Sleep);
     let plan = Plan {
-        workload,
-        schedule,
+        load: Load {
+            workload,
+            schedule,
+            chunk_bytes: 1 << 20,
+        },
         warmup_steps: 1,
         tuning_steps_max: 0,
         steps: 1,
-        chunk_bytes: 1 << 20,
     };
     assert!(
         run_ranks(2, &plan, None, None)
             .into_iter()
             .all(|(result, ..)| result.is_ok())
     );
+}
+
+/// Measures `series` one after the other, in one job; `times[rank]` is the time that the rank gives the last of them.
+fn measured(series: &[Series], times: &[Option<Duration>]) -> Vec<Vec<SeriesTimes>> {
+    let mut plan = plan(1, 0);
+    // Every step takes 4 ms and a little.
+    plan.load.schedule = Schedule::new(&plan.load.workload, Duration::from_millis(4), ComputeKind::Sleep);
+    on_ranks(times.len(), None, |runtime| {
+        let mut job = Job::new(runtime, &plan.load);
+        job.agree(&[]).unwrap();
+        let mut steps = 0;
+        let mut results = Vec::new();
+        for (index, one) in series.iter().enumerate() {
+            let time = times[runtime.rank].filter(|_| index + 1 == series.len());
+            results.push(job.measure(one, time, || steps += 1));
+        }
+        let counted: usize = results
+            .iter()
+            .zip(series)
+            .map(|(result, one)| one.warmup_steps + result.as_ref().map_or(0, |times| times.step_ms.len()))
+            .sum();
+        assert_eq!(steps, counted);
+        results.into_iter().collect::<Result<Vec<_>, _>>().unwrap()
+    })
+}
+
+const SERIES: Series = Series {
+    warmup_steps: 2,
+    steps: 14,
+    stop_above_ms: None,
+};
+
+#[test]
+fn a_job_is_measured_again_and_again() {
+    let all = measured(&[SERIES, Series { steps: 5, ..SERIES }], &[None; 3]);
+    for of_rank in &all {
+        assert_eq!(of_rank, &all[0]);
+        assert_eq!((of_rank[0].step_ms.len(), of_rank[1].step_ms.len()), (14, 5));
+        assert!(of_rank.iter().all(|times| times.end == SeriesEnd::Complete));
+        assert!(of_rank.iter().flat_map(|times| &times.step_ms).all(|&ms| ms >= 4.0));
+    }
+}
+
+/// Rank 1 alone finds that its time is up; all stop at the same step, after as many as are timed at once.
+#[test]
+fn a_measurement_ends_when_any_ranks_time_is_up() {
+    let all = measured(&[SERIES], &[None, Some(Duration::ZERO)]);
+    assert_eq!(all[0], all[1]);
+    assert_eq!((all[0][0].step_ms.len(), all[0][0].end), (3, SeriesEnd::Time));
+}
+
+#[test]
+fn a_measurement_of_what_is_clearly_worse_ends_early() {
+    let bound = |stop_above_ms| Series { stop_above_ms, ..SERIES };
+    let all = measured(&[bound(Some(0.5)), bound(Some(60_000.0))], &[None; 2]);
+    assert_eq!(all[0], all[1]);
+    assert_eq!((all[0][0].step_ms.len(), all[0][0].end), (3, SeriesEnd::Above));
+    assert_eq!((all[0][1].step_ms.len(), all[0][1].end), (14, SeriesEnd::Complete));
 }

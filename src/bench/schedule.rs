@@ -7,10 +7,13 @@ use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::Workload;
 
 /// What the pretended backward pass does while it lasts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ComputeKind {
     /// Sleeps: an accelerator computes and leaves the CPU free.
     #[default]

@@ -1,8 +1,9 @@
 //! The knobs' command-line flags, generated from the table of [`knobs`](crate::knobs).
 //!
-//! A subcommand takes them all with `#[command(flatten)] flags: KnobFlags`, and `--config-file` with them. A flag that is
-//! not given sets nothing, so the caller's environment stays in force. One that is given wins over the file, wherever it
-//! stands, and the file wins over the environment.
+//! A subcommand takes them all with `#[command(flatten)] flags: KnobFlags`, and `--config-file` with them; one that has flags
+//! of its own for some of them takes `KnobFlags<NotSwept>`. A flag that is not given sets nothing, so the caller's
+//! environment stays in force. One that is given wins over the file, wherever it stands, and the file wins over the
+//! environment.
 
 use super::config_file::ConfigFile;
 use crate::knobs::{FlagForm, KNOBS, Kind, Knob, KnobError, Knobs, Scope};
@@ -10,17 +11,54 @@ use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser,
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use std::ffi::{OsStr, OsString};
+use std::marker::PhantomData;
 
 /// Identifier of `--config-file`.
 const CONFIG_FILE: &str = "config_file";
 
-/// The settings given by flags and by a file, as what they write into the environment.
-#[derive(Clone, Debug, Default)]
-pub struct KnobFlags {
-    settings: Vec<(&'static Knob, OsString)>,
+/// Which knobs have flags.
+pub trait Selection {
+    /// Whether `knob` has.
+    fn has(knob: &Knob) -> bool;
 }
 
-impl KnobFlags {
+/// Every knob.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct All;
+
+/// All but those that a sweep varies, for which it has flags that take lists.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NotSwept;
+
+impl Selection for All {
+    fn has(_: &Knob) -> bool {
+        true
+    }
+}
+
+impl NotSwept {
+    /// The variables of the knobs that a sweep varies.
+    pub const VARIABLES: [&str; 3] = [
+        "HOROVOD_FUSION_THRESHOLD",
+        "HOROVOD_CYCLE_TIME",
+        "HOROVOD_HIERARCHICAL_ALLREDUCE",
+    ];
+}
+
+impl Selection for NotSwept {
+    fn has(knob: &Knob) -> bool {
+        !Self::VARIABLES.contains(&knob.env)
+    }
+}
+
+/// The settings given by flags and by a file, as what they write into the environment.
+#[derive(Clone, Debug, Default)]
+pub struct KnobFlags<S = All> {
+    settings: Vec<(&'static Knob, OsString)>,
+    selection: PhantomData<S>,
+}
+
+impl<S> KnobFlags<S> {
     /// The environment variables that the flags and the file write, with their values.
     pub fn settings(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
         self.settings
@@ -44,7 +82,7 @@ impl KnobFlags {
     }
 }
 
-impl clap::Args for KnobFlags {
+impl<S: Selection> clap::Args for KnobFlags<S> {
     fn augment_args(command: Command) -> Command {
         let file = Arg::new(CONFIG_FILE)
             .long("config-file")
@@ -54,9 +92,7 @@ impl clap::Args for KnobFlags {
             .value_hint(ValueHint::FilePath)
             .value_parser(OsStringValueParser::new().try_map(ConfigFile::read));
         let command = command.arg(file);
-        KNOBS
-            .iter()
-            .fold(command, |command, knob| command.args(arguments(knob)))
+        selected::<S>().fold(command, |command, knob| command.args(arguments(knob)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -64,15 +100,18 @@ impl clap::Args for KnobFlags {
     }
 }
 
-impl clap::FromArgMatches for KnobFlags {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<KnobFlags, clap::Error> {
-        let mut flags = KnobFlags::default();
+impl<S: Selection> clap::FromArgMatches for KnobFlags<S> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Self {
+            settings: Vec::new(),
+            selection: PhantomData,
+        };
         flags.update_from_arg_matches(matches)?;
         Ok(flags)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for knob in KNOBS {
+        for knob in selected::<S>() {
             if let Some(value) = written(knob, matches)? {
                 self.settings.push((knob, value));
             }
@@ -86,6 +125,11 @@ impl clap::FromArgMatches for KnobFlags {
         }
         Ok(())
     }
+}
+
+/// The knobs that have flags.
+fn selected<S: Selection>() -> impl Iterator<Item = &'static Knob> {
+    KNOBS.iter().filter(|knob| S::has(knob))
 }
 
 /// Heading of the settings in `--help`.
@@ -191,9 +235,9 @@ mod tests {
     use clap::{Args, FromArgMatches};
 
     fn settings(text: &str) -> Result<String, clap::Error> {
-        let command = KnobFlags::augment_args(Command::new("test"));
+        let command = KnobFlags::<All>::augment_args(Command::new("test"));
         let matches = command.try_get_matches_from(format!("test {text}").split_whitespace())?;
-        let flags = KnobFlags::from_arg_matches(&matches)?;
+        let flags = KnobFlags::<All>::from_arg_matches(&matches)?;
         let show = |(env, value): (&str, &OsStr)| format!("{env}={}", value.to_str().unwrap());
         Ok(flags.settings().map(show).collect::<Vec<_>>().join(" "))
     }
@@ -241,6 +285,22 @@ mod tests {
         for (flags, expected) in table {
             assert_eq!(settings(&flags).unwrap(), expected, "{flags}");
         }
+    }
+
+    #[test]
+    fn flags_of_what_is_swept_can_be_left_out() {
+        let command = KnobFlags::<NotSwept>::augment_args(Command::new("test"));
+        for gone in ["fusion-threshold-mb", "cycle-time-ms", "hierarchical-allreduce"] {
+            assert!(command.get_arguments().all(|arg| arg.get_long() != Some(gone)), "{gone}");
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "params:\n  cycle_time_ms: 3\n").unwrap();
+        let path = file.path().to_str().unwrap();
+        let matches = command.try_get_matches_from(["test", "--link", "1000,2.5", "--config-file", path]);
+        let flags = KnobFlags::<NotSwept>::from_arg_matches(&matches.unwrap()).unwrap();
+        assert_eq!(flags.lookup("RONDE_LINK").unwrap(), "1000,2.5");
+        // What a file says of them is told, for whoever wants to say that it has no effect.
+        assert_eq!(flags.lookup("HOROVOD_CYCLE_TIME").unwrap(), "3");
     }
 
     #[test]

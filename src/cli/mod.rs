@@ -12,8 +12,10 @@ mod html;
 pub mod knob_flags;
 mod knobs;
 mod man;
+mod range;
 mod replay;
 pub mod run;
+mod sweep;
 mod timeline;
 mod tune;
 
@@ -29,6 +31,7 @@ Examples:
   ronde run -np 4 -- python train.py             start four ranks on this machine
   ronde run -np 4 --autotune -- python train.py  the same, tuning while they train
   ronde bench --model resnet50 -np 2             how fast this machine reduces a model's gradients
+  ronde sweep --model resnet50 --budget 5m       which settings are best here, and by how much
   ronde timeline t.json t.rank1.json             where a recorded job's time goes, and what to change
   ronde replay t.json --fusion-mb 1..128         what other settings would do to it
   ronde tune < requests.jsonl                    the tuner as a service for another program
@@ -49,6 +52,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Bench(bench::Args),
+    Sweep(sweep::Args),
     Timeline(timeline::Args),
     Replay(replay::Args),
     Tune(tune::Args),
@@ -57,6 +61,8 @@ enum Command {
     Man(man::Args),
     #[command(hide = true, name = run::GUARD)]
     Guard,
+    #[command(hide = true, name = sweep::rank::RANK)]
+    SweepRank(sweep::rank::Args),
 }
 
 /// Runs the program on this process's arguments.
@@ -65,12 +71,14 @@ pub fn main() -> ExitCode {
     match Cli::parse_from(argv).command {
         Command::Run(args) => run::main(args),
         Command::Bench(args) => bench::main(&args),
+        Command::Sweep(args) => sweep::main(&args),
         Command::Timeline(args) => timeline::main(&args),
         Command::Replay(args) => replay::main(&args),
         Command::Tune(args) => tune::main(&args),
         Command::Knobs(args) => knobs::main(&args),
         Command::Completions(args) => completions::main(&args, Cli::command()),
         Command::Man(args) => man::main(&args, Cli::command()),
+        Command::SweepRank(args) => sweep::rank::main(&args),
         Command::Guard => run::guard_main(),
     }
 }

@@ -2,9 +2,19 @@
 //!
 //! A [`Point`] is one combination of knobs; a [`Row`] is one measurement of it (or a prediction), a line of `sweep.csv`.
 
+mod design;
+mod machine;
+pub mod order;
+mod prune;
 mod statistics;
+pub mod store;
+#[cfg(test)]
+mod testing;
 mod verdict;
 
+pub use design::Design;
+pub use machine::Machine;
+pub use prune::{CLEARLY, best_so_far, stop_above_ms};
 pub use verdict::{
     Basis, Conclusion, Ending, Estimate, Finding, Knob, KnobEffect, LEVEL, LEVEL_PREDICTED, Level, Noise, Outcome, Stray,
     Tally, Verdict, compare_jobs, verdict,

@@ -35,7 +35,7 @@ fn report(
     measurement: &Measurement,
     context: &Context,
 ) -> BenchReport {
-    let workload = &plan.workload;
+    let workload = &plan.load.workload;
     let bytes_per_step = workload.bytes();
     let Some(step_ms) = StepSummary::new(&measurement.step_ms) else {
         unreachable!("a plan has at least one timed step")
@@ -45,9 +45,9 @@ fn report(
         np: context.size(),
         backend: backend(knobs.backend).to_owned(),
         link: knobs.link.map(Into::into),
-        compute_ms: args.compute_ms,
-        compute_kind: args.compute_kind.as_str(),
-        slow_rank: args.slow_rank.map(|slow| SlowRankReport {
+        compute_ms: args.load.compute_ms(),
+        compute_kind: args.load.compute_kind().as_str(),
+        slow_rank: args.load.slow_rank.map(|slow| SlowRankReport {
             rank: slow.rank,
             ms: slow.ms,
         }),
@@ -56,7 +56,7 @@ fn report(
         bytes_per_step,
         settings: context.settings().into(),
         step_ms,
-        gb_per_s: (args.compute_ms == 0.0 && args.slow_rank.is_none())
+        gb_per_s: (args.load.compute_ms() == 0.0 && args.load.slow_rank.is_none())
             .then(|| gb_per_s(bytes_per_step, step_ms.p50)),
         memcpy_gb_per_s: measurement.memcpy_gb_per_s,
         autotune: context

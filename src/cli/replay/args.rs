@@ -5,16 +5,22 @@ use std::path::{Path, PathBuf};
 
 use clap::{ValueEnum, ValueHint};
 
-use super::range;
+use crate::cli::range::{self, Limits};
 use crate::cli::timeline::output::{given, is_stdout};
 use crate::cli::timeline::parse_steps;
 use crate::replay::network::{Algorithm, Network};
 
 /// Most ranks that are predicted: beyond, the α–β model has little to say.
 const RANKS_MOST: i64 = 10_000;
-/// Bounds of the knobs, in MiB and ms.
-const FUSION_MB: (f64, f64) = (0.0, 65_536.0);
-const CYCLE_MS: (f64, f64) = (0.0, 10_000.0);
+/// What the knobs may be; `ronde sweep` has the same.
+pub(in crate::cli) const FUSION_MB: Limits = Limits {
+    bounds: (0.0, 65_536.0),
+    unit: "MiB",
+};
+pub(in crate::cli) const CYCLE_MS: Limits = Limits {
+    bounds: (0.0, 10_000.0),
+    unit: "ms",
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -100,7 +106,7 @@ pub(super) struct Networks(pub(super) Vec<Network>);
 
 /// A boolean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Switch {
+pub(in crate::cli) enum Switch {
     /// It is on.
     On,
     /// It is off.
@@ -138,11 +144,11 @@ impl Args {
 }
 
 fn fusion_mb(text: &str) -> Result<Values, String> {
-    range::parse(text, FUSION_MB).map(Values)
+    range::parse(text, FUSION_MB).map(|list| Values(list.values))
 }
 
 fn cycle_ms(text: &str) -> Result<Values, String> {
-    range::parse(text, CYCLE_MS).map(Values)
+    range::parse(text, CYCLE_MS).map(|list| Values(list.values))
 }
 
 fn network(text: &str) -> Result<Network, String> {

@@ -10,12 +10,11 @@ mod heat;
 mod html;
 pub(super) mod job;
 mod outlook;
-mod range;
 mod text;
 
 use std::process::ExitCode;
 
-pub(super) use args::Args;
+pub(super) use args::{Args, CYCLE_MS, FUSION_MB, Switch};
 use error::Error;
 use job::{Job, Recording};
 use outlook::Outlook;

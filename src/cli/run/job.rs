@@ -20,7 +20,7 @@ use super::{LaunchError, LaunchSpec};
 use crate::identity::MAX_RANKS;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// Time that ranks have after SIGTERM, or a signal passed on, before they are killed; horovodrun's.
@@ -28,6 +28,9 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Time for the last output of processes that a rank left behind, such as a shell's `| tee` still writing.
 const DRAIN: Duration = Duration::from_millis(500);
+
+/// Exit code after whoever started the job had it ended: that of a program killed by SIGKILL.
+const EXIT_KILLED: u8 = 128 + 9;
 
 /// Exit code after standard output was closed: that of a program killed by SIGPIPE.
 const EXIT_PIPE: u8 = 128 + 13;
@@ -40,6 +43,27 @@ const EXIT_PIPE: u8 = 128 + 13;
 /// # Errors
 /// [`LaunchError`] when the job cannot be started; ranks already started have then been killed.
 pub fn launch(spec: &LaunchSpec) -> Result<u8, LaunchError> {
+    run(spec, None).map(|ended| ended.code)
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Ended {
+    /// As [`launch`] gives it.
+    pub(in crate::cli) code: u8,
+    /// The rank that failed first, and how: `rank 1 was killed by signal 9 (SIGKILL)`.
+    pub(in crate::cli) cause: Option<String>,
+}
+
+/// The same, but kills the ranks as soon as `stop` can be read or its other end is closed, and tells what went wrong.
+///
+/// # Errors
+/// As [`launch`].
+pub(in crate::cli) fn launch_until(spec: &LaunchSpec, stop: BorrowedFd<'_>) -> Result<Ended, LaunchError> {
+    run(spec, Some(stop))
+}
+
+fn run(spec: &LaunchSpec, stop: Option<BorrowedFd<'_>>) -> Result<Ended, LaunchError> {
     if !(1..=MAX_RANKS).contains(&spec.num_proc) {
         return Err(LaunchError::Ranks {
             num_proc: spec.num_proc,
@@ -47,13 +71,16 @@ pub fn launch(spec: &LaunchSpec) -> Result<u8, LaunchError> {
         });
     }
     let signals = Signals::register()?;
-    let mut job = Job::start(spec)?;
+    let mut job = Job::start(spec, stop)?;
     while job.phase != Phase::Over {
         let events = job.wait(&signals)?;
         job.react(events, &signals);
         job.advance(Instant::now());
     }
-    Ok(job.code)
+    Ok(Ended {
+        code: job.code,
+        cause: job.cause.take(),
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +96,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Signal,
+    Stop,
     Exit { rank: usize },
     Output { rank: usize, stream: usize },
     Writable,
@@ -81,10 +109,13 @@ struct Job<'a> {
     queue: Queue,
     phase: Phase,
     code: u8,
+    cause: Option<String>,
+    /// Ends the job when it can be read.
+    stop: Option<BorrowedFd<'a>>,
 }
 
-impl Job<'_> {
-    fn start(spec: &LaunchSpec) -> Result<Job<'_>, LaunchError> {
+impl<'a> Job<'a> {
+    fn start(spec: &'a LaunchSpec, stop: Option<BorrowedFd<'a>>) -> Result<Job<'a>, LaunchError> {
         let system = |action| move |source| LaunchError::System { action, source };
         let guard = spec
             .guard
@@ -99,6 +130,8 @@ impl Job<'_> {
             queue: Queue::default(),
             phase: Phase::Running,
             code: 0,
+            cause: None,
+            stop,
         };
         let job_id = format!("{:032x}", rand::random::<u128>());
         for rank in 0..spec.num_proc {
@@ -128,6 +161,10 @@ impl Job<'_> {
         for descriptor in signals.descriptors() {
             events.push(Event::Signal);
             fds.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+        }
+        if let (Some(stop), Phase::Running) = (self.stop, self.phase) {
+            events.push(Event::Stop);
+            fds.push(PollFd::from_borrowed_fd(stop, PollFlags::IN));
         }
         for (rank, state) in self.ranks.iter().enumerate() {
             if state.exit.is_none() {
@@ -182,6 +219,7 @@ impl Job<'_> {
                     .take()
                     .into_iter()
                     .for_each(|signal| self.on_signal(signal)),
+                Event::Stop => self.end(EXIT_KILLED, Signal::KILL),
                 Event::Exit { rank } => {
                     if let Some(exit) = self.ranks[rank].check() {
                         self.ranks[rank].drain(&mut self.queue); // its last words come before ours
@@ -241,7 +279,9 @@ impl Job<'_> {
                 1 => "; ending the other rank".to_owned(),
                 others => format!("; ending the other {others} ranks"),
             };
-            self.say(&format!("rank {rank} {exit}{rest}"));
+            let cause = format!("rank {rank} {exit}");
+            self.say(&format!("{cause}{rest}"));
+            self.cause = Some(cause);
             self.end(exit.code(), Signal::TERM);
         }
     }

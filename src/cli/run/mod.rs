@@ -18,6 +18,7 @@ mod stream;
 
 pub use guard::{GUARD, guard_main};
 pub use job::launch;
+pub(in crate::cli) use job::{Ended, launch_until};
 pub use spec::{LaunchError, LaunchSpec, Output};
 
 use super::knob_flags::KnobFlags;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -12,6 +13,14 @@ use crate::cli::ignored_signals;
 
 /// What is to be removed; by the time that it is, a file that got its real name is no longer there.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Whether signals are somebody else's business.
+static ELSEWHERE: AtomicBool = AtomicBool::new(false);
+
+/// From now on signals neither take files away nor end the process: the caller sees to them.
+pub(in crate::cli) fn leave_to_caller() {
+    ELSEWHERE.store(true, Ordering::Relaxed);
+}
 
 /// Makes a file with `create`, to be removed should SIGINT, SIGTERM or SIGHUP end this process.
 ///
@@ -43,6 +52,9 @@ fn watch() {
     let watching = std::thread::Builder::new().name("ronde-signals".into());
     let watching = watching.spawn(move || {
         for signal in &mut signals {
+            if ELSEWHERE.load(Ordering::Relaxed) {
+                continue;
+            }
             // Held to the end, so that no further file is made.
             let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
             for path in unfinished.iter() {

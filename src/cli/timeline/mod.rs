@@ -10,7 +10,7 @@ mod csv;
 pub(super) mod error;
 mod html;
 pub(super) mod input;
-mod interrupt;
+pub(super) mod interrupt;
 mod merge;
 pub(super) mod output;
 pub(super) mod profile;

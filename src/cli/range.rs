@@ -5,19 +5,45 @@ const COUNT_DEFAULT: usize = 8;
 /// Most values of a list.
 const COUNT_MOST: usize = 64;
 
+/// What the values of a list may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Least and most.
+    pub(super) bounds: (f64, f64),
+    /// Their unit, which is not written.
+    pub(super) unit: &'static str,
+}
+
+/// The values of a list.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct List {
+    /// Ascending, each once.
+    pub(super) values: Vec<f64>,
+    /// Those that stood there more than once.
+    pub(super) repeated: Vec<f64>,
+}
+
 /// The values, ascending, each once.
 ///
 /// # Errors
-/// A sentence that says what is wrong: no number, out of `bounds`, reversed, too many.
-pub(super) fn parse(text: &str, bounds: (f64, f64)) -> Result<Vec<f64>, String> {
+/// A sentence that says what is wrong: no number, out of bounds, reversed, too many.
+pub(super) fn parse(text: &str, limits: Limits) -> Result<List, String> {
     let number = |part: &str| {
+        let (part, (least, most)) = (part.trim(), limits.bounds);
         let value = part
-            .trim()
             .parse::<f64>()
             .ok()
-            .filter(|value| (bounds.0..=bounds.1).contains(value));
-        value.ok_or_else(|| format!("`{}` is no number from {} to {}", part.trim(), bounds.0, bounds.1))
+            .filter(|value| (least..=most).contains(value));
+        value.ok_or_else(|| {
+            format!(
+                "`{part}` is no number from {least} to {most}; numbers are {}, without a unit",
+                limits.unit
+            )
+        })
     };
+    if text.trim().is_empty() {
+        return Err("the list is empty; give values such as 1,4,16 or a range such as 1..16".to_owned());
+    }
     let mut values = match text.split_once("..") {
         Some((from, rest)) => {
             let (to, count) = match rest.split_once(':') {
@@ -45,6 +71,12 @@ pub(super) fn parse(text: &str, bounds: (f64, f64)) -> Result<Vec<f64>, String> 
         None => text.split(',').map(number).collect::<Result<Vec<_>, _>>()?,
     };
     values.sort_by(f64::total_cmp);
+    let mut repeated: Vec<f64> = values
+        .windows(2)
+        .filter(|pair| pair[0] == pair[1])
+        .map(|pair| pair[0])
+        .collect();
+    repeated.dedup();
     values.dedup();
     if values.len() > COUNT_MOST {
         return Err(format!(
@@ -52,7 +84,7 @@ pub(super) fn parse(text: &str, bounds: (f64, f64)) -> Result<Vec<f64>, String> 
             values.len()
         ));
     }
-    Ok(values)
+    Ok(List { values, repeated })
 }
 
 /// Three digits: nobody sets a knob more finely.
@@ -67,14 +99,25 @@ mod tests {
 
     #[test]
     fn lists_and_ranges() {
-        let parse = |text| parse(text, (0.0, 1000.0));
-        assert_eq!(parse("4, 0,1,4").unwrap(), [0.0, 1.0, 4.0]);
-        assert_eq!(parse("1..100:3").unwrap(), [1.0, 10.0, 100.0]);
+        let parse = |text| {
+            let limits = Limits {
+                bounds: (0.0, 1000.0),
+                unit: "MiB",
+            };
+            super::parse(text, limits)
+        };
+        let list = parse("4, 0,1,4,0,4").unwrap();
+        assert_eq!((list.values, list.repeated), (vec![0.0, 1.0, 4.0], vec![0.0, 4.0]));
+        assert_eq!(parse("1..100:3").unwrap().values, [1.0, 10.0, 100.0]);
         let eight = parse("1..128").unwrap();
-        assert_eq!((eight.len(), eight[1], eight[7]), (8, 2.0, 128.0));
+        assert_eq!((eight.values.len(), eight.values[1], eight.values[7]), (8, 2.0, 128.0));
+        assert!(eight.repeated.is_empty());
         for (bad, what) in [
-            ("", "no number"),
-            ("1,x", "`x` is no number from 0 to 1000"),
+            ("", "empty"),
+            (" ", "empty"),
+            ("1,x", "`x` is no number from 0 to 1000; numbers are MiB, without a unit"),
+            ("1,,2", "`` is no number"),
+            ("64MB", "`64MB` is no number from 0 to 1000; numbers are MiB"),
             ("-1", "from 0"),
             ("nan", "no number"),
             ("2000", "to 1000"),

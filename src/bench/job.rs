@@ -1,0 +1,157 @@
+//! One rank's part of a benchmark's job: its buffers between steps, and the steps.
+//!
+//! A step is written, submitted and waited for (the time that counts), and checked. [`super::run()`] makes a benchmark of
+//! steps, [`Job::measure`] one of many measurements of the same job.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use super::payload::{Extent, Flight, Payload, Runtime};
+use super::schedule::Schedule;
+use super::verify::{Place, Verifier, VerifyError};
+use super::workload::Workload;
+use crate::error::Error;
+use crate::tensor::ReduceOp;
+
+/// What each step of a job does.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// The tensors.
+    pub workload: Workload,
+    /// When they are submitted.
+    pub schedule: Schedule,
+    /// Edges of the chunks that the collective works in, for the sentinels, in bytes.
+    pub chunk_bytes: usize,
+}
+
+impl Load {
+    /// A number that differs, in all likelihood, between loads, or `numbers`, that would not fit together: 53 bits, so that
+    /// it and its opposite are exact and an allreduce of both tells whether all ranks have the same.
+    fn fingerprint(&self, numbers: &[usize]) -> f64 {
+        let mut hasher = DefaultHasher::new();
+        for tensor in &self.workload.tensors {
+            (&tensor.name, tensor.dtype, tensor.elements()).hash(&mut hasher);
+        }
+        numbers.hash(&mut hasher);
+        (hasher.finish() >> 11) as f64
+    }
+}
+
+/// Why a run ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The runtime failed.
+    #[error("step {step}: {source}")]
+    Runtime {
+        /// Step, from 0, warm-up included.
+        step: usize,
+        /// What it said.
+        source: Error,
+    },
+    /// A result was wrong.
+    #[error(transparent)]
+    Wrong(#[from] VerifyError),
+    /// Ranks would wait for tensors or steps that others do not have.
+    #[error(
+        "the ranks run different benchmarks: give all of them the same model or profile, steps and warm-up"
+    )]
+    PlansDiffer,
+}
+
+/// See the module.
+pub struct Job<'a, R: Runtime> {
+    pub(super) runtime: &'a R,
+    pub(super) load: &'a Load,
+    verifier: Verifier,
+    pub(super) payloads: Vec<Payload>,
+    flights: Vec<Flight<R>>,
+    steps_done: usize,
+}
+
+impl<'a, R: Runtime> Job<'a, R> {
+    /// Makes the buffers of `load` on this rank.
+    ///
+    /// # Panics
+    /// If it has no tensors.
+    pub fn new(runtime: &'a R, load: &'a Load) -> Self {
+        let tensors = &load.workload.tensors;
+        assert!(!tensors.is_empty(), "nothing to measure");
+        Self {
+            runtime,
+            load,
+            verifier: Verifier::new(runtime.rank(), runtime.size(), load.chunk_bytes),
+            payloads: tensors
+                .iter()
+                .map(|tensor| Payload::zeros(tensor.dtype, tensor.elements()))
+                .collect(),
+            flights: Vec::with_capacity(tensors.len()),
+            steps_done: 0,
+        }
+    }
+
+    /// Checks that every rank has this load and these numbers; all ranks call it.
+    ///
+    /// # Errors
+    /// [`RunError::PlansDiffer`] if not, [`RunError::Runtime`] if the runtime fails.
+    pub fn agree(&self, numbers: &[usize]) -> Result<(), RunError> {
+        let own = self.load.fingerprint(numbers);
+        let largest = self.slowest("bench.plan", vec![own, -own])?;
+        if largest == [own, -own] {
+            Ok(())
+        } else {
+            Err(RunError::PlansDiffer)
+        }
+    }
+
+    /// One step: write, submit and wait (the time returned), check.
+    pub(super) fn step(&mut self, extent: Extent) -> Result<Duration, RunError> {
+        let step = self.steps_done;
+        for (tensor, payload) in self.payloads.iter_mut().enumerate() {
+            payload.write(&self.verifier, place(self.load, step, tensor), extent);
+        }
+        let start = Instant::now();
+        self.exchange(start)
+            .map_err(|source| RunError::Runtime { step, source })?;
+        let elapsed = start.elapsed();
+        self.runtime.mark_step();
+        for (tensor, payload) in self.payloads.iter().enumerate() {
+            payload.check(&self.verifier, place(self.load, step, tensor), extent)?;
+        }
+        self.steps_done += 1;
+        Ok(elapsed)
+    }
+
+    /// Submits every buffer when it is due and gets all back, in the same order.
+    fn exchange(&mut self, start: Instant) -> Result<(), Error> {
+        for (index, payload) in self.payloads.drain(..).enumerate() {
+            self.load.schedule.wait(index, start);
+            self.flights
+                .push(payload.submit(self.runtime, &self.load.workload.tensors[index].name)?);
+        }
+        for flight in self.flights.drain(..) {
+            self.payloads.push(flight.land(self.runtime)?);
+        }
+        Ok(())
+    }
+
+    /// The largest of each value over all ranks.
+    pub(super) fn slowest(&self, name: &str, values: Vec<f64>) -> Result<Vec<f64>, RunError> {
+        let step = self.steps_done;
+        self.runtime
+            .allreduce(name, values, ReduceOp::Max)
+            .and_then(|pending| self.runtime.wait(pending))
+            .map_err(|source| RunError::Runtime { step, source })
+    }
+}
+
+pub(super) fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+fn place(load: &Load, step: usize, tensor: usize) -> Place<'_> {
+    Place {
+        step,
+        tensor,
+        name: &load.workload.tensors[tensor].name,
+    }
+}

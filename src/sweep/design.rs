@@ -1,0 +1,122 @@
+//! What a sweep measures, and how often.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::Point;
+
+/// The grid, and how it is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Design {
+    /// Numbers of ranks.
+    pub np: Vec<u32>,
+    /// Fusion thresholds, bytes.
+    pub fusion_threshold_bytes: Vec<u64>,
+    /// Cycle times, ms.
+    pub cycle_time_ms: Vec<f64>,
+    /// Response cache.
+    pub cache: Vec<bool>,
+    /// Allreduces host by host.
+    pub hierarchical_allreduce: Vec<bool>,
+    /// Blocks: how often the whole grid is measured.
+    pub repeats: u32,
+    /// Rounds in which the best few and the default take turns after the grid.
+    pub confirm: u32,
+    /// Untimed steps of each measurement.
+    pub warmup: u32,
+    /// Timed steps of each measurement.
+    pub steps: u32,
+    /// Time that all of it may take, seconds.
+    pub budget_s: Option<f64>,
+    /// What the random order comes from.
+    pub seed: u64,
+}
+
+impl Design {
+    /// The grid on `np` ranks, without the default and each point once.
+    pub fn grid(&self, np: u32) -> Vec<Point> {
+        let mut seen = HashSet::from([Point::default_of(np).key()]);
+        let mut points = Vec::new();
+        for &hierarchical_allreduce in &self.hierarchical_allreduce {
+            for &cache in &self.cache {
+                for &cycle_time_ms in &self.cycle_time_ms {
+                    for &fusion_threshold_bytes in &self.fusion_threshold_bytes {
+                        points.push(Point {
+                            np,
+                            fusion_threshold_bytes,
+                            cycle_time_ms,
+                            cache,
+                            hierarchical_allreduce,
+                        });
+                    }
+                }
+            }
+        }
+        points.retain(|point| seen.insert(point.key()));
+        points
+    }
+
+    /// Every point that is measured: for each number of ranks the default, then the rest of the grid.
+    pub fn points(&self) -> Vec<Point> {
+        let of_ranks = |&np: &u32| [Point::default_of(np)].into_iter().chain(self.grid(np));
+        self.np.iter().flat_map(of_ranks).collect()
+    }
+}
+
+/// A point as something that can be looked up; equal points have equal keys.
+pub(super) type Key = (u32, u64, u64, bool, bool);
+
+impl Point {
+    pub(super) fn key(&self) -> Key {
+        let Self {
+            np,
+            fusion_threshold_bytes,
+            cycle_time_ms,
+            cache,
+            hierarchical_allreduce,
+        } = *self;
+        // Of the two zeros the sum makes one.
+        let cycle_bits = (cycle_time_ms + 0.0).to_bits();
+        (np, fusion_threshold_bytes, cycle_bits, cache, hierarchical_allreduce)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::testing::design;
+
+    #[test]
+    fn the_default_is_there_once() {
+        let design = Design {
+            np: vec![1, 2],
+            fusion_threshold_bytes: vec![0, 128 << 20],
+            cycle_time_ms: vec![1.0, 5.0],
+            ..design()
+        };
+        let points = design.points();
+        // For each of two numbers of ranks: the default (which is in the grid) and three more.
+        assert_eq!(points.len(), 8);
+        assert!(points[0].is_default() && points[4].is_default());
+        assert_eq!(points.iter().filter(|point| point.is_default()).count(), 2);
+
+        let without = Design {
+            fusion_threshold_bytes: vec![0],
+            ..design
+        };
+        assert_eq!(without.points().len(), 6);
+        assert_eq!(without.grid(2).len(), 2);
+    }
+
+    #[test]
+    fn a_point_that_is_named_twice_is_measured_as_one() {
+        let design = Design {
+            fusion_threshold_bytes: vec![0, 0, 1024],
+            cycle_time_ms: vec![0.0, -0.0],
+            cache: vec![true, true],
+            ..design()
+        };
+        assert_eq!(design.grid(2).len(), 2);
+    }
+}

@@ -1,0 +1,250 @@
+//! In which order a sweep measures: what comes next follows from the design and from the rows so far, and from nothing
+//! else.
+//!
+//! So a sweep that was cut off goes on where it stopped: whoever reads its rows comes to the same order.
+//!
+//! 1. *Blocks*: each measures the whole grid, in a random order that comes from the seed. Ranks are started once for each
+//!    number of ranks in a block; within these measurements the default comes first, last, and about every
+//!    [`DEFAULT_EVERY`] points, so that the drift of the machine can be told from the points' differences.
+//!    From the second block on points are left out that are clearly worse ([`super::prune`]) or failed twice.
+//! 2. *Confirmation*: those that cannot be told from the best, and the default, in turns, in a random order each round: the
+//!    least of many noisy means is a lucky one, so the gain is measured anew.
+//!
+//! With a budget, blocks and rounds are begun only if the rest fits in, at the speed so far and with the least steps.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+use rand::SeedableRng;
+
+use super::design::Key;
+use super::prune::Prune;
+use super::{Design, Phase, Point, Row, verdict};
+use crate::bench::STEPS_BEFORE_CUT;
+
+/// Most points between two measurements of the default.
+pub const DEFAULT_EVERY: usize = 6;
+
+/// Most points that are confirmed, besides the default.
+pub const CONFIRMED_MOST: usize = 4;
+
+/// Points that are confirmed on each number of ranks, the default included, as far as one can say before: for the budget.
+const CONFIRMED_EXPECTED: usize = 3;
+
+/// A measurement that is to be made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Task {
+    /// What.
+    pub point: Point,
+    /// What for.
+    pub phase: Phase,
+    /// In which block; confirmation goes on counting after the grid.
+    pub block: u32,
+}
+
+/// What is measured next in a sweep that has measured `rows`; none when it is done, or nothing more fits into the budget.
+pub fn next(design: &Design, rows: &[Row]) -> Option<Task> {
+    for block in 0..design.repeats {
+        let agenda = Agenda::of_block(design, rows, block);
+        if let Some(task) = agenda.next() {
+            let fits = !agenda.begun.is_empty() || agenda.fits(design, rows);
+            if fits {
+                return Some(task);
+            }
+            break;
+        }
+    }
+    next_confirmation(design, rows)
+}
+
+/// How many measurements are left in such a sweep, as far as one can say: later blocks as if no further point were left
+/// out.
+pub fn left(design: &Design, rows: &[Row]) -> usize {
+    let in_block = |block| Agenda::of_block(design, rows, block).left.len();
+    let of_grid: usize = (0..design.repeats).map(in_block).sum();
+    let of_rounds = if of_grid > 0 {
+        design.confirm as usize * design.np.len() * CONFIRMED_EXPECTED
+    } else {
+        let of_ranks = |&np: &u32| {
+            let points = candidates(design, rows, np);
+            left_in_turns(Phase::Confirm, confirmation(design), &points, design.seed, rows)
+        };
+        design.np.iter().map(of_ranks).sum()
+    };
+    of_grid + of_rounds
+}
+
+/// The next of `points` when they take turns in each of `blocks`, each block in a random order; none when all have had
+/// theirs. For confirmations, and for whatever else compares a few points.
+pub fn next_in_turns(
+    phase: Phase,
+    blocks: Range<u32>,
+    points: &[Point],
+    seed: u64,
+    rows: &[Row],
+) -> Option<Task> {
+    blocks
+        .filter_map(|block| Agenda::of_turns(phase, block, points, seed, rows).next())
+        .next()
+}
+
+/// How many measurements such turns have left.
+pub fn left_in_turns(phase: Phase, blocks: Range<u32>, points: &[Point], seed: u64, rows: &[Row]) -> usize {
+    blocks
+        .map(|block| Agenda::of_turns(phase, block, points, seed, rows).left.len())
+        .sum()
+}
+
+fn confirmation(design: &Design) -> Range<u32> {
+    design.repeats..design.repeats.saturating_add(design.confirm)
+}
+
+fn next_confirmation(design: &Design, rows: &[Row]) -> Option<Task> {
+    for np in shuffled(design.np.clone(), design.seed, design.repeats) {
+        let points = candidates(design, rows, np);
+        for block in confirmation(design) {
+            let agenda = Agenda::of_turns(Phase::Confirm, block, &points, design.seed, rows);
+            if let Some(task) = agenda.next() {
+                let fits = !agenda.begun.is_empty() || agenda.fits_alone(design, rows);
+                return fits.then_some(task);
+            }
+        }
+    }
+    None
+}
+
+/// The default and those that cannot be told from the best, as far as there are any.
+fn candidates(design: &Design, rows: &[Row], np: u32) -> Vec<Point> {
+    let of_grid: Vec<Row> = rows
+        .iter()
+        .filter(|row| row.phase == Phase::Grid && row.point.np == np)
+        .cloned()
+        .collect();
+    let verdict = verdict(&of_grid);
+    let Some(finding) = verdict.findings.first() else {
+        return Vec::new();
+    };
+    let chosen = finding.ties().chain(finding.best()).map(|outcome| outcome.point);
+    let mut points: Vec<Point> = Vec::new();
+    for point in chosen.filter(|point| !point.is_default()) {
+        if points.len() < CONFIRMED_MOST && !points.contains(&point) {
+            points.push(point);
+        }
+    }
+    if points.is_empty() || design.confirm == 0 {
+        return Vec::new(); // the default is best: there is no gain to be confirmed
+    }
+    points.push(Point::default_of(np));
+    points
+}
+
+/// What is measured in a block: what is done, and what is left, in order.
+struct Agenda {
+    phase: Phase,
+    block: u32,
+    begun: Vec<Point>,
+    left: Vec<Point>,
+}
+
+impl Agenda {
+    fn of_block(design: &Design, rows: &[Row], block: u32) -> Self {
+        let before: Vec<&Row> = rows
+            .iter()
+            .filter(|row| row.phase == Phase::Grid && row.block < block)
+            .collect();
+        let mut sequence = Vec::new();
+        for np in shuffled(design.np.clone(), design.seed, block) {
+            let prune = Prune::new(before.iter().copied(), np);
+            let mut points = design.grid(np);
+            points.retain(|point| !prune.leaves_out(point));
+            let points = shuffled(points, design.seed, block);
+            let default = Point::default_of(np);
+            let default = (!prune.has_failed(&default)).then_some(default);
+            sequence.extend(interleaved(&points, default));
+        }
+        Self::new(Phase::Grid, block, sequence, rows)
+    }
+
+    fn of_turns(phase: Phase, block: u32, points: &[Point], seed: u64, rows: &[Row]) -> Self {
+        let mut points = shuffled(points.to_vec(), seed, block);
+        points.sort_by_key(|point| point.np); // stable: ranks are started once
+        Self::new(phase, block, points, rows)
+    }
+
+    /// Of `sequence`, what `rows` have, each as often as they have it, and the rest.
+    fn new(phase: Phase, block: u32, sequence: Vec<Point>, rows: &[Row]) -> Self {
+        let mut have: HashMap<Key, usize> = HashMap::new();
+        for row in rows.iter().filter(|row| row.phase == phase && row.block == block) {
+            *have.entry(row.point.key()).or_default() += 1;
+        }
+        let (begun, left) = sequence.into_iter().partition(|point| {
+            let count = have.get_mut(&point.key()).filter(|count| **count > 0);
+            count.map(|count| *count -= 1).is_some()
+        });
+        Self {
+            phase,
+            block,
+            begun,
+            left,
+        }
+    }
+
+    fn next(&self) -> Option<Task> {
+        self.left.first().map(|&point| Task {
+            point,
+            phase: self.phase,
+            block: self.block,
+        })
+    }
+
+    /// Whether this block and one round of confirmation fit into what is left of the budget.
+    fn fits(&self, design: &Design, rows: &[Row]) -> bool {
+        let confirmation = design.confirm.min(1) as usize * design.np.len() * CONFIRMED_EXPECTED;
+        fits(design, rows, self.left.len() + confirmation)
+    }
+
+    fn fits_alone(&self, design: &Design, rows: &[Row]) -> bool {
+        fits(design, rows, self.left.len())
+    }
+}
+
+/// Whether `count` measurements of the least steps fit into what is left of the budget, at the speed so far.
+fn fits(design: &Design, rows: &[Row], count: usize) -> bool {
+    let (Some(budget_s), Some(last)) = (design.budget_s, rows.last()) else {
+        return true;
+    };
+    let steps = |row: &Row| design.warmup + row.times.map_or(0, |times| times.steps);
+    let steps_done: u32 = rows.iter().map(steps).sum();
+    let seconds_per_step = last.at_s / f64::from(steps_done.max(1));
+    let steps = count * (design.warmup as usize + STEPS_BEFORE_CUT);
+    last.at_s + steps as f64 * seconds_per_step <= budget_s
+}
+
+/// The order of a block; another for each seed and block.
+fn shuffled<T>(mut items: Vec<T>, seed: u64, block: u32) -> Vec<T> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ u64::from(block) << 32);
+    items.shuffle(&mut random);
+    items
+}
+
+/// `default` before, after and in between, at equal distances of at most [`DEFAULT_EVERY`] points.
+fn interleaved(points: &[Point], default: Option<Point>) -> Vec<Point> {
+    let runs = points.len().div_ceil(DEFAULT_EVERY).max(1);
+    let mut sequence = Vec::with_capacity(points.len() + runs + 1);
+    sequence.extend(default);
+    if points.is_empty() {
+        return sequence;
+    }
+    for run in 0..runs {
+        let (from, to) = (run * points.len() / runs, (run + 1) * points.len() / runs);
+        sequence.extend_from_slice(&points[from..to]);
+        sequence.extend(default);
+    }
+    sequence
+}
+
+#[cfg(test)]
+#[path = "order_tests.rs"]
+mod tests;

@@ -1,0 +1,143 @@
+//! The file: what is written is read, whole or cut; what is wrong is named.
+
+use std::fs;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::sweep::testing;
+
+fn rows() -> Vec<Row> {
+    vec![
+        testing::row(Point::default_of(2), 10.0),
+        Row {
+            status: Status::Cut,
+            phase: Phase::Confirm,
+            block: 3,
+            at_s: 12.5,
+            ..testing::row(testing::point(4), 12.125)
+        },
+        testing::failed(testing::point(1)),
+    ]
+}
+
+/// A file with `rows`, and its path.
+fn written(rows: &[Row]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sweep.csv");
+    let mut store = Store::open(&path).unwrap();
+    assert!(store.is_empty().unwrap() && store.go_on().unwrap().is_empty());
+    rows.iter().for_each(|row| store.append(row).unwrap());
+    (folder, path)
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let (_folder, path) = written(&rows());
+    assert_eq!(read(&path).unwrap(), rows());
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(text.lines().count(), 4);
+    assert!(
+        text.contains("\ngrid,0,2,134217728,1,true,false,done,20,9,10,12,10,1.000,\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains(",failed,,,,,,1.000,rank 1 exited with code 1\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_cut_line_is_left_out_and_taken_away() {
+    let (_folder, path) = written(&rows());
+    let whole = fs::read(&path).unwrap();
+    let lines: Vec<usize> = memchr::memchr_iter(b'\n', &whole).map(|end| end + 1).collect();
+    for cut in 0..whole.len() {
+        fs::write(&path, &whole[..cut]).unwrap();
+        let is_whole = lines.iter().filter(|&&end| end <= cut).count().saturating_sub(1);
+        assert_eq!(read(&path).unwrap(), rows()[..is_whole], "cut at {cut}");
+        let mut store = Store::open(&path).unwrap();
+        let kept = store.go_on().unwrap();
+        assert_eq!(kept, rows()[..is_whole]);
+        // Going on makes the same file as if nothing had happened.
+        rows()[kept.len()..].iter().for_each(|row| store.append(row).unwrap());
+        assert_eq!(fs::read(&path).unwrap(), whole);
+    }
+}
+
+#[test]
+fn two_sweeps_cannot_share_a_file() {
+    let (_folder, path) = written(&rows());
+    let first = Store::open(&path).unwrap();
+    let message = Store::open(&path).unwrap_err().to_string();
+    assert!(message.contains("another sweep is writing"), "{message}");
+    drop(first);
+    Store::open(&path).unwrap();
+}
+
+#[test]
+fn a_reason_stays_on_its_line() {
+    let row = Row {
+        status: Status::Failed("first,\nsecond \"third\"\r\n".to_owned()),
+        ..testing::failed(testing::point(1))
+    };
+    let (_folder, path) = written(&[row]);
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(text.lines().count(), 2, "{text}");
+    let read = read(&path).unwrap();
+    assert_eq!(read[0].status, Status::Failed("first, second \"third\"".to_owned()));
+}
+
+#[test]
+fn a_full_disk_is_said_so() {
+    // The device that is always full is there on every Linux.
+    let mut store = Store {
+        path: "sweep.csv".into(),
+        file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
+        bytes: 0,
+        rows: 7,
+    };
+    let message = store.append(&rows()[0]).unwrap_err().to_string();
+    assert!(message.starts_with("cannot write sweep.csv: No space left"), "{message}");
+    assert!(message.contains("the 7 measurements before are safe"), "{message}");
+}
+
+#[test]
+fn wrong_lines_are_named() {
+    let (_folder, path) = written(&rows()[..1]);
+    let text = fs::read_to_string(&path).unwrap();
+    let good = "grid,0,2,134217728,1,true,false,done,20,9,10,12,10,1.000,";
+    assert!(text.contains(good), "{text}");
+    for (bad, what) in [
+        ("grid,0,2", "line 2: 3 fields instead of 15"),
+        (&good.replace("grid", "gird"), "line 2: `gird` is no phase"),
+        (&good.replace("done", "dne"), "`dne` is no status"),
+        (&good.replace(",9,", ",NaN,"), "step_ms_p10 is `NaN`, not a number above 0"),
+        (&good.replace(",9,", ",-9,"), "step_ms_p10 is `-9`"),
+        (&good.replace(",9,", ",0,"), "step_ms_p10 is `0`"),
+        (&good.replace(",9,", ",inf,"), "step_ms_p10 is `inf`"),
+        (&good.replace(",20,", ",,"), "step times are missing"),
+        (&good.replace(",2,", ",two,"), "np is `two`, not a whole number"),
+        (&good.replace("true", "yes"), "cache is `yes`, neither true nor false"),
+        (&good.replace("1.000", "nan"), "at_s is `nan`"),
+    ] {
+        fs::write(&path, text.replace(good, bad)).unwrap();
+        let message = read(&path).unwrap_err().to_string();
+        assert!(message.contains(what) && message.contains("sweep.csv"), "{bad}: {message}");
+    }
+    fs::write(&path, "a,b\n1,2\n").unwrap();
+    let message = read(&path).unwrap_err().to_string();
+    assert!(message.contains("first line should be phase,block,np"), "{message}");
+    assert!(read(Path::new("/no/such.csv")).is_err());
+}
+
+proptest! {
+    /// Whatever is in the file: rows or an error, never a panic.
+    #[test]
+    fn anything_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), has_header: bool) {
+        let mut content = if has_header { header().into_bytes() } else { Vec::new() };
+        content.extend(bytes);
+        content.push(b'\n');
+        let _ = parse(Path::new("sweep.csv"), &content);
+    }
+}
