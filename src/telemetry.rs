@@ -243,6 +243,10 @@ impl Observer for Telemetry {
         self.track.timeline().obey(order)
     }
 
+    fn switched(&mut self, settings: Settings) {
+        self.progress.set_settings(settings); // at once, for the caller who ordered it
+    }
+
     fn aligned(&mut self, alignment: &Alignment) {
         self.track.timeline().align(alignment);
     }

@@ -51,6 +51,8 @@ pub(super) struct Plan {
     pub(super) replay: Vec<PathBuf>,
     /// How many of the best predicted are measured.
     pub(super) verify: Option<u32>,
+    /// Whether what is measured is the recording's own job, from a profile in the folder.
+    pub(super) reenacted: bool,
     /// What each step reduces, with all defaults written out; meaningless where nothing is measured.
     pub(super) load: LoadArgs,
     pub(super) tensors: usize,
@@ -91,6 +93,7 @@ impl Plan {
             machine: Machine::here(),
             replay: args.replay.iter().map(absolute).collect(),
             verify: args.verify,
+            reenacted: args.verify.is_some() && args.load.model.is_none() && args.load.profile.is_none(),
             load: args.load.resolved(),
             tensors: 0,
             bytes_per_step: 0,
@@ -103,11 +106,6 @@ impl Plan {
     /// Notes what is reduced.
     pub(super) fn describe(&mut self, workload: &Workload) {
         (self.tensors, self.bytes_per_step) = (workload.tensors.len(), workload.bytes());
-    }
-
-    /// Whether what is measured was named, rather than taken from the recording.
-    pub(super) fn has_own_load(&self) -> bool {
-        self.load.profile.is_none()
     }
 
     /// Whether anything is measured at all.

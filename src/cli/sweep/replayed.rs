@@ -24,7 +24,7 @@ pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
     let mut plan = Plan::of_recording(args, job.fit.place.ranks)?;
     let paper = Paper::new(job, plan.points.clone())?;
     let mut folder = Folder::create(path, &plan)?;
-    let reenacted = if plan.is_measured() && !plan.has_own_load() {
+    let reenacted = if plan.reenacted {
         let reenacted = paper.reenacted(folder.path())?;
         plan.load = LoadArgs {
             profile: Some(reenacted.profile.clone()),
@@ -66,7 +66,7 @@ pub(super) fn resume(args: &Args, plan: Plan, mut folder: Folder, mut rows: Vec<
             rows.push(row.clone());
         }
     }
-    let reenacted = if plan.is_measured() && !plan.has_own_load() {
+    let reenacted = if plan.reenacted {
         Some(paper.reenacted(folder.path())?)
     } else {
         None
