@@ -23,9 +23,9 @@ mod render;
 mod samples;
 mod spacing;
 mod surface;
-mod trail;
 #[cfg(test)]
 mod tests;
+mod trail;
 
 pub(crate) use colour::{Better, Scale};
 pub(crate) use heat_map::{Cell, HeatMap, Mark};

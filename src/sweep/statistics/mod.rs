@@ -20,7 +20,7 @@ mod nuisance;
 mod strays;
 
 pub(super) use critical::{Sides, critical};
-pub(super) use fit::{Difference, Fit};
+pub(super) use fit::Fit;
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,7 +7,7 @@ use rand_distr::{Distribution, Normal};
 
 use super::*;
 
-const SWEEPS: usize = 400;
+const SWEEPS: usize = 300;
 /// Thresholds in MiB; the default last.
 const FUSION_MB: [u64; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 256, DEFAULT];
 const NOISE: f64 = 0.02;
