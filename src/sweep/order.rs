@@ -16,9 +16,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
-use rand::SeedableRng;
 
 use super::design::Key;
 use super::prune::Prune;
@@ -88,7 +88,13 @@ impl<'a> Order<'a> {
         }
         let of_ranks = |&np: &u32| {
             let points = self.candidates(rows, np);
-            left_in_turns(Phase::Confirm, self.confirmation(), &points, self.design.seed, rows)
+            left_in_turns(
+                Phase::Confirm,
+                self.confirmation(),
+                &points,
+                self.design.seed,
+                rows,
+            )
         };
         self.design.np.iter().map(of_ranks).sum()
     }
@@ -122,7 +128,9 @@ impl<'a> Order<'a> {
         if self.design.confirm == 0 {
             return Vec::new();
         }
-        let of_grid = rows.iter().filter(|row| row.phase == Phase::Grid && row.point.np == np);
+        let of_grid = rows
+            .iter()
+            .filter(|row| row.phase == Phase::Grid && row.point.np == np);
         let of_grid: Vec<Row> = of_grid.cloned().collect();
         let mut confirmed = self.confirmed.borrow_mut();
         match confirmed.get(&np) {

@@ -51,7 +51,10 @@ const EXIT_SIGNAL: u8 = 128;
 pub(super) fn main(args: &Args) -> ExitCode {
     match run(args) {
         Ok(code) => code,
-        Err(error) => fail(&format!("sweep: {}", harmless(&error.to_string())), error.exit_code()),
+        Err(error) => fail(
+            &format!("sweep: {}", harmless(&error.to_string())),
+            error.exit_code(),
+        ),
     }
 }
 
@@ -88,7 +91,10 @@ fn out(args: &Args) -> PathBuf {
         let stem = file.and_then(|path| path.file_stem().map(OsString::from));
         let load = args.load.resolved();
         let mut name = OsString::from("sweep-");
-        name.push(stem.or_else(|| load.model.map(OsString::from)).unwrap_or_default());
+        name.push(
+            stem.or_else(|| load.model.map(OsString::from))
+                .unwrap_or_default(),
+        );
         PathBuf::from(name)
     };
     args.out.clone().unwrap_or_else(name)
@@ -161,14 +167,18 @@ fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Res
 
 /// Why a sweep is not whole, if measurements are missing.
 fn unfinished(plan: &Plan, folder: &Folder, halt: Halt, missing: usize) -> Option<String> {
-    let why = match halt {
-        Halt::Signal(_) => "it was interrupted".to_owned(),
-        Halt::Budget | Halt::Done => {
-            let seconds = plan.design.budget_s.unwrap_or(0.0);
-            format!("its budget of {} is spent", words::duration(seconds))
-        }
+    let budget = words::duration(plan.design.budget_s.unwrap_or(0.0));
+    let (why, more) = match halt {
+        Halt::Signal(_) => ("it was interrupted".to_owned(), ""),
+        Halt::Budget => (
+            format!("its budget of {budget} is spent"),
+            " and a larger --budget",
+        ),
+        Halt::Done => (
+            format!("the rest does not fit into its budget of {budget}"),
+            " and a larger --budget",
+        ),
     };
-    let more = if matches!(halt, Halt::Signal(_)) { "" } else { " and a larger --budget" };
     (missing > 0).then(|| {
         format!(
             "{why}: about {missing} measurements are missing; `ronde sweep --resume --out {}`{more} goes on",
@@ -185,7 +195,12 @@ fn about(plan: &Plan, job: String, unfinished: Option<String>) -> About {
         ("started".to_owned(), plan.started.clone()),
     ];
     let changes = plan.changes_since();
-    let warning = || format!("part of it was measured elsewhere ({}): step times cannot be compared", changes.join("; "));
+    let warning = || {
+        format!(
+            "part of it was measured elsewhere ({}): step times cannot be compared",
+            changes.join("; ")
+        )
+    };
     About {
         job,
         command: plan.command.clone(),

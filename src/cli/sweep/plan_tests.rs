@@ -46,7 +46,9 @@ fn what_is_not_swept_stays_at_the_default() {
 
 #[test]
 fn a_plan_is_read_as_it_was_written() {
-    let plan = plan("--model vgg16 --compute-ms 40 --link 1000,2.5 --slow-rank 1,5 --budget 10m --seed 18446744073709551615");
+    let plan = plan(
+        "--model vgg16 --compute-ms 40 --link 1000,2.5 --slow-rank 1,5 --budget 10m --seed 18446744073709551615",
+    );
     let text = serde_json::to_string_pretty(&plan).unwrap();
     assert_eq!(Plan::read(&text).unwrap(), plan);
     assert_eq!(plan.settings["RONDE_LINK"], "1000,2.5");
@@ -63,8 +65,16 @@ fn a_plan_that_was_edited_is_refused() {
         ("\"ronde_sweep\":1", "\"ronde_sweep\":2", "version 2"),
         ("\"np\":[2]", "\"np\":[]", "lists must have values"),
         ("\"repeats\":3", "\"repeats\":0", "counts must be above 0"),
-        ("\"cycle_time_ms\":[1.0]", "\"cycle_time_ms\":[-1.0]", "its design is none"),
-        ("\"cycle_time_ms\":[1.0]", "\"cycle_time_ms\":[2.0]", "points do not follow"),
+        (
+            "\"cycle_time_ms\":[1.0]",
+            "\"cycle_time_ms\":[-1.0]",
+            "its design is none",
+        ),
+        (
+            "\"cycle_time_ms\":[1.0]",
+            "\"cycle_time_ms\":[2.0]",
+            "points do not follow",
+        ),
         ("\"np\":[2]", "\"np\":[99999]", "out of range"),
         ("\"seed\"", "\"sed\"", "seed"),
     ] {
@@ -81,7 +91,9 @@ fn arguments_that_differ_are_named() {
     let plan = plan("--model vgg16 -n 2 --fusion-mb 1,4 --compute-ms 40 --link 1000,2.5 --seed 3");
     let differences = |text| plan.differences(&args(text)).unwrap();
     assert!(differences("--resume").is_empty());
-    assert!(differences("--model vgg16 -n 2 --fusion-mb 4,1 --link 1000,2.5 --repeats 3 --resume").is_empty());
+    assert!(
+        differences("--model vgg16 -n 2 --fusion-mb 4,1 --link 1000,2.5 --repeats 3 --resume").is_empty()
+    );
     let given = "--model resnet50 -n 2,4 --fusion-mb 1 --cycle-ms 5 --compute-ms 20 --link 10,1 --steps 9 --seed 4 --verify 2 --replay t";
     let expected = [
         "--verify is not given there and 2 here",
@@ -95,7 +107,10 @@ fn arguments_that_differ_are_named() {
         "RONDE_LINK is 1000,2.5 there and 10,1 here",
     ];
     let found = differences(given);
-    assert!(found[0].starts_with("--replay is not given there and /"), "{found:?}");
+    assert!(
+        found[0].starts_with("--replay is not given there and /"),
+        "{found:?}"
+    );
     assert_eq!(found[1..], expected);
 }
 
@@ -116,6 +131,9 @@ fn what_has_no_effect_is_said_once() {
         "--fusion-mb 1,2,1,1 --cycle-ms 5,5 -n 2,2 --cache on,on --hierarchical-allreduce on,off",
     ));
     assert_eq!(notes.len(), 5, "{notes:?}");
-    assert!(notes[0].starts_with("--fusion-mb has 1 more than once"), "{notes:?}");
+    assert!(
+        notes[0].starts_with("--fusion-mb has 1 more than once"),
+        "{notes:?}"
+    );
     assert!(notes[4].contains("no effect on one host"), "{notes:?}");
 }
