@@ -275,7 +275,9 @@ fn a_sweep_measures_every_point_in_every_block() {
 
     // It is finished: there is nothing to go on with, and nothing changes.
     let before = fs::read(out.join("sweep.csv")).unwrap();
-    stdout(&sweep(folder.path(), "--out out --resume").output().unwrap());
+    let output = sweep(folder.path(), "--out out --resume --json -").output();
+    let printed: Value = serde_json::from_str(&stdout(&output.unwrap())).unwrap();
+    assert_eq!(printed, json(&out.join("summary.json")));
     assert_eq!(fs::read(out.join("sweep.csv")).unwrap(), before);
 }
 

@@ -81,6 +81,9 @@ pub(in crate::cli) struct Args {
     /// Folder for what comes of it [default: sweep- and the name of the model or profile]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(super) out: Option<PathBuf>,
+    /// Write the summary as JSON to this file too; - is standard output, instead of the text
+    #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
+    pub(super) json: Option<PathBuf>,
     /// Go on with the sweep in that folder; what else is given must be as it was, but for --budget
     #[arg(long)]
     pub(super) resume: bool,

@@ -14,7 +14,8 @@ const ROWS: &str = "sweep.csv";
 const PLAN: &str = "sweep.json";
 
 /// What a sweep leaves in its folder besides: reports of before are not overwritten by another sweep.
-const REPORTS: [&str; 2] = ["summary.json", "summary.md"];
+const REPORTS: [&str; 2] = [SUMMARY, "summary.md"];
+const SUMMARY: &str = "summary.json";
 
 /// A folder that this process alone writes to.
 pub(super) struct Folder {
@@ -89,6 +90,14 @@ impl Folder {
         let output = Output::open(&self.path.join(PLAN))?;
         output.finish(|sink| write_json(sink, plan))?;
         Ok(())
+    }
+
+    /// The report for programs, which has been written.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) fn summary(&self) -> Result<Vec<u8>, Error> {
+        fs::read(self.path.join(SUMMARY)).map_err(Error::system("read summary.json"))
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -37,6 +37,7 @@ use report::About;
 use supervisor::{Halt, Supervisor};
 
 use super::bench::check_memory;
+use super::timeline::output::{Output, is_stdout};
 use super::timeline::text::{Look, harmless};
 use super::{fail, print};
 use crate::bench::Workload;
@@ -162,7 +163,7 @@ fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Res
     };
     let missing = Order::new(&whole).left(&rows);
     let about = about(plan, plan.job(), unfinished(plan, &folder, halt, missing));
-    conclude(&about, &verdict(&rows), &rows, &folder, halt)
+    conclude(args.json.as_deref(), &about, &verdict(&rows), &rows, &folder, halt)
 }
 
 /// Why a sweep is not whole, if measurements are missing.
@@ -212,6 +213,7 @@ fn about(plan: &Plan, job: String, unfinished: Option<String>) -> About {
 
 /// Writes the report and prints its text.
 fn conclude(
+    json: Option<&Path>,
     about: &About,
     verdict: &Verdict,
     rows: &[Row],
@@ -227,7 +229,14 @@ fn conclude(
         return Ok(ExitCode::from(code.max(1)));
     }
     let text = report::report(about, verdict, folder.path(), &Look::of_stdout(0))?;
-    let printed = print(&text);
+    let mut printed = ExitCode::SUCCESS;
+    if let Some(path) = json {
+        let summary = folder.summary()?;
+        Output::open(path)?.finish(|sink| sink.write_all(&summary))?;
+    }
+    if !json.is_some_and(is_stdout) {
+        printed = print(&text);
+    }
     let is_empty = rows.iter().all(|row| matches!(row.status, Status::Failed(_)));
     Ok(match (code, is_empty) {
         (0, true) => ExitCode::FAILURE, // nothing could be measured

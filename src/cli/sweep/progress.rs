@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::bench::report::SettingsReport;
+use super::words;
 use crate::sweep::order::Task;
 use crate::sweep::{Phase, Point, Row, best_so_far};
 
@@ -21,14 +21,16 @@ const TEMPLATE: &str = "{prefix} {bar:24} {pos}/{len} {wide_msg}";
 pub(super) struct Display {
     bar: Option<ProgressBar>,
     began: Instant,
+    /// Whether there are several numbers of ranks, so that one has to be named.
+    has_ranks: bool,
     /// Rows that were there before this process measured any.
     rows_before: usize,
     line_at: Instant,
 }
 
 impl Display {
-    /// A display for a sweep that has `rows_before`.
-    pub(super) fn new(rows_before: usize) -> Self {
+    /// A display for a sweep on these numbers of ranks that has `rows_before`.
+    pub(super) fn new(np: &[u32], rows_before: usize) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar =
                 ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
@@ -41,6 +43,7 @@ impl Display {
         Self {
             bar,
             began: now,
+            has_ranks: np.len() > 1,
             rows_before,
             line_at: now,
         }
@@ -53,14 +56,15 @@ impl Display {
         if let Some(bar) = &self.bar {
             bar.set_length((rows.len() + left) as u64);
             bar.set_position(rows.len() as u64);
-            bar.set_prefix(phase(task));
+            bar.set_prefix(self.phase(task));
             bar.set_message(message(task, rows, time_left));
         } else if self.line_at.elapsed() >= LINE_EVERY && rows.len() > self.rows_before {
             self.line_at = Instant::now();
             let line = format!(
-                "ronde: sweep: {} of {} measured; {}",
+                "ronde: sweep: {} of {} measured, {}: {}",
                 rows.len(),
                 rows.len() + left,
+                self.phase(task),
                 message(task, rows, time_left)
             );
             // Nobody who reads is no reason to stop.
@@ -89,6 +93,20 @@ impl Display {
             (time, within) => time.or(within),
         }
     }
+
+    fn phase(&self, task: &Task) -> String {
+        let phase = match task.phase {
+            Phase::Grid => format!("block {}", task.block + 1),
+            Phase::Confirm => "confirming".to_owned(),
+            Phase::Verify => "verifying".to_owned(),
+            Phase::Predicted => "predicting".to_owned(),
+        };
+        match (self.has_ranks, task.point.np) {
+            (false, _) => phase,
+            (true, 1) => format!("{phase}, 1 rank"),
+            (true, np) => format!("{phase}, {np} ranks"),
+        }
+    }
 }
 
 impl Drop for Display {
@@ -100,36 +118,27 @@ impl Drop for Display {
     }
 }
 
-fn phase(task: &Task) -> String {
-    match task.phase {
-        Phase::Grid => format!("block {}", task.block + 1),
-        Phase::Confirm => "confirming".to_owned(),
-        Phase::Verify => "verifying".to_owned(),
-        Phase::Predicted => "predicting".to_owned(),
-    }
-}
-
-/// The time left, what is measured now, and the best so far.
+/// The time left, the best so far, and what is measured now.
 fn message(task: &Task, rows: &[Row], time_left: Option<Duration>) -> String {
     let mut parts = Vec::new();
     if let Some(time_left) = time_left {
         parts.push(format!("{} left", HumanDuration(time_left)));
     }
-    parts.push(format!("now {}", setting(&task.point)));
     if let Some((point, ms)) = best_so_far(rows.iter(), task.point.np) {
-        parts.push(format!("best so far {}: {ms:.2} ms", setting(&point)));
+        parts.push(format!("best so far {ms:.2} ms with {}", setting(&point)));
     }
+    parts.push(format!("now {}", setting(&task.point)));
     parts.join(" · ")
 }
 
-/// A point in a few words.
+/// A point in a few words, without its ranks.
 fn setting(point: &Point) -> String {
-    let settings = SettingsReport {
-        fusion_threshold_bytes: point.fusion_threshold_bytes,
-        cycle_time_ms: point.cycle_time_ms,
+    let fusion = match point.fusion_threshold_bytes {
+        0 => "no fusion".to_owned(),
+        _ => format!("{} MiB", words::knob(point.fusion_mb())),
     };
-    let cache = if point.cache { "" } else { ", no response cache" };
-    format!("{settings}{cache} on {}", point.np)
+    let cache = if point.cache { "" } else { ", no cache" };
+    format!("{fusion}, {} ms{cache}", words::knob(point.cycle_time_ms))
 }
 
 #[cfg(test)]
@@ -144,15 +153,17 @@ mod tests {
             cache: false,
             ..Point::default_of(4)
         };
-        assert_eq!(
-            setting(&point),
-            "fusion 0.5 MiB, cycle 2.5 ms, no response cache on 4"
-        );
+        assert_eq!(setting(&point), "0.5 MiB, 2.5 ms, no cache");
+        let none = Point {
+            fusion_threshold_bytes: 0,
+            ..Point::default_of(4)
+        };
+        assert_eq!(setting(&none), "no fusion, 1 ms");
     }
 
     #[test]
     fn the_time_left_is_no_longer_than_the_budget() {
-        let display = Display::new(10);
+        let display = Display::new(&[2], 10);
         assert_eq!(display.time_left(10, 50, None), None, "nothing is known yet");
         let within = Some(Duration::from_secs(5));
         assert_eq!(display.time_left(10, 50, within), within);

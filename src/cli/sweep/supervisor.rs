@@ -89,7 +89,7 @@ impl<'a> Supervisor<'a> {
         next: impl Fn(&[Row]) -> Option<Task>,
         left: impl Fn(&[Row]) -> usize,
     ) -> Result<Halt, Error> {
-        let mut display = Display::new(self.rows.len());
+        let mut display = Display::new(&self.plan.design.np, self.rows.len());
         let halt = loop {
             if let Some(signal) = self.interrupt.signal() {
                 break Halt::Signal(signal);
