@@ -142,9 +142,11 @@ fn heat_map(job: &str, finding: &Finding, kept: Kept, all: &[Kept]) -> HeatMap {
         mark(finding.best(), Kind::Best, "best"),
     ];
     let best = shown.iter().filter_map(|outcome| cell(outcome, predicted).0).fold(f64::INFINITY, f64::min);
+    // What a job is called comes first, then how it was run.
+    let (name, how) = job.split_once(", ").unwrap_or((job, ""));
     HeatMap {
-        title: format!("{job}: {}", kept.words(all)),
-        subtitle: subtitle(finding, &shown, predicted),
+        title: format!("{name} on {}", kept.words(all)),
+        subtitle: subtitle(how, finding, &shown, predicted),
         x: AxisValues {
             label: "fusion threshold".into(),
             unit: "MiB".into(),
@@ -177,10 +179,12 @@ fn cell(outcome: &Outcome, predicted: bool) -> (Option<f64>, String) {
     }
 }
 
-fn subtitle(finding: &Finding, shown: &[&Outcome], predicted: bool) -> String {
-    let mut parts = vec!["median step, ms".to_owned()];
-    if predicted {
-        parts = vec!["step predicted by replay, ms".to_owned()];
+fn subtitle(how: &str, finding: &Finding, shown: &[&Outcome], predicted: bool) -> String {
+    let mut parts: Vec<String> = [how].into_iter().filter(|how| !how.is_empty()).map(str::to_owned).collect();
+    if !predicted {
+        parts.push("median step, ms".to_owned());
+    } else {
+        parts.push("step predicted by replay, ms".to_owned());
         if finding.basis == Basis::Verified {
             parts.push("the best few were measured afterwards".to_owned());
         }

@@ -33,7 +33,7 @@ pub(super) fn page(about: &About, verdict: &Verdict, pictures: &[Picture]) -> St
 fn section(finding: &Finding, pictures: &[Picture], several: bool) -> String {
     let title = match several {
         true => format!("\n## On {}\n", ranks(finding)),
-        false => "\n## The answer\n".to_owned(),
+        false => "\n## Verdict\n".to_owned(),
     };
     let mut text = title;
     for sentence in words::answer(finding) {
@@ -50,7 +50,7 @@ fn section(finding: &Finding, pictures: &[Picture], several: bool) -> String {
     }
     let best = table::best(finding);
     if !best.rows.is_empty() {
-        text += &format!("\n### The best\n\n{}", table_of(&best.headings, &best.rows));
+        text += &format!("\n### The best settings\n\n{}", table_of(&best.headings, &best.rows));
     }
     if !finding.knobs.is_empty() {
         text += "\n### What makes the difference\n\n| knob | share | |\n|---|---:|---|\n";

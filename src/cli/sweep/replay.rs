@@ -121,7 +121,7 @@ impl Paper {
     pub(super) fn words(&self) -> String {
         let fit = &self.job.fit;
         format!(
-            "{} replayed ({} of {} a step on {})",
+            "{}, replayed: {} of {} a step, recorded on {}",
             self.job.name,
             number::counted(fit.workload.tensors.len() as u64, "tensor"),
             bytes(fit.workload.bytes() as f64),
@@ -243,7 +243,7 @@ fn row(point: Point, jobs: &[f64], at_s: f64) -> Row {
         times: Some(StepTimes {
             steps: 0,
             p10: of(0.1),
-            p50: mean,
+            p50: of(0.5),
             p90: of(0.9),
             mean,
         }),

@@ -48,7 +48,7 @@ fn answer(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
         // Not wrapped: a line that is to be pasted stays one.
         lines.extend(paste.iter().map(|(_, line)| format!("    {line}")));
     }
-    titled(&format!("Best{on}"), lines, look)
+    titled(&format!("Verdict{on}"), lines, look)
 }
 
 fn best(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
@@ -65,7 +65,7 @@ fn best(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
     let mut shown = Table::new(&headings);
     best.rows.into_iter().for_each(|row| shown.row(row));
-    titled(&format!("The best{on}"), shown.lines(look.width.max(100)), look)
+    titled(&format!("The best settings{on}"), shown.lines(look.width.max(100)), look)
 }
 
 fn knobs(finding: &Finding, on: &str, look: &Look) -> Vec<String> {

@@ -140,7 +140,12 @@ fn unproven(finding: &Finding, best: &Outcome, naming: Naming) -> Vec<String> {
 
 fn as_good(finding: &Finding, best: &Outcome, naming: Naming) -> Vec<String> {
     let Some(default) = finding.default() else { return Vec::new() };
-    let mut sentence = format!("The default is as good as anything here: {} a step.", time(default));
+    let open = finding.gain.and_then(|gain| gain.interval).is_some_and(|[_, high]| high > OPEN);
+    let open = open && finding.basis != Basis::Predicted;
+    let mut sentence = match open {
+        true => format!("For all that can be told, the default is as good as anything here: {} a step.", time(default)),
+        false => format!("The default is as good as anything here: {} a step.", time(default)),
+    };
     if finding.best != finding.default {
         sentence += &format!(
             " {} {} {}, which saves {}{}.",
@@ -150,12 +155,14 @@ fn as_good(finding: &Finding, best: &Outcome, naming: Naming) -> Vec<String> {
             gain(finding),
             if finding.basis == Basis::Predicted { "" } else { ": that may be chance" },
         );
-        let open = finding.gain.and_then(|gain| gain.interval).is_some_and(|[_, high]| high > OPEN);
-        if open && finding.basis != Basis::Predicted {
+        if open {
             sentence += " The interval is wide: more --repeats or --steps would tell.";
         }
     } else if let Some(most) = gain_most(finding) {
-        sentence += &format!(" No other setting saves more than {} of it (95 %).", percent(most));
+        sentence += &match most {
+            most if most > 0.0 => format!(" No other setting saves more than {} of it (95 %).", percent(most)),
+            _ => " Every other setting takes longer (95 %).".to_owned(),
+        };
     } else if finding.basis != Basis::Predicted {
         sentence += " No setting was measured twice, though: --repeats 3 says how sure that is.";
     }
@@ -235,11 +242,14 @@ pub(super) fn effect(effect: &KnobEffect) -> String {
     if effect.share < DEAD && cost < DEAD {
         return "does not matter here".to_owned();
     }
+    if effect.levels.iter().all(|level| level.tied) {
+        return "no difference that could be told from chance".to_owned();
+    }
     format!(
-        "best at {}; {} costs at least {}",
+        "best at {}; at {} at least {}",
         value(effect.knob, best.value),
         value(effect.knob, worst.value),
-        percent(cost)
+        signed(cost)
     )
 }
 
@@ -350,7 +360,7 @@ pub(super) fn gain(finding: &Finding) -> String {
                 "{} ({} %: {} to {})",
                 percent(gain.value),
                 level(finding),
-                percent(low),
+                bare(percent(low)),
                 percent(high)
             ),
             None => percent(gain.value),
@@ -379,7 +389,7 @@ pub(super) fn change(estimate: Option<Estimate>) -> String {
         None => "–".to_owned(),
         Some(Estimate { value, interval: None }) => signed(value),
         Some(Estimate { value, interval: Some([low, high]) }) => {
-            format!("{} ({} to {})", signed(value), signed(low), signed(high))
+            format!("{} ({} to {})", signed(value), bare(signed(low)), bare(signed(high)))
         }
     }
 }
@@ -411,6 +421,11 @@ pub(super) fn signed(share: f64) -> String {
         true => text,
         false => format!("+{text}"),
     }
+}
+
+/// Without its unit.
+fn bare(percent: String) -> String {
+    percent.trim_end_matches(" %").to_owned()
 }
 
 /// A knob's value, exact as far as anybody sets it.

@@ -131,12 +131,12 @@ fn compare(finding: &mut Finding, points: &[Point], jobs: &[Vec<f64>]) {
     }
 }
 
-/// `own` relative to `other`, less one: the mean over the jobs, from the 10th to the 90th percentile.
+/// `own` relative to `other`, less one: the median over the jobs, from the 10th to the 90th percentile.
 fn ratio(own: &[f64], other: &[f64]) -> Option<Estimate> {
     let mut ratios: Vec<f64> = own.iter().zip(other).map(|(own, other)| own / other - 1.0).collect();
     ratios.sort_by(f64::total_cmp);
     Some(Estimate {
-        value: ratios.iter().sum::<f64>() / ratios.len() as f64,
+        value: percentile(&ratios, 0.5)?,
         interval: Some([percentile(&ratios, 0.1)?, percentile(&ratios, 0.9)?]),
     })
 }
