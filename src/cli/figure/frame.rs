@@ -129,6 +129,8 @@ pub(super) fn below(
         let x = plot.x + at;
         let half = font::width(name, TICK.size, TICK.bold) / 2.0;
         canvas.line(vec![(x, plot.bottom()), (x, plot.bottom() + 4.0)], AXIS)?;
+        // Long names at the end would go beyond the figure's edge.
+        let x = x.min(plot.right() + MARGIN - 1.0 - half);
         if x - half >= end + 5.0 {
             canvas.text(name, (x, plot.bottom() + 16.0), Anchor::Middle, TICK)?;
             end = x + half;

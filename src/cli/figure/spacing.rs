@@ -170,7 +170,7 @@ pub(super) fn linear(from: f64, to: f64, ticks: usize) -> Axis {
         _ => return axis,
     };
     // A step is 1, 2 or 5 times a power of ten.
-    let decimals = (-step.log10() + 1e-9).ceil().max(0.0) as usize;
+    let decimals = (-step.log10() - 1e-6).ceil().max(0.0) as usize;
     if decimals <= 6 && axis.ticks.iter().all(|(value, _)| value.abs() < 1e6) {
         for (value, name) in &mut axis.ticks {
             *name = number::fixed(*value, decimals);

@@ -58,7 +58,7 @@ pub(super) fn heights(trail: &Trail, points: &[TrailPoint]) -> Axis {
     let to = highest.clamp(high, high + span) + 0.08 * span;
     // Times and scores are never below zero.
     let from = if low >= 0.0 { from.max(0.0) } else { from };
-    linear(from, to, 8)
+    linear(from, to, 10)
 }
 
 /// The axis of the places; counted ones have a little room at both ends and only whole numbers named.
