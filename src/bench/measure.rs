@@ -67,13 +67,14 @@ impl<R: Runtime> Job<'_, R> {
         time: Option<Duration>,
         mut alive: impl FnMut(),
     ) -> Result<SeriesTimes, RunError> {
-        assert!(
-            series.warmup_steps > 0 && series.steps > 0,
-            "nothing to measure"
-        );
+        assert!(series.warmup_steps > 0 && series.steps > 0, "nothing to measure");
         let began = Instant::now();
         for step in 0..series.warmup_steps {
-            let extent = if step == 0 { Extent::Full } else { Extent::Sentinels };
+            let extent = if step == 0 {
+                Extent::Full
+            } else {
+                Extent::Sentinels
+            };
             self.step(extent)?;
             alive();
         }
@@ -147,7 +148,10 @@ mod tests {
         assert!(!is_above(&[11.0, 12.0], Some(10.0)), "too early to tell");
         assert!(!is_above(&[11.0, 12.0, 13.0], None));
         // A quarter at 9 is below the bound: three fast steps of nine are no accident.
-        assert!(!is_above(&[9.0, 9.0, 9.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0], Some(10.0)));
+        assert!(!is_above(
+            &[9.0, 9.0, 9.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0],
+            Some(10.0)
+        ));
         // One fast step of five is.
         assert!(is_above(&[9.0, 50.0, 50.0, 50.0, 50.0], Some(10.0)));
     }

@@ -92,10 +92,7 @@ pub fn run<R: Runtime>(
     plan: &Plan,
     observer: &mut impl Observer,
 ) -> Result<Measurement, RunError> {
-    assert!(
-        plan.warmup_steps > 0 && plan.steps > 0,
-        "nothing to measure"
-    );
+    assert!(plan.warmup_steps > 0 && plan.steps > 0, "nothing to measure");
     let mut job = Job::new(runtime, &plan.load);
     job.agree(&[plan.warmup_steps, plan.tuning_steps_max, plan.steps])?;
     let mut baseline = Baseline::new(&job.payloads, &plan.load);

@@ -211,11 +211,7 @@ fn run_plans(
 }
 
 /// What `body` gives on each of `size` ranks; rank 0 spoils average number `spoil`.
-fn on_ranks<T: Send>(
-    size: usize,
-    spoil: Option<usize>,
-    body: impl Fn(&ThreadRank) -> T + Sync,
-) -> Vec<T> {
+fn on_ranks<T: Send>(size: usize, spoil: Option<usize>, body: impl Fn(&ThreadRank) -> T + Sync) -> Vec<T> {
     let table = Arc::new(Table {
         barrier: Barrier::new(size),
         contributions: Mutex::default(),
@@ -367,7 +363,12 @@ fn a_job_is_measured_again_and_again() {
         assert_eq!(of_rank, &all[0]);
         assert_eq!((of_rank[0].step_ms.len(), of_rank[1].step_ms.len()), (14, 5));
         assert!(of_rank.iter().all(|times| times.end == SeriesEnd::Complete));
-        assert!(of_rank.iter().flat_map(|times| &times.step_ms).all(|&ms| ms >= 4.0));
+        assert!(
+            of_rank
+                .iter()
+                .flat_map(|times| &times.step_ms)
+                .all(|&ms| ms >= 4.0)
+        );
     }
 }
 
@@ -381,9 +382,15 @@ fn a_measurement_ends_when_any_ranks_time_is_up() {
 
 #[test]
 fn a_measurement_of_what_is_clearly_worse_ends_early() {
-    let bound = |stop_above_ms| Series { stop_above_ms, ..SERIES };
+    let bound = |stop_above_ms| Series {
+        stop_above_ms,
+        ..SERIES
+    };
     let all = measured(&[bound(Some(0.5)), bound(Some(60_000.0))], &[None; 2]);
     assert_eq!(all[0], all[1]);
     assert_eq!((all[0][0].step_ms.len(), all[0][0].end), (3, SeriesEnd::Above));
-    assert_eq!((all[0][1].step_ms.len(), all[0][1].end), (14, SeriesEnd::Complete));
+    assert_eq!(
+        (all[0][1].step_ms.len(), all[0][1].end),
+        (14, SeriesEnd::Complete)
+    );
 }

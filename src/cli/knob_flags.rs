@@ -291,7 +291,10 @@ mod tests {
     fn flags_of_what_is_swept_can_be_left_out() {
         let command = KnobFlags::<NotSwept>::augment_args(Command::new("test"));
         for gone in ["fusion-threshold-mb", "cycle-time-ms", "hierarchical-allreduce"] {
-            assert!(command.get_arguments().all(|arg| arg.get_long() != Some(gone)), "{gone}");
+            assert!(
+                command.get_arguments().all(|arg| arg.get_long() != Some(gone)),
+                "{gone}"
+            );
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "params:\n  cycle_time_ms: 3\n").unwrap();

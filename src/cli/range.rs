@@ -107,15 +107,24 @@ mod tests {
             super::parse(text, limits)
         };
         let list = parse("4, 0,1,4,0,4").unwrap();
-        assert_eq!((list.values, list.repeated), (vec![0.0, 1.0, 4.0], vec![0.0, 4.0]));
+        assert_eq!(
+            (list.values, list.repeated),
+            (vec![0.0, 1.0, 4.0], vec![0.0, 4.0])
+        );
         assert_eq!(parse("1..100:3").unwrap().values, [1.0, 10.0, 100.0]);
         let eight = parse("1..128").unwrap();
-        assert_eq!((eight.values.len(), eight.values[1], eight.values[7]), (8, 2.0, 128.0));
+        assert_eq!(
+            (eight.values.len(), eight.values[1], eight.values[7]),
+            (8, 2.0, 128.0)
+        );
         assert!(eight.repeated.is_empty());
         for (bad, what) in [
             ("", "empty"),
             (" ", "empty"),
-            ("1,x", "`x` is no number from 0 to 1000; numbers are MiB, without a unit"),
+            (
+                "1,x",
+                "`x` is no number from 0 to 1000; numbers are MiB, without a unit",
+            ),
             ("1,,2", "`` is no number"),
             ("64MB", "`64MB` is no number from 0 to 1000; numbers are MiB"),
             ("-1", "from 0"),

@@ -78,7 +78,13 @@ impl Point {
         } = *self;
         // Of the two zeros the sum makes one.
         let cycle_bits = (cycle_time_ms + 0.0).to_bits();
-        (np, fusion_threshold_bytes, cycle_bits, cache, hierarchical_allreduce)
+        (
+            np,
+            fusion_threshold_bytes,
+            cycle_bits,
+            cache,
+            hierarchical_allreduce,
+        )
     }
 }
 

@@ -12,12 +12,13 @@
 //!
 //! With a budget, blocks and rounds are begun only if the rest fits in, at the speed so far and with the least steps.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
-use rand::SeedableRng;
 
 use super::design::Key;
 use super::prune::Prune;
@@ -44,36 +45,122 @@ pub struct Task {
     pub block: u32,
 }
 
-/// What is measured next in a sweep that has measured `rows`; none when it is done, or nothing more fits into the budget.
-pub fn next(design: &Design, rows: &[Row]) -> Option<Task> {
-    for block in 0..design.repeats {
-        let agenda = Agenda::of_block(design, rows, block);
-        if let Some(task) = agenda.next() {
-            let fits = !agenda.begun.is_empty() || agenda.fits(design, rows);
-            if fits {
-                return Some(task);
-            }
-            break;
-        }
-    }
-    next_confirmation(design, rows)
+/// The order of a sweep.
+#[derive(Debug)]
+pub struct Order<'a> {
+    design: &'a Design,
+    /// For each number of ranks, what is confirmed after so many rows of the grid, which is long to find out.
+    confirmed: RefCell<HashMap<u32, (usize, Vec<Point>)>>,
 }
 
-/// How many measurements are left in such a sweep, as far as one can say: later blocks as if no further point were left
-/// out.
-pub fn left(design: &Design, rows: &[Row]) -> usize {
-    let in_block = |block| Agenda::of_block(design, rows, block).left.len();
-    let of_grid: usize = (0..design.repeats).map(in_block).sum();
-    let of_rounds = if of_grid > 0 {
-        design.confirm as usize * design.np.len() * CONFIRMED_EXPECTED
-    } else {
+impl<'a> Order<'a> {
+    /// The order of a sweep of `design`.
+    pub fn new(design: &'a Design) -> Self {
+        Self {
+            design,
+            confirmed: RefCell::default(),
+        }
+    }
+
+    /// What is measured next in a sweep that has measured `rows`; none when it is done, or nothing more fits into the budget.
+    pub fn next(&self, rows: &[Row]) -> Option<Task> {
+        for block in 0..self.design.repeats {
+            let agenda = Agenda::of_block(self.design, rows, block);
+            if let Some(task) = agenda.next() {
+                let confirmation = self.design.confirm.min(1) as usize * self.confirmed_expected();
+                let count = agenda.left.len() + confirmation;
+                if agenda.is_begun || fits(self.design, rows, count) {
+                    return Some(task);
+                }
+                break;
+            }
+        }
+        self.next_confirmation(rows)
+    }
+
+    /// How many measurements are left in such a sweep, as far as one can say: later blocks as if no further point were left
+    /// out.
+    pub fn left(&self, rows: &[Row]) -> usize {
+        let in_block = |block| Agenda::of_block(self.design, rows, block).left.len();
+        let of_grid: usize = (0..self.design.repeats).map(in_block).sum();
+        if of_grid > 0 {
+            return of_grid + self.design.confirm as usize * self.confirmed_expected();
+        }
         let of_ranks = |&np: &u32| {
-            let points = candidates(design, rows, np);
-            left_in_turns(Phase::Confirm, confirmation(design), &points, design.seed, rows)
+            let points = self.candidates(rows, np);
+            left_in_turns(
+                Phase::Confirm,
+                self.confirmation(),
+                &points,
+                self.design.seed,
+                rows,
+            )
         };
-        design.np.iter().map(of_ranks).sum()
+        self.design.np.iter().map(of_ranks).sum()
+    }
+
+    fn confirmation(&self) -> Range<u32> {
+        let first = self.design.repeats;
+        first..first.saturating_add(self.design.confirm)
+    }
+
+    fn confirmed_expected(&self) -> usize {
+        self.design.np.len() * CONFIRMED_EXPECTED
+    }
+
+    fn next_confirmation(&self, rows: &[Row]) -> Option<Task> {
+        let design = self.design;
+        for np in shuffled(design.np.clone(), design.seed, design.repeats) {
+            let points = self.candidates(rows, np);
+            for block in self.confirmation() {
+                let agenda = Agenda::of_turns(Phase::Confirm, block, &points, design.seed, rows);
+                if let Some(task) = agenda.next() {
+                    let fits = agenda.is_begun || fits(design, rows, agenda.left.len());
+                    return fits.then_some(task);
+                }
+            }
+        }
+        None
+    }
+
+    /// The default and those that cannot be told from the best, as far as there are any.
+    fn candidates(&self, rows: &[Row], np: u32) -> Vec<Point> {
+        if self.design.confirm == 0 {
+            return Vec::new();
+        }
+        let of_grid = rows
+            .iter()
+            .filter(|row| row.phase == Phase::Grid && row.point.np == np);
+        let of_grid: Vec<Row> = of_grid.cloned().collect();
+        let mut confirmed = self.confirmed.borrow_mut();
+        match confirmed.get(&np) {
+            Some((count, points)) if *count == of_grid.len() => points.clone(),
+            _ => {
+                let points = candidates(&of_grid);
+                confirmed.insert(np, (of_grid.len(), points.clone()));
+                points
+            }
+        }
+    }
+}
+
+/// What is to be confirmed of the measurements of a grid on one number of ranks.
+fn candidates(of_grid: &[Row]) -> Vec<Point> {
+    let verdict = verdict(of_grid);
+    let Some(finding) = verdict.findings.first() else {
+        return Vec::new();
     };
-    of_grid + of_rounds
+    let chosen = finding.ties().chain(finding.best()).map(|outcome| outcome.point);
+    let mut points: Vec<Point> = Vec::new();
+    for point in chosen.filter(|point| !point.is_default()) {
+        if points.len() < CONFIRMED_MOST && !points.contains(&point) {
+            points.push(point);
+        }
+    }
+    if !points.is_empty() {
+        points.push(Point::default_of(finding.np));
+    }
+    points // none where the default is best: there is no gain to be confirmed
 }
 
 /// The next of `points` when they take turns in each of `blocks`, each block in a random order; none when all have had
@@ -97,54 +184,11 @@ pub fn left_in_turns(phase: Phase, blocks: Range<u32>, points: &[Point], seed: u
         .sum()
 }
 
-fn confirmation(design: &Design) -> Range<u32> {
-    design.repeats..design.repeats.saturating_add(design.confirm)
-}
-
-fn next_confirmation(design: &Design, rows: &[Row]) -> Option<Task> {
-    for np in shuffled(design.np.clone(), design.seed, design.repeats) {
-        let points = candidates(design, rows, np);
-        for block in confirmation(design) {
-            let agenda = Agenda::of_turns(Phase::Confirm, block, &points, design.seed, rows);
-            if let Some(task) = agenda.next() {
-                let fits = !agenda.begun.is_empty() || agenda.fits_alone(design, rows);
-                return fits.then_some(task);
-            }
-        }
-    }
-    None
-}
-
-/// The default and those that cannot be told from the best, as far as there are any.
-fn candidates(design: &Design, rows: &[Row], np: u32) -> Vec<Point> {
-    let of_grid: Vec<Row> = rows
-        .iter()
-        .filter(|row| row.phase == Phase::Grid && row.point.np == np)
-        .cloned()
-        .collect();
-    let verdict = verdict(&of_grid);
-    let Some(finding) = verdict.findings.first() else {
-        return Vec::new();
-    };
-    let chosen = finding.ties().chain(finding.best()).map(|outcome| outcome.point);
-    let mut points: Vec<Point> = Vec::new();
-    for point in chosen.filter(|point| !point.is_default()) {
-        if points.len() < CONFIRMED_MOST && !points.contains(&point) {
-            points.push(point);
-        }
-    }
-    if points.is_empty() || design.confirm == 0 {
-        return Vec::new(); // the default is best: there is no gain to be confirmed
-    }
-    points.push(Point::default_of(np));
-    points
-}
-
-/// What is measured in a block: what is done, and what is left, in order.
+/// What is left to be measured in a block, in order.
 struct Agenda {
     phase: Phase,
     block: u32,
-    begun: Vec<Point>,
+    is_begun: bool,
     left: Vec<Point>,
 }
 
@@ -173,20 +217,22 @@ impl Agenda {
         Self::new(phase, block, points, rows)
     }
 
-    /// Of `sequence`, what `rows` have, each as often as they have it, and the rest.
+    /// `sequence` without what `rows` have, each as often as they have it.
     fn new(phase: Phase, block: u32, sequence: Vec<Point>, rows: &[Row]) -> Self {
         let mut have: HashMap<Key, usize> = HashMap::new();
         for row in rows.iter().filter(|row| row.phase == phase && row.block == block) {
             *have.entry(row.point.key()).or_default() += 1;
         }
-        let (begun, left) = sequence.into_iter().partition(|point| {
+        let is_left = |point: &Point| {
             let count = have.get_mut(&point.key()).filter(|count| **count > 0);
-            count.map(|count| *count -= 1).is_some()
-        });
+            count.map(|count| *count -= 1).is_none()
+        };
+        let count = sequence.len();
+        let left: Vec<Point> = sequence.into_iter().filter(is_left).collect();
         Self {
             phase,
             block,
-            begun,
+            is_begun: left.len() < count,
             left,
         }
     }
@@ -197,16 +243,6 @@ impl Agenda {
             phase: self.phase,
             block: self.block,
         })
-    }
-
-    /// Whether this block and one round of confirmation fit into what is left of the budget.
-    fn fits(&self, design: &Design, rows: &[Row]) -> bool {
-        let confirmation = design.confirm.min(1) as usize * design.np.len() * CONFIRMED_EXPECTED;
-        fits(design, rows, self.left.len() + confirmation)
-    }
-
-    fn fits_alone(&self, design: &Design, rows: &[Row]) -> bool {
-        fits(design, rows, self.left.len())
     }
 }
 

@@ -51,7 +51,10 @@ impl Prune {
 
     /// Whether the point need not be measured again.
     pub(super) fn leaves_out(&self, point: &Point) -> bool {
-        let least_ms = self.of_points.get(&point.key()).and_then(|of_point| of_point.least_ms);
+        let least_ms = self
+            .of_points
+            .get(&point.key())
+            .and_then(|of_point| of_point.least_ms);
         let is_worse = match (least_ms, self.bound_ms) {
             (Some(least_ms), Some(bound_ms)) => least_ms > bound_ms,
             _ => false,
@@ -73,7 +76,10 @@ pub fn stop_above_ms<'a>(rows: impl Iterator<Item = &'a Row> + Clone, np: u32) -
     let of_default = rows
         .clone()
         .filter(|row| row.point == Point::default_of(np) && row.status == Status::Done);
-    let defaults: Vec<f64> = of_default.filter_map(|row| row.times).map(|times| times.p50).collect();
+    let defaults: Vec<f64> = of_default
+        .filter_map(|row| row.times)
+        .map(|times| times.p50)
+        .collect();
     let slowed = match (defaults.last(), median(&defaults)) {
         (Some(last), Some(median)) => (last / median).max(1.0),
         _ => 1.0,

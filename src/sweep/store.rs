@@ -161,7 +161,9 @@ impl Store {
     pub fn go_on(&mut self) -> Result<Vec<Row>, StoreError> {
         let (rows, whole) = read_file(&self.path, &mut self.file)?;
         (self.rows, self.bytes) = (rows.len(), whole);
-        self.file.set_len(whole).map_err(|source| self.write_error(source))?;
+        self.file
+            .set_len(whole)
+            .map_err(|source| self.write_error(source))?;
         if whole == 0 {
             self.write(header().as_bytes())?;
         }
@@ -218,7 +220,9 @@ fn read_file(path: &Path, file: &mut File) -> Result<(Vec<Row>, u64), StoreError
     };
     let mut bytes = Vec::new();
     file.rewind().map_err(unreadable)?;
-    file.take(BYTES_MOST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    file.take(BYTES_MOST + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
     if bytes.len() as u64 > BYTES_MOST {
         return Err(StoreError::TooLarge {
             path: path.to_owned(),
@@ -234,7 +238,10 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Row>, StoreError> {
     if bytes.is_empty() {
         return Ok(Vec::new());
     }
-    let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
+    let mut reader = ReaderBuilder::new()
+        .has_headers(false)
+        .flexible(true)
+        .from_reader(bytes);
     let mut rows = Vec::new();
     let mut record = StringRecord::new();
     let mut is_header = true;
@@ -291,7 +298,7 @@ fn line(row: &Row) -> String {
             } = times;
             [steps.to_string()]
                 .into_iter()
-                .chain([p10, p50, p90, mean].map(|ms| ms.to_string()))
+                .chain([p10, p50, p90, mean].map(|ms| nanoseconds(ms).to_string()))
                 .collect()
         }
         None => vec![String::new(); 5],
@@ -316,6 +323,12 @@ fn line(row: &Row) -> String {
     let _ = writer.write_record(&fields);
     let bytes = writer.into_inner().unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A time in ms, to the nanosecond: more digits only look precise. Not to 0, which would be no time.
+fn nanoseconds(ms: f64) -> f64 {
+    let rounded = (ms * 1e6).round() / 1e6;
+    if rounded > 0.0 { rounded } else { ms }
 }
 
 const PHASES: [(Phase, &str); 4] = [
@@ -381,11 +394,15 @@ fn row(record: &StringRecord) -> Result<Row, String> {
 }
 
 fn whole<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("{name} is `{text}`, not a whole number"))
+    text.parse()
+        .map_err(|_| format!("{name} is `{text}`, not a whole number"))
 }
 
 fn number(name: &str, text: &str) -> Result<f64, String> {
-    let number = text.parse().ok().filter(|&number| (0.0..f64::INFINITY).contains(&number));
+    let number = text
+        .parse()
+        .ok()
+        .filter(|&number| (0.0..f64::INFINITY).contains(&number));
     number.ok_or_else(|| format!("{name} is `{text}`, not a number from 0 on"))
 }
 
@@ -395,7 +412,8 @@ fn positive(name: &str, text: &str) -> Result<f64, String> {
 }
 
 fn switch(name: &str, text: &str) -> Result<bool, String> {
-    text.parse().map_err(|_| format!("{name} is `{text}`, neither true nor false"))
+    text.parse()
+        .map_err(|_| format!("{name} is `{text}`, neither true nor false"))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ fn rows() -> Vec<Row> {
             phase: Phase::Confirm,
             block: 3,
             at_s: 12.5,
-            ..testing::row(testing::point(4), 12.125)
+            ..testing::row(testing::point(4), 20.0)
         },
         testing::failed(testing::point(1)),
     ]
@@ -60,7 +60,9 @@ fn a_cut_line_is_left_out_and_taken_away() {
         let kept = store.go_on().unwrap();
         assert_eq!(kept, rows()[..is_whole]);
         // Going on makes the same file as if nothing had happened.
-        rows()[kept.len()..].iter().for_each(|row| store.append(row).unwrap());
+        rows()[kept.len()..]
+            .iter()
+            .for_each(|row| store.append(row).unwrap());
         assert_eq!(fs::read(&path).unwrap(), whole);
     }
 }
@@ -85,7 +87,10 @@ fn a_reason_stays_on_its_line() {
     let text = fs::read_to_string(&path).unwrap();
     assert_eq!(text.lines().count(), 2, "{text}");
     let read = read(&path).unwrap();
-    assert_eq!(read[0].status, Status::Failed("first, second \"third\"".to_owned()));
+    assert_eq!(
+        read[0].status,
+        Status::Failed("first, second \"third\"".to_owned())
+    );
 }
 
 #[test]
@@ -98,8 +103,14 @@ fn a_full_disk_is_said_so() {
         rows: 7,
     };
     let message = store.append(&rows()[0]).unwrap_err().to_string();
-    assert!(message.starts_with("cannot write sweep.csv: No space left"), "{message}");
-    assert!(message.contains("the 7 measurements before are safe"), "{message}");
+    assert!(
+        message.starts_with("cannot write sweep.csv: No space left"),
+        "{message}"
+    );
+    assert!(
+        message.contains("the 7 measurements before are safe"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -112,22 +123,34 @@ fn wrong_lines_are_named() {
         ("grid,0,2", "line 2: 3 fields instead of 15"),
         (&good.replace("grid", "gird"), "line 2: `gird` is no phase"),
         (&good.replace("done", "dne"), "`dne` is no status"),
-        (&good.replace(",9,", ",NaN,"), "step_ms_p10 is `NaN`, not a number above 0"),
+        (
+            &good.replace(",9,", ",NaN,"),
+            "step_ms_p10 is `NaN`, not a number above 0",
+        ),
         (&good.replace(",9,", ",-9,"), "step_ms_p10 is `-9`"),
         (&good.replace(",9,", ",0,"), "step_ms_p10 is `0`"),
         (&good.replace(",9,", ",inf,"), "step_ms_p10 is `inf`"),
         (&good.replace(",20,", ",,"), "step times are missing"),
         (&good.replace(",2,", ",two,"), "np is `two`, not a whole number"),
-        (&good.replace("true", "yes"), "cache is `yes`, neither true nor false"),
+        (
+            &good.replace("true", "yes"),
+            "cache is `yes`, neither true nor false",
+        ),
         (&good.replace("1.000", "nan"), "at_s is `nan`"),
     ] {
         fs::write(&path, text.replace(good, bad)).unwrap();
         let message = read(&path).unwrap_err().to_string();
-        assert!(message.contains(what) && message.contains("sweep.csv"), "{bad}: {message}");
+        assert!(
+            message.contains(what) && message.contains("sweep.csv"),
+            "{bad}: {message}"
+        );
     }
     fs::write(&path, "a,b\n1,2\n").unwrap();
     let message = read(&path).unwrap_err().to_string();
-    assert!(message.contains("first line should be phase,block,np"), "{message}");
+    assert!(
+        message.contains("first line should be phase,block,np"),
+        "{message}"
+    );
     assert!(read(Path::new("/no/such.csv")).is_err());
 }
 

@@ -208,6 +208,9 @@ mod tests {
         slow.check_ranks(3).unwrap();
         let message = slow.check_ranks(2).unwrap_err().to_string();
         assert_eq!(message, "--slow-rank 2 is not one of the 2 ranks: give 0 to 1");
-        assert_eq!(LoadArgs::default().check_ranks(0).unwrap_err().exit_code(), EXIT_USAGE);
+        assert_eq!(
+            LoadArgs::default().check_ranks(0).unwrap_err().exit_code(),
+            EXIT_USAGE
+        );
     }
 }

@@ -76,7 +76,9 @@ mod tests {
         compare(&workload, 2, 2, Some(needed)).unwrap();
         compare(&workload, 2, 2, None).unwrap();
         compare(&workload, 2, 1, Some(needed / 2)).unwrap();
-        let message = compare(&workload, 2, 2, Some(needed - 1)).unwrap_err().to_string();
+        let message = compare(&workload, 2, 2, Some(needed - 1))
+            .unwrap_err()
+            .to_string();
         assert!(
             message.contains("many-small needs 4 MB on 2 ranks (gradients and a copy"),
             "{message}"

@@ -146,7 +146,10 @@ pub(super) fn own_program() -> Option<OsString> {
 fn launch(args: &Args, ranks: usize) -> ExitCode {
     let outcome = run::launch(&LaunchSpec {
         label: "ronde bench".to_owned(),
-        command: own_program().into_iter().chain(std::env::args_os().skip(1)).collect(),
+        command: own_program()
+            .into_iter()
+            .chain(std::env::args_os().skip(1))
+            .collect(),
         num_proc: ranks,
         environment: args
             .flags

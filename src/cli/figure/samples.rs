@@ -367,6 +367,8 @@ pub(super) fn odd_surfaces() -> Vec<(&'static str, Surface)> {
     let mut empty = posterior(false);
     empty.x.values.clear();
     empty.y.values.clear();
+    let mut far = posterior(false);
+    far.x.values = vec![351.75, 4.44e254];
     let mut negative = posterior(false);
     for mean in &mut negative.mean {
         *mean -= 60.0;
@@ -388,6 +390,7 @@ pub(super) fn odd_surfaces() -> Vec<(&'static str, Surface)> {
         ("few", few),
         ("small", small),
         ("empty", empty),
+        ("far", far),
         ("negative", negative),
         ("crowded", crowded),
     ]

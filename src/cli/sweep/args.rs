@@ -38,7 +38,13 @@ default take turns, which gives the gain its interval. Every step's results are 
 #[command(override_usage = "ronde sweep [-np N,…] [OPTIONS]", long_about = LONG_ABOUT, after_help = EXAMPLES)]
 pub(in crate::cli) struct Args {
     /// Numbers of ranks: 2 or 1,2,4 (also -np) [default: 2]
-    #[arg(short = 'n', long = "num-proc", visible_alias = "np", value_name = "N,…", value_delimiter = ',')]
+    #[arg(
+        short = 'n',
+        long = "num-proc",
+        visible_alias = "np",
+        value_name = "N,…",
+        value_delimiter = ','
+    )]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS as i64))]
     pub(super) np: Vec<u32>,
     /// Fusion thresholds in MiB, 0 for none: 0,1,4 or 1..128 or 1..128:5 [default: 0,1,4,16,64,128, or the default threshold

@@ -125,7 +125,11 @@ impl Lines {
     /// The next line; none when the other end has closed.
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let mut line = Vec::new();
-        let count = self.0.by_ref().take(LINE_BYTES_MOST).read_until(b'\n', &mut line)?;
+        let count = self
+            .0
+            .by_ref()
+            .take(LINE_BYTES_MOST)
+            .read_until(b'\n', &mut line)?;
         match line.last() {
             None => Ok(None),
             Some(b'\n') => Ok(Some(serde_json::from_slice(&line)?)),

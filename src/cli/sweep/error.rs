@@ -3,9 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::report::ReportError;
 use crate::cli::EXIT_USAGE;
 use crate::cli::bench::LoadError;
-use super::report::ReportError;
 use crate::cli::replay::error::Error as ReplayError;
 use crate::cli::timeline::error::Error as TimelineError;
 use crate::identity::IdentityError;
@@ -31,7 +31,9 @@ pub(super) enum Error {
     Replay(#[from] ReplayError),
     #[error("a sweep starts its own ranks: start it by itself, not inside `ronde run`, mpirun or srun")]
     InsideJob,
-    #[error("a sweep changes the settings itself, which the tuner would do too: leave --autotune out (HOROVOD_AUTOTUNE)")]
+    #[error(
+        "a sweep changes the settings itself, which the tuner would do too: leave --autotune out (HOROVOD_AUTOTUNE)"
+    )]
     Autotune,
     #[error("{points} points are too many; give shorter lists ({most} in all)")]
     TooMany { points: usize, most: usize },
@@ -59,10 +61,7 @@ pub(super) enum Error {
         "the sweep in {} began on another machine ({}): step times cannot be compared; go on there, or give --other-machine",
         folder.display(), changes.join("; ")
     )]
-    OtherMachine {
-        folder: PathBuf,
-        changes: Vec<String>,
-    },
+    OtherMachine { folder: PathBuf, changes: Vec<String> },
     #[error("{profile} is not what it was when the sweep began: {then} then, {now} now")]
     OtherProfile {
         profile: String,
@@ -70,10 +69,7 @@ pub(super) enum Error {
         now: String,
     },
     #[error("cannot {action}: {source}")]
-    System {
-        action: &'static str,
-        source: io::Error,
-    },
+    System { action: &'static str, source: io::Error },
     #[error(
         "the job of {np} ranks does not start: {reason}; what was measured is safe, go on with --resume when that is settled"
     )]

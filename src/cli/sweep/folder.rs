@@ -36,7 +36,10 @@ impl Folder {
             folder: path.to_owned(),
             found,
         };
-        let found = [PLAN].into_iter().chain(REPORTS).find(|name| path.join(name).exists());
+        let found = [PLAN]
+            .into_iter()
+            .chain(REPORTS)
+            .find(|name| path.join(name).exists());
         if let Some(found) = found {
             return Err(taken(found));
         }

@@ -26,7 +26,9 @@ impl Interrupt {
         let ignored = ignored_signals();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             if ignored >> (signal - 1) & 1 == 0 {
-                interrupt.register(signal).map_err(Error::system("watch for signals"))?;
+                interrupt
+                    .register(signal)
+                    .map_err(Error::system("watch for signals"))?;
             }
         }
         Ok(interrupt)

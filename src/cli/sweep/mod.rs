@@ -41,7 +41,8 @@ use super::timeline::text::{Look, harmless};
 use super::{fail, print};
 use crate::bench::Workload;
 use crate::identity::{Identity, Source};
-use crate::sweep::{Design, Row, Status, Verdict, order, verdict};
+use crate::sweep::order::Order;
+use crate::sweep::{Design, Row, Status, Verdict, verdict};
 
 /// Exit code of a program that a signal ended, but for the signal's number.
 const EXIT_SIGNAL: u8 = 128;
@@ -50,7 +51,10 @@ const EXIT_SIGNAL: u8 = 128;
 pub(super) fn main(args: &Args) -> ExitCode {
     match run(args) {
         Ok(code) => code,
-        Err(error) => fail(&format!("sweep: {}", harmless(&error.to_string())), error.exit_code()),
+        Err(error) => fail(
+            &format!("sweep: {}", harmless(&error.to_string())),
+            error.exit_code(),
+        ),
     }
 }
 
@@ -87,7 +91,10 @@ fn out(args: &Args) -> PathBuf {
         let stem = file.and_then(|path| path.file_stem().map(OsString::from));
         let load = args.load.resolved();
         let mut name = OsString::from("sweep-");
-        name.push(stem.or_else(|| load.model.map(OsString::from)).unwrap_or_default());
+        name.push(
+            stem.or_else(|| load.model.map(OsString::from))
+                .unwrap_or_default(),
+        );
         PathBuf::from(name)
     };
     args.out.clone().unwrap_or_else(name)
@@ -135,42 +142,43 @@ fn check(plan: &Plan, workload: &Workload) -> Result<(), Error> {
 
 /// Measures what is left of the grid and of its confirmation, and reports.
 fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Result<ExitCode, Error> {
-    let design = &plan.design;
+    let order = Order::new(&plan.design);
     say(&format!(
         "{} settings, {}, about {} measurements to make; they go to {}",
         plan.points.len(),
         plan.job(),
-        order::left(design, &rows),
+        order.left(&rows),
         folder.path().display()
     ));
     let interrupt = Interrupt::watch()?;
     let (halt, rows) = {
         let mut supervisor = Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
-        let halt = supervisor.run(|rows| order::next(design, rows), |rows| order::left(design, rows))?;
+        let halt = supervisor.run(|rows| order.next(rows), |rows| order.left(rows))?;
         (halt, std::mem::take(&mut supervisor.rows))
     };
     let whole = Design {
         budget_s: None,
-        ..design.clone()
+        ..plan.design.clone()
     };
-    let missing = match order::next(&whole, &rows) {
-        Some(_) => order::left(&whole, &rows),
-        None => 0,
-    };
+    let missing = Order::new(&whole).left(&rows);
     let about = about(plan, plan.job(), unfinished(plan, &folder, halt, missing));
     conclude(&about, &verdict(&rows), &rows, &folder, halt)
 }
 
 /// Why a sweep is not whole, if measurements are missing.
 fn unfinished(plan: &Plan, folder: &Folder, halt: Halt, missing: usize) -> Option<String> {
-    let why = match halt {
-        Halt::Signal(_) => "it was interrupted".to_owned(),
-        Halt::Budget | Halt::Done => {
-            let seconds = plan.design.budget_s.unwrap_or(0.0);
-            format!("its budget of {} is spent", words::duration(seconds))
-        }
+    let budget = words::duration(plan.design.budget_s.unwrap_or(0.0));
+    let (why, more) = match halt {
+        Halt::Signal(_) => ("it was interrupted".to_owned(), ""),
+        Halt::Budget => (
+            format!("its budget of {budget} is spent"),
+            " and a larger --budget",
+        ),
+        Halt::Done => (
+            format!("the rest does not fit into its budget of {budget}"),
+            " and a larger --budget",
+        ),
     };
-    let more = if matches!(halt, Halt::Signal(_)) { "" } else { " and a larger --budget" };
     (missing > 0).then(|| {
         format!(
             "{why}: about {missing} measurements are missing; `ronde sweep --resume --out {}`{more} goes on",
@@ -187,7 +195,12 @@ fn about(plan: &Plan, job: String, unfinished: Option<String>) -> About {
         ("started".to_owned(), plan.started.clone()),
     ];
     let changes = plan.changes_since();
-    let warning = || format!("part of it was measured elsewhere ({}): step times cannot be compared", changes.join("; "));
+    let warning = || {
+        format!(
+            "part of it was measured elsewhere ({}): step times cannot be compared",
+            changes.join("; ")
+        )
+    };
     About {
         job,
         command: plan.command.clone(),

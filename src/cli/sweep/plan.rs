@@ -176,8 +176,16 @@ impl Plan {
             design.cache.len(),
             design.hierarchical_allreduce.len(),
         ];
-        let times_are_numbers = design.cycle_time_ms.iter().all(|ms| (0.0..=CYCLE_MS_MOST).contains(ms));
-        if lists.contains(&0) || design.repeats == 0 || design.steps == 0 || design.warmup == 0 || !times_are_numbers {
+        let times_are_numbers = design
+            .cycle_time_ms
+            .iter()
+            .all(|ms| (0.0..=CYCLE_MS_MOST).contains(ms));
+        if lists.contains(&0)
+            || design.repeats == 0
+            || design.steps == 0
+            || design.warmup == 0
+            || !times_are_numbers
+        {
             return wrong("its design is none: lists must have values, counts must be above 0".to_owned());
         }
         let points = plan.points.clone();
@@ -213,7 +221,11 @@ impl Plan {
         compare("--model", args.load.model.clone(), text(&was.model));
         let given = args.load.profile.as_ref().and(path(&now.profile));
         compare("--profile", given, text(&path(&was.profile)));
-        compare("--compute-ms", args.load.compute_ms.map(|ms| ms.to_string()), was.compute_ms().to_string());
+        compare(
+            "--compute-ms",
+            args.load.compute_ms.map(|ms| ms.to_string()),
+            was.compute_ms().to_string(),
+        );
         let kind = args.load.compute_kind.map(|kind| kind.as_str().to_owned());
         compare("--compute-kind", kind, was.compute_kind().as_str().to_owned());
         let slow = |load: &LoadArgs| load.slow_rank.map(|slow| format!("{},{}", slow.rank, slow.ms));
@@ -232,12 +244,20 @@ impl Plan {
             given(args.cycle_ms.is_some(), list(&now.cycle_time_ms)),
             list(&was.cycle_time_ms),
         );
-        compare("--cache", given(!args.cache.is_empty(), switches(&now.cache)), switches(&was.cache));
+        compare(
+            "--cache",
+            given(!args.cache.is_empty(), switches(&now.cache)),
+            switches(&was.cache),
+        );
         compare("--repeats", number(args.repeats), was.repeats.to_string());
         compare("--confirm", number(args.confirm), was.confirm.to_string());
         compare("--steps", number(args.steps), was.steps.to_string());
         compare("--warmup", number(args.warmup), was.warmup.to_string());
-        compare("--seed", args.seed.map(|seed| seed.to_string()), was.seed.to_string());
+        compare(
+            "--seed",
+            args.seed.map(|seed| seed.to_string()),
+            was.seed.to_string(),
+        );
         for (variable, now) in settings(args)? {
             let was = self.settings.get(&variable).cloned();
             compare(&variable, Some(now), was.unwrap_or_else(|| "unset".to_owned()));
@@ -298,13 +318,18 @@ pub(super) fn notes(args: &Args) -> Vec<String> {
     repeated("--cycle-ms", numbers(&args.cycle_ms));
     repeated("-np", twice(&args.np).iter().map(u32::to_string).collect());
     let on_off = |values: &[Switch]| twice(values).into_iter().map(word).collect::<Vec<_>>();
-    repeated("--cache", on_off(&args.cache).into_iter().map(str::to_owned).collect());
+    repeated(
+        "--cache",
+        on_off(&args.cache).into_iter().map(str::to_owned).collect(),
+    );
     if args.hierarchical_allreduce.contains(&Switch::On) {
         notes.push("--hierarchical-allreduce has no effect on one host: it is swept as off".to_owned());
     }
     for (variable, flag) in NotSwept::VARIABLES.into_iter().zip(["--fusion-mb", "--cycle-ms"]) {
         if args.flags.lookup(variable).is_some_and(|value| !value.is_empty()) {
-            notes.push(format!("{variable} is set, but has no effect here: a sweep sets it itself, see {flag}"));
+            notes.push(format!(
+                "{variable} is set, but has no effect here: a sweep sets it itself, see {flag}"
+            ));
         }
     }
     notes
@@ -421,7 +446,9 @@ fn command() -> String {
             false => format!("'{}'", text.replace('\'', r"'\''")),
         }
     };
-    let arguments = std::env::args_os().skip(1).map(|arg| quoted(arg.to_string_lossy().into_owned()));
+    let arguments = std::env::args_os()
+        .skip(1)
+        .map(|arg| quoted(arg.to_string_lossy().into_owned()));
     let words: Vec<String> = ["ronde".to_owned()].into_iter().chain(arguments).collect();
     words.join(" ")
 }

@@ -77,7 +77,9 @@ impl Display {
 
     /// How long the rest takes, at the speed so far.
     fn time_left(&self, rows: usize, left: usize, within: Option<Duration>) -> Option<Duration> {
-        let measured = rows.checked_sub(self.rows_before).filter(|measured| *measured > 0);
+        let measured = rows
+            .checked_sub(self.rows_before)
+            .filter(|measured| *measured > 0);
         let at_this_speed = measured.map(|measured| {
             let share = left as f64 / measured as f64;
             Duration::from_secs_f64(self.began.elapsed().as_secs_f64() * share)
@@ -142,7 +144,10 @@ mod tests {
             cache: false,
             ..Point::default_of(4)
         };
-        assert_eq!(setting(&point), "fusion 0.5 MiB, cycle 2.5 ms, no response cache on 4");
+        assert_eq!(
+            setting(&point),
+            "fusion 0.5 MiB, cycle 2.5 ms, no response cache on 4"
+        );
     }
 
     #[test]

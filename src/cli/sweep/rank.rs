@@ -84,12 +84,17 @@ fn supervisor(args: &Args) -> Result<Option<Supervisor>, Error> {
 }
 
 fn join() -> Result<Context, Error> {
-    Ok(Context::builder().knobs(Knobs::from_env()?).quiet_autotune().build()?)
+    Ok(Context::builder()
+        .knobs(Knobs::from_env()?)
+        .quiet_autotune()
+        .build()?)
 }
 
 /// Measures until there is nothing more to be measured.
 fn serve(context: &Context, args: &Args, mut supervisor: Option<&mut Supervisor>) -> Result<(), Error> {
-    let load = args.load.load(args.load.workload()?, (context.rank(), context.size()));
+    let load = args
+        .load
+        .load(args.load.workload()?, (context.rank(), context.size()));
     let mut job = Job::new(context, &load);
     job.agree(&[])?;
     if let Some(supervisor) = &supervisor {
@@ -129,7 +134,9 @@ fn change(point: &Point) -> SettingsChange {
 
 /// Tells all ranks what rank 0 is to measure; none ends the job.
 fn tell(context: &Context, series: Option<Series>) -> Result<Option<Series>, Error> {
-    let words = context.broadcast("sweep.order", encode(series), 0).map_err(RuntimeError::from)?;
+    let words = context
+        .broadcast("sweep.order", encode(series), 0)
+        .map_err(RuntimeError::from)?;
     Ok(decode(&words.wait().map_err(RuntimeError::from)?))
 }
 

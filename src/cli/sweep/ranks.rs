@@ -91,7 +91,9 @@ impl Ranks {
             // Nobody waits any more: nobody wants to know.
             let _ = sender.send(Event::Ended(outcome));
         })?;
-        ranks.thread("ronde-sweep-rank0", move || read(&listener, &to_reader.1, &to_reader.0))?;
+        ranks.thread("ronde-sweep-rank0", move || {
+            read(&listener, &to_reader.1, &to_reader.0)
+        })?;
         Ok(match ranks.receive(patience * START_FACTOR, go_on) {
             Ok(_) => Ok(ranks),
             Err(failure) => Err(failure),
@@ -173,7 +175,9 @@ impl Ranks {
             }
         }
         let cause = match outcome {
-            Ok(Ended { cause: Some(cause), .. }) => cause,
+            Ok(Ended {
+                cause: Some(cause), ..
+            }) => cause,
             Ok(Ended { code, cause: None }) => format!("the job ended with code {code}"),
             Err(error) => error.to_string(),
         };
@@ -185,7 +189,8 @@ impl Ranks {
 
     fn thread(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let thread = Builder::new().name(name.to_owned()).spawn(body);
-        self.threads.push(thread.map_err(Error::system("start a thread"))?);
+        self.threads
+            .push(thread.map_err(Error::system("start a thread"))?);
         Ok(())
     }
 
@@ -210,7 +215,9 @@ impl Drop for Ranks {
 /// Passes on what rank 0 says, until it has nothing more to say.
 fn read(listener: &Listener, over: &AtomicBool, events: &Sender<Event>) {
     let connected = || -> io::Result<Option<(UnixStream, Lines)>> {
-        let Some(stream) = listener.accept(over)? else { return Ok(None) };
+        let Some(stream) = listener.accept(over)? else {
+            return Ok(None);
+        };
         Ok(Some((stream.try_clone()?, Lines::new(stream))))
     };
     let failed = |error: io::Error| Event::Said(Message::Failed(format!("cannot hear rank 0: {error}")));

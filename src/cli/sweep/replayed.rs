@@ -35,7 +35,9 @@ pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
         .resolved();
         if let Some(link) = reenacted.link {
             let shaped = || format!("{},{}", link.alpha_us, link.gb_per_s);
-            plan.settings.entry("RONDE_LINK".to_owned()).or_insert_with(shaped);
+            plan.settings
+                .entry("RONDE_LINK".to_owned())
+                .or_insert_with(shaped);
         }
         Some(reenacted)
     } else {
@@ -56,7 +58,12 @@ pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
 ///
 /// # Errors
 /// As [`begin`].
-pub(super) fn resume(args: &Args, plan: Plan, mut folder: Folder, mut rows: Vec<Row>) -> Result<ExitCode, Error> {
+pub(super) fn resume(
+    args: &Args,
+    plan: Plan,
+    mut folder: Folder,
+    mut rows: Vec<Row>,
+) -> Result<ExitCode, Error> {
     let paper = Paper::new(replay::read(&plan.replay)?, plan.points.clone())?;
     let missing = paper.rows().iter().skip(rows.len());
     if rows.iter().all(|row| row.phase == Phase::Predicted) {
@@ -88,7 +95,9 @@ fn verify(
     if let Some(most) = plan.verify {
         let design = &plan.design;
         let points = paper.candidates(most as usize);
-        let with = reenacted.as_ref().map_or_else(|| plan.job(), |reenacted| reenacted.words.clone());
+        let with = reenacted
+            .as_ref()
+            .map_or_else(|| plan.job(), |reenacted| reenacted.words.clone());
         say(&format!(
             "measuring the best {most} and the default {} times each, with {with}; it goes to {}",
             design.confirm.max(1),
@@ -107,6 +116,8 @@ fn verify(
     }
     let mut about = about(plan, job, unfinished(plan, &folder, halt, missing));
     about.warnings.extend_from_slice(paper.warnings());
-    about.warnings.extend(reenacted.into_iter().flat_map(|reenacted| reenacted.warnings));
+    about
+        .warnings
+        .extend(reenacted.into_iter().flat_map(|reenacted| reenacted.warnings));
     conclude(&about, &paper.verdict(&rows), &rows, &folder, halt)
 }

@@ -98,7 +98,9 @@ impl<'a> Supervisor<'a> {
             if within.is_some_and(|within| within.is_zero()) {
                 break Halt::Budget;
             }
-            let Some(task) = next(&self.rows) else { break Halt::Done };
+            let Some(task) = next(&self.rows) else {
+                break Halt::Done;
+            };
             let left = left(&self.rows).max(1);
             display.measuring(&task, &self.rows, left, within);
             let time = within.map(|within| within / u32::try_from(left).unwrap_or(u32::MAX));
@@ -183,7 +185,9 @@ impl<'a> Supervisor<'a> {
             series: Series {
                 warmup_steps: design.warmup as usize,
                 steps: design.steps as usize,
-                stop_above_ms: may_end_early.then(|| stop_above_ms(of_grid, task.point.np)).flatten(),
+                stop_above_ms: may_end_early
+                    .then(|| stop_above_ms(of_grid, task.point.np))
+                    .flatten(),
             },
             time,
         }
