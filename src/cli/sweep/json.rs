@@ -35,8 +35,8 @@ use serde_json::{Map, Value};
 use super::report::About;
 use super::words;
 use crate::sweep::{
-    Basis, Conclusion, Ending, Estimate, Finding, KnobEffect, LEVEL, LEVEL_PREDICTED, Noise, Outcome, Point, Tally,
-    Verdict,
+    Basis, Conclusion, Ending, Estimate, Finding, KnobEffect, LEVEL, LEVEL_PREDICTED, Noise, Outcome, Point,
+    Tally, Verdict,
 };
 
 /// Version of the format.

@@ -96,8 +96,17 @@ impl Paper {
         ranks.dedup();
         for np in ranks {
             let mut forecast = Forecast::new(&paper.job.fit, &target(&paper.job, np), paper.job.fit.rules)?;
-            for (index, point) in paper.points.iter().enumerate().filter(|(_, point)| point.np == np) {
-                let jobs: Vec<f64> = forecast.steps_us(&setting(point)).iter().map(|us| us / 1e3).collect();
+            for (index, point) in paper
+                .points
+                .iter()
+                .enumerate()
+                .filter(|(_, point)| point.np == np)
+            {
+                let jobs: Vec<f64> = forecast
+                    .steps_us(&setting(point))
+                    .iter()
+                    .map(|us| us / 1e3)
+                    .collect();
                 paper.rows.push(row(*point, &jobs, began.elapsed().as_secs_f64()));
                 paper.jobs[index] = jobs;
             }
@@ -140,7 +149,11 @@ impl Paper {
         let mut candidates = Vec::new();
         for finding in &verdict.findings {
             let sound = finding.conclusion != Conclusion::Nothing;
-            let others = finding.points.iter().map(|outcome| outcome.point).filter(|point| !point.is_default());
+            let others = finding
+                .points
+                .iter()
+                .map(|outcome| outcome.point)
+                .filter(|point| !point.is_default());
             candidates.extend(others.take(most).filter(|_| sound));
             candidates.extend(finding.default().map(|default| default.point));
         }

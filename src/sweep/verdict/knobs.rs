@@ -103,7 +103,8 @@ pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>,
             break;
         }
     }
-    let mean_square = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>() / count;
+    let mean_square =
+        |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>() / count;
     let free: usize = factors.iter().map(|factor| factor.values.len() - 1).sum();
     let noise = |freedom: usize| uncertainty * freedom as f64 / count;
     let variances: Vec<f64> = factors
@@ -147,7 +148,12 @@ impl Timed {
 /// The points without the default where it stands outside of the grid, with a value that nothing else has.
 fn on_grid(timed: &[Timed]) -> Vec<Timed> {
     let alone = |point: &Point| {
-        let with = |knob: Knob| timed.iter().filter(|other| knob.of(&other.point) == knob.of(point)).count();
+        let with = |knob: Knob| {
+            timed
+                .iter()
+                .filter(|other| knob.of(&other.point) == knob.of(point))
+                .count()
+        };
         timed.len() > 2 && (with(Knob::FusionThreshold) == 1 || with(Knob::CycleTime) == 1)
     };
     let outside = |timed: &&Timed| timed.point.is_default() && alone(&timed.point);
@@ -187,7 +193,10 @@ impl Factor {
             sums[level].0 += left;
             sums[level].1 += 1.0;
         }
-        let means: Vec<f64> = sums.iter().map(|(sum, count)| sum / f64::max(*count, 1.0)).collect();
+        let means: Vec<f64> = sums
+            .iter()
+            .map(|(sum, count)| sum / f64::max(*count, 1.0))
+            .collect();
         for (&level, left) in self.level_of.iter().zip(left.iter_mut()) {
             *left -= means[level];
         }
@@ -200,7 +209,12 @@ impl Factor {
     fn effect(&self, share: f64, grid: &[Timed]) -> KnobEffect {
         let level = |(index, &value): (usize, &f64)| {
             let level_of = |&(_, level): &(&Timed, &usize)| *level == index;
-            let with = || grid.iter().zip(&self.level_of).filter(level_of).map(|(timed, _)| timed);
+            let with = || {
+                grid.iter()
+                    .zip(&self.level_of)
+                    .filter(level_of)
+                    .map(|(timed, _)| timed)
+            };
             Level {
                 value,
                 effect: self.effects[index].exp_m1(),
