@@ -4,7 +4,6 @@ use super::FigureError;
 use super::canvas::{Anchor, Area, At, Canvas, Lettering, Stroke};
 use super::colour::{INK, LINE, ON_BRIGHT, PANEL, SERIES, SOFT, Shades, shade, thin};
 use super::font::{self, fitted, lines};
-use super::marks::{Ground, Kind};
 
 /// Between a figure's edge and whatever is in it.
 pub(super) const MARGIN: f64 = 16.0;

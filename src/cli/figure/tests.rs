@@ -117,7 +117,7 @@ fn a_trail_draws_every_point() {
         "step time, ms",
         "sample",
         "best",
-        "not counted",
+        "other",
     ] {
         assert!(elements.iter().any(|element| element.text == text), "{text}");
     }
