@@ -43,10 +43,18 @@ pub(super) fn write(job: &str, verdict: &Verdict, folder: &Path) -> Result<Vec<P
     kept.sort_by_key(|kept| (kept.np, !kept.cache, kept.hierarchical));
     let mut pictures = Vec::new();
     for one in &kept {
-        let Some(finding) = verdict.findings.iter().find(|finding| finding.np == one.np) else { continue };
+        let Some(finding) = verdict.findings.iter().find(|finding| finding.np == one.np) else {
+            continue;
+        };
         // The default alone, where the grid is of another kind, is no picture.
-        let of_kind = finding.points.iter().filter(|outcome| Kept::of(&outcome.point) == *one);
-        let others = finding.points.iter().any(|outcome| Kept::of(&outcome.point) != *one);
+        let of_kind = finding
+            .points
+            .iter()
+            .filter(|outcome| Kept::of(&outcome.point) == *one);
+        let others = finding
+            .points
+            .iter()
+            .any(|outcome| Kept::of(&outcome.point) != *one);
         if of_kind.count() < 2 && others {
             continue;
         }
@@ -84,7 +92,11 @@ impl Kept {
             name += &format!("-cache-{}", words::on(self.cache));
         }
         if all.iter().any(|other| other.hierarchical != self.hierarchical) {
-            name += if self.hierarchical { "-hierarchical" } else { "-flat" };
+            name += if self.hierarchical {
+                "-hierarchical"
+            } else {
+                "-flat"
+            };
         }
         name
     }
@@ -96,14 +108,22 @@ impl Kept {
             words += &format!(", cache {}", words::on(self.cache));
         }
         if all.iter().any(|other| other.hierarchical != self.hierarchical) {
-            words += if self.hierarchical { ", hierarchical" } else { ", flat" };
+            words += if self.hierarchical {
+                ", hierarchical"
+            } else {
+                ", flat"
+            };
         }
         words
     }
 }
 
 fn heat_map(job: &str, finding: &Finding, kept: Kept, all: &[Kept]) -> HeatMap {
-    let shown: Vec<&Outcome> = finding.points.iter().filter(|outcome| Kept::of(&outcome.point) == kept).collect();
+    let shown: Vec<&Outcome> = finding
+        .points
+        .iter()
+        .filter(|outcome| Kept::of(&outcome.point) == kept)
+        .collect();
     let predicted = shown.iter().any(|outcome| outcome.predicted_ms.is_some());
     let axis = |of: fn(&Point) -> f64| {
         let mut values: Vec<f64> = shown.iter().map(|outcome| of(&outcome.point)).collect();
@@ -141,10 +161,15 @@ fn heat_map(job: &str, finding: &Finding, kept: Kept, all: &[Kept]) -> HeatMap {
         mark(finding.default(), Kind::Default, "default"),
         mark(finding.best(), Kind::Best, "best"),
     ];
-    let best = shown.iter().filter_map(|outcome| cell(outcome, predicted).0).fold(f64::INFINITY, f64::min);
+    let best = shown
+        .iter()
+        .filter_map(|outcome| cell(outcome, predicted).0)
+        .fold(f64::INFINITY, f64::min);
+    // What a job is called comes first, then how it was run.
+    let (name, how) = job.split_once(", ").unwrap_or((job, ""));
     HeatMap {
-        title: format!("{job}: {}", kept.words(all)),
-        subtitle: subtitle(finding, &shown, predicted),
+        title: format!("{name} on {}", kept.words(all)),
+        subtitle: subtitle(how, finding, &shown, predicted),
         x: AxisValues {
             label: "fusion threshold".into(),
             unit: "MiB".into(),
@@ -177,15 +202,21 @@ fn cell(outcome: &Outcome, predicted: bool) -> (Option<f64>, String) {
     }
 }
 
-fn subtitle(finding: &Finding, shown: &[&Outcome], predicted: bool) -> String {
-    let mut parts = vec!["median step, ms".to_owned()];
+fn subtitle(how: &str, finding: &Finding, shown: &[&Outcome], predicted: bool) -> String {
+    let mut parts: Vec<String> = [how]
+        .into_iter()
+        .filter(|how| !how.is_empty())
+        .map(str::to_owned)
+        .collect();
     if predicted {
-        parts = vec!["step predicted by replay, ms".to_owned()];
+        parts.push("step predicted by replay, ms".to_owned());
         if finding.basis == Basis::Verified {
             parts.push("the best few were measured afterwards".to_owned());
         }
-    } else if let Some(noise) = &finding.noise {
-        parts.push(format!("one measurement scatters by {}", words::percent(noise.sd)));
+    } else {
+        parts.push("median step, ms".to_owned());
+        let noise = finding.noise.as_ref().map(|noise| words::percent(noise.sd));
+        parts.extend(noise.map(|sd| format!("one measurement scatters by {sd}")));
     }
     if !predicted && shown.iter().any(|outcome| outcome.ending == Ending::Cut) {
         parts.push("≈ cut short".to_owned());

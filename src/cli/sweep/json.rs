@@ -13,7 +13,7 @@
 //!                    "flags": "--fusion-threshold-mb 16 --cycle-time-ms 2.5"},
 //!    "noise": {"sd_pct": 0.8, "degrees_of_freedom": 61, "drift_pct": 2.1, "default_over_time": [[3.1, 58.7]],
 //!              "strays": [{"fusion_threshold_bytes": 0, "…": "…", "at_s": 63.0, "step_ms": 91.2, "expected_ms": 58.0}]},
-//!    "knobs": [{"knob": "fusion_threshold", "share": 0.71, "levels": [{"value": 0.0, "effect": 1.4, "best_ms": 140.2}]}],
+//!    "knobs": [{"knob": "fusion_threshold", "share": 0.71, "levels": [{"value": 0.0, "effect": 1.4, "best_ms": 140.2, "tied": false}]}],
 //!    "interaction": 0.04,
 //!    "points": [{"fusion_threshold_bytes": 16777216, "cycle_time_ms": 2.5, "cache": true, "hierarchical_allreduce": false,
 //!                "ending": "measured", "reason": null, "measurements": 9, "failures": 0, "step_ms": 52.3, "predicted_ms": null,
@@ -26,7 +26,8 @@
 //! share of the default's step time that the best saves; `against_default_pct` and `above_best_pct` are changes of the step time, and
 //! the intervals of `against_default_pct` hold for all points together. `ending` is `measured`, `predicted`, `cut` (ended early, clearly
 //! worse; `step_ms` is what was seen until then) or `failed` (with a `reason`). Points stand best first. Levels of knobs are in MiB and
-//! ms, on = 1; their `effect` is relative to the mean, `best_ms` the least step time with that value. What is not known is null.
+//! ms, on = 1; their `effect` is relative to the mean, `best_ms` the least step time with that
+//! value, `tied` whether a point that has it ties with the best. What is not known is null.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -34,8 +35,8 @@ use serde_json::{Map, Value};
 use super::report::About;
 use super::words;
 use crate::sweep::{
-    Basis, Conclusion, Ending, Estimate, Finding, KnobEffect, LEVEL, LEVEL_PREDICTED, Noise, Outcome, Point, Tally,
-    Verdict,
+    Basis, Conclusion, Ending, Estimate, Finding, KnobEffect, LEVEL, LEVEL_PREDICTED, Noise, Outcome, Point,
+    Tally, Verdict,
 };
 
 /// Version of the format.

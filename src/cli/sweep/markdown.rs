@@ -19,7 +19,10 @@ pub(super) fn page(about: &About, verdict: &Verdict, pictures: &[Picture]) -> St
         page += &section(finding, pictures, verdict.findings.len() > 1);
     }
     if !about.command.is_empty() {
-        page += &format!("\n## How it was made\n\n```\n{}\n```\n", about.command.replace("```", "'''"));
+        page += &format!(
+            "\n## How it was made\n\n```\n{}\n```\n",
+            about.command.replace("```", "'''")
+        );
     }
     if !about.machine.is_empty() {
         page += "\n| | |\n|---|---|\n";
@@ -33,7 +36,7 @@ pub(super) fn page(about: &About, verdict: &Verdict, pictures: &[Picture]) -> St
 fn section(finding: &Finding, pictures: &[Picture], several: bool) -> String {
     let title = match several {
         true => format!("\n## On {}\n", ranks(finding)),
-        false => "\n## The answer\n".to_owned(),
+        false => "\n## Verdict\n".to_owned(),
     };
     let mut text = title;
     for sentence in words::answer(finding) {
@@ -50,19 +53,30 @@ fn section(finding: &Finding, pictures: &[Picture], several: bool) -> String {
     }
     let best = table::best(finding);
     if !best.rows.is_empty() {
-        text += &format!("\n### The best\n\n{}", table_of(&best.headings, &best.rows));
+        text += &format!(
+            "\n### The best settings\n\n{}",
+            table_of(&best.headings, &best.rows)
+        );
     }
     if !finding.knobs.is_empty() {
         text += "\n### What makes the difference\n\n| knob | share | |\n|---|---:|---|\n";
         for effect in &finding.knobs {
-            let cells = [effect.knob.name().to_owned(), words::percent(effect.share), words::effect(effect)];
+            let cells = [
+                effect.knob.name().to_owned(),
+                words::percent(effect.share),
+                words::effect(effect),
+            ];
             text += &format!("| {} |\n", cells.join(" | "));
         }
         if finding.knobs.len() > 1 {
-            text += &format!("| together | {} | only in combination |\n", words::percent(finding.interaction));
+            text += &format!(
+                "| together | {} | only in combination |\n",
+                words::percent(finding.interaction)
+            );
         }
     }
-    text + &list("How sure", &words::noise(finding)) + &list("Without a whole result", &words::incomplete(finding))
+    text + &list("How sure", &words::noise(finding))
+        + &list("Without a whole result", &words::incomplete(finding))
 }
 
 fn table_of(headings: &[String], rows: &[Vec<String>]) -> String {
@@ -70,7 +84,9 @@ fn table_of(headings: &[String], rows: &[Vec<String>]) -> String {
         let cells: Vec<String> = cells.iter().map(|cell| plain(cell)).collect();
         format!("| {} |\n", cells.join(" | "))
     };
-    let rule: Vec<&str> = (0..headings.len()).map(|column| if column == 0 { "---" } else { "---:" }).collect();
+    let rule: Vec<&str> = (0..headings.len())
+        .map(|column| if column == 0 { "---" } else { "---:" })
+        .collect();
     let mut table = line(headings) + &format!("|{}|\n", rule.join("|"));
     rows.iter().for_each(|row| table += &line(row));
     table
@@ -80,7 +96,10 @@ fn list(title: &str, sentences: &[String]) -> String {
     if sentences.is_empty() {
         return String::new();
     }
-    let lines: String = sentences.iter().map(|sentence| format!("- {}\n", plain(sentence))).collect();
+    let lines: String = sentences
+        .iter()
+        .map(|sentence| format!("- {}\n", plain(sentence)))
+        .collect();
     format!("\n### {title}\n\n{lines}")
 }
 

@@ -96,8 +96,17 @@ impl Paper {
         ranks.dedup();
         for np in ranks {
             let mut forecast = Forecast::new(&paper.job.fit, &target(&paper.job, np), paper.job.fit.rules)?;
-            for (index, point) in paper.points.iter().enumerate().filter(|(_, point)| point.np == np) {
-                let jobs: Vec<f64> = forecast.steps_us(&setting(point)).iter().map(|us| us / 1e3).collect();
+            for (index, point) in paper
+                .points
+                .iter()
+                .enumerate()
+                .filter(|(_, point)| point.np == np)
+            {
+                let jobs: Vec<f64> = forecast
+                    .steps_us(&setting(point))
+                    .iter()
+                    .map(|us| us / 1e3)
+                    .collect();
                 paper.rows.push(row(*point, &jobs, began.elapsed().as_secs_f64()));
                 paper.jobs[index] = jobs;
             }
@@ -121,7 +130,7 @@ impl Paper {
     pub(super) fn words(&self) -> String {
         let fit = &self.job.fit;
         format!(
-            "{} replayed ({} of {} a step on {})",
+            "{}, replayed: {} of {} a step, recorded on {}",
             self.job.name,
             number::counted(fit.workload.tensors.len() as u64, "tensor"),
             bytes(fit.workload.bytes() as f64),
@@ -140,7 +149,11 @@ impl Paper {
         let mut candidates = Vec::new();
         for finding in &verdict.findings {
             let sound = finding.conclusion != Conclusion::Nothing;
-            let others = finding.points.iter().map(|outcome| outcome.point).filter(|point| !point.is_default());
+            let others = finding
+                .points
+                .iter()
+                .map(|outcome| outcome.point)
+                .filter(|point| !point.is_default());
             candidates.extend(others.take(most).filter(|_| sound));
             candidates.extend(finding.default().map(|default| default.point));
         }
@@ -243,7 +256,7 @@ fn row(point: Point, jobs: &[f64], at_s: f64) -> Row {
         times: Some(StepTimes {
             steps: 0,
             p10: of(0.1),
-            p50: mean,
+            p50: of(0.5),
             p90: of(0.9),
             mean,
         }),

@@ -38,7 +38,10 @@ fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for block in 0..3u32 {
         let off = [1.0, 1.004, 0.998][block as usize];
-        for (i, setting) in [(128, 1.0), (16, 1.0), (1, 1.0), (128, 2.5), (16, 2.5)].into_iter().enumerate() {
+        for (i, setting) in [(128, 1.0), (16, 1.0), (1, 1.0), (128, 2.5), (16, 2.5)]
+            .into_iter()
+            .enumerate()
+        {
             let ms = [100.0, 84.0, 120.0, 97.0, 80.0][i];
             let jitter = 1.0 + 0.002 * ((block as usize + i) % 3) as f64;
             rows.push(row(Phase::Grid, block, setting, ms * off * jitter));
@@ -69,7 +72,10 @@ fn about() -> About {
 #[test]
 fn the_terminal_gets_the_answer_first() {
     let text = text::page(&about(), &verdict(&rows()), Path::new("out"), &LOOK);
-    let position = |what: &str| text.find(what).unwrap_or_else(|| panic!("no `{what}` in\n{text}"));
+    let position = |what: &str| {
+        text.find(what)
+            .unwrap_or_else(|| panic!("no `{what}` in\n{text}"))
+    };
     let order = [
         "resnet50, link shaped",
         "17 measurements of 7 settings (15 whole, 1 cut short (clearly worse), 1 failed) in 3 min 25 s",
@@ -88,8 +94,14 @@ fn the_terminal_gets_the_answer_first() {
     ];
     let places = order.map(position);
     assert!(places.is_sorted(), "{places:?}\n{text}");
-    let best = text.lines().find(|line| line.trim_start().starts_with("best ")).unwrap();
-    assert!(best.contains("16") && best.contains("2.5") && best.contains("80.") && best.ends_with("3 ×"), "{best}");
+    let best = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("best "))
+        .unwrap();
+    assert!(
+        best.contains("16") && best.contains("2.5") && best.contains("80.") && best.ends_with("3 ×"),
+        "{best}"
+    );
 }
 
 #[test]
@@ -97,7 +109,10 @@ fn where_nothing_gains_there_is_nothing_to_paste() {
     let same: Vec<Row> = (0..3u32)
         .flat_map(|block| {
             let ms = 50.0 + 0.1 * f64::from(block);
-            [row(Phase::Grid, block, (128, 1.0), ms), row(Phase::Grid, block, (16, 1.0), ms - 0.01 * f64::from(block))]
+            [
+                row(Phase::Grid, block, (128, 1.0), ms),
+                row(Phase::Grid, block, (16, 1.0), ms - 0.01 * f64::from(block)),
+            ]
         })
         .collect();
     let text = text::page(&About::default(), &verdict(&same), Path::new("o"), &LOOK);
@@ -129,13 +144,19 @@ fn the_json_holds_what_is_promised() {
     assert_eq!(json["machine"]["cores"], "2");
     assert_eq!(json["measurements"]["cut"], 1);
     let finding = &json["findings"][0];
-    assert_eq!((&finding["basis"], &finding["conclusion"]), (&Value::from("grid"), &Value::from("faster")));
+    assert_eq!(
+        (&finding["basis"], &finding["conclusion"]),
+        (&Value::from("grid"), &Value::from("faster"))
+    );
     assert_eq!(finding["best"]["fusion_threshold_bytes"], 16 << 20);
     assert_eq!(finding["default"]["cycle_time_ms"], 1.0);
     let gain = finding["gain_pct"]["value"].as_f64().unwrap();
     assert!((gain - 20.0).abs() < 0.2, "{gain}");
     assert_eq!(finding["gain_pct"]["interval"].as_array().unwrap().len(), 2);
-    assert_eq!(finding["recommended"]["flags"], "--fusion-threshold-mb 16 --cycle-time-ms 2.5");
+    assert_eq!(
+        finding["recommended"]["flags"],
+        "--fusion-threshold-mb 16 --cycle-time-ms 2.5"
+    );
     assert_eq!(finding["points"].as_array().unwrap().len(), 7);
     assert_eq!(finding["points"][5]["ending"], "cut");
     assert_eq!(finding["points"][6]["reason"], "rank 1 was killed by signal 9");
@@ -168,7 +189,10 @@ fn the_folder_holds_summaries_and_pictures() {
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let page = read("summary.md");
     assert!(page.starts_with("# resnet50, link shaped"), "{page}");
-    assert!(page.contains("](heat-cache-on.svg)") && page.contains("| cpu | Some \\| CPU |"), "{page}");
+    assert!(
+        page.contains("](heat-cache-on.svg)") && page.contains("| cpu | Some \\| CPU |"),
+        "{page}"
+    );
     assert!(read("heat-cache-off.svg").contains("failed"));
     serde_json::from_str::<Value>(&read("summary.json")).unwrap();
 }
@@ -192,7 +216,10 @@ fn predictions_and_measurements_stand_side_by_side() {
         .into();
     let text = text::page(&about(), &verdict(&rows), Path::new("o"), &LOOK);
     assert!(text.contains("is predicted to save 24.0 %"), "{text}");
-    assert!(text.contains("3 settings predicted") && text.contains("--verify 3"), "{text}");
+    assert!(
+        text.contains("3 settings predicted") && text.contains("--verify 3"),
+        "{text}"
+    );
     for round in 0..4 {
         let jitter = 1.0 + 0.001 * f64::from(round % 2);
         rows.push(row(Phase::Verify, round, (128, 1.0), 100.0 * jitter));
@@ -200,7 +227,10 @@ fn predictions_and_measurements_stand_side_by_side() {
     }
     let verdict = sweep::verdict(&rows);
     let text = text::page(&about(), &verdict, Path::new("o"), &LOOK);
-    let best = text.lines().find(|line| line.trim_start().starts_with("best ")).unwrap();
+    let best = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("best "))
+        .unwrap();
     // Predicted 76 of 80.
     assert!(best.contains("−5.0 %") && best.contains("76.0"), "{best}");
 }

@@ -15,14 +15,25 @@ pub(super) fn page(about: &About, verdict: &Verdict, folder: &Path, look: &Look)
     let mut parts = vec![head(about, verdict, look), warnings(&about.warnings, look)];
     let several = verdict.findings.len() > 1;
     for finding in &verdict.findings {
-        let on = if several { format!(" on {}", ranks(finding)) } else { String::new() };
+        let on = if several {
+            format!(" on {}", ranks(finding))
+        } else {
+            String::new()
+        };
         parts.push(answer(finding, &on, look));
         parts.push(best(finding, &on, look));
         parts.push(knobs(finding, &on, look));
         parts.push(bullets(&format!("How sure{on}"), &words::noise(finding), look));
-        parts.push(bullets(&format!("Without a whole result{on}"), &words::incomplete(finding), look));
+        parts.push(bullets(
+            &format!("Without a whole result{on}"),
+            &words::incomplete(finding),
+            look,
+        ));
     }
-    let files = format!("Everything is in {}: sweep.csv, summary.md, summary.json, heat*.svg, heat*.png", folder.display());
+    let files = format!(
+        "Everything is in {}: sweep.csv, summary.md, summary.json, heat*.svg, heat*.png",
+        folder.display()
+    );
     parts.push(wrapped("", &harmless(&files), look.width));
     sections(parts, look)
 }
@@ -48,7 +59,7 @@ fn answer(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
         // Not wrapped: a line that is to be pasted stays one.
         lines.extend(paste.iter().map(|(_, line)| format!("    {line}")));
     }
-    titled(&format!("Best{on}"), lines, look)
+    titled(&format!("Verdict{on}"), lines, look)
 }
 
 fn best(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
@@ -60,12 +71,22 @@ fn best(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
         .headings
         .iter()
         .enumerate()
-        .map(|(index, heading)| if index == 0 { format!("<{heading}") } else { heading.clone() })
+        .map(|(index, heading)| {
+            if index == 0 {
+                format!("<{heading}")
+            } else {
+                heading.clone()
+            }
+        })
         .collect();
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
     let mut shown = Table::new(&headings);
     best.rows.into_iter().for_each(|row| shown.row(row));
-    titled(&format!("The best{on}"), shown.lines(look.width.max(100)), look)
+    titled(
+        &format!("The best settings{on}"),
+        shown.lines(look.width.max(100)),
+        look,
+    )
 }
 
 fn knobs(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
@@ -74,7 +95,12 @@ fn knobs(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
     }
     let mut shown = Table::new(&["<", "share", "|", "<"]);
     let mut row = |name: &str, share: f64, said: String| {
-        shown.row([name.to_owned(), words::percent(share), look.gauge(share, BAR), said]);
+        shown.row([
+            name.to_owned(),
+            words::percent(share),
+            look.gauge(share, BAR),
+            said,
+        ]);
     };
     for effect in &finding.knobs {
         row(effect.knob.name(), effect.share, words::effect(effect));

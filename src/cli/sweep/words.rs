@@ -39,7 +39,11 @@ impl Naming {
             words += &format!(", cache {}", on(point.cache));
         }
         if self.hierarchical {
-            words += if point.hierarchical_allreduce { ", hierarchical" } else { ", flat" };
+            words += if point.hierarchical_allreduce {
+                ", hierarchical"
+            } else {
+                ", flat"
+            };
         }
         words
     }
@@ -47,7 +51,10 @@ impl Naming {
     /// Headings of the columns of a setting.
     pub(super) fn headings(self) -> Vec<&'static str> {
         let optional = [(self.cache, "cache"), (self.hierarchical, "hier.")];
-        let optional = optional.into_iter().filter(|(there, _)| *there).map(|(_, heading)| heading);
+        let optional = optional
+            .into_iter()
+            .filter(|(there, _)| *there)
+            .map(|(_, heading)| heading);
         ["fusion MiB", "cycle ms"].into_iter().chain(optional).collect()
     }
 
@@ -96,7 +103,11 @@ fn no_default(finding: &Finding, best: &Outcome, naming: Naming) -> String {
 
 fn faster(finding: &Finding, best: &Outcome, naming: Naming) -> Vec<String> {
     let mut sentences = vec![compared(finding, best, naming)];
-    if finding.gain.and_then(|gain| gain.interval).is_some_and(|[_, high]| high < MATTERS) {
+    if finding
+        .gain
+        .and_then(|gain| gain.interval)
+        .is_some_and(|[_, high]| high < MATTERS)
+    {
         sentences.push("That much is proven, but too little to matter: the default will do.".to_owned());
     }
     sentences.push(basis(finding));
@@ -106,7 +117,11 @@ fn faster(finding: &Finding, best: &Outcome, naming: Naming) -> Vec<String> {
 /// What the best gains.
 fn compared(finding: &Finding, best: &Outcome, naming: Naming) -> String {
     let default = finding.default().map(time).unwrap_or_default();
-    let verb = if finding.basis == Basis::Predicted { "is predicted to save" } else { "saves" };
+    let verb = if finding.basis == Basis::Predicted {
+        "is predicted to save"
+    } else {
+        "saves"
+    };
     format!(
         "{} {verb} {}: {} a step against the default's {default}.",
         capital(&naming.setting(&best.point)),
@@ -132,30 +147,61 @@ fn basis(finding: &Finding) -> String {
 
 fn unproven(finding: &Finding, best: &Outcome, naming: Naming) -> Vec<String> {
     let doubt = match finding.basis {
-        Basis::Predicted => "The recording does not say enough to be sure of it: --verify 3 measures the best three.",
+        Basis::Predicted => {
+            "The recording does not say enough to be sure of it: --verify 3 measures the best three."
+        }
         _ => "But no setting was measured twice, so nobody can tell that from chance: take --repeats 3.",
     };
     vec![compared(finding, best, naming), doubt.to_owned()]
 }
 
 fn as_good(finding: &Finding, best: &Outcome, naming: Naming) -> Vec<String> {
-    let Some(default) = finding.default() else { return Vec::new() };
-    let mut sentence = format!("The default is as good as anything here: {} a step.", time(default));
+    let Some(default) = finding.default() else {
+        return Vec::new();
+    };
+    let open = finding
+        .gain
+        .and_then(|gain| gain.interval)
+        .is_some_and(|[_, high]| high > OPEN);
+    let open = open && finding.basis != Basis::Predicted;
+    let mut sentence = match open {
+        true => format!(
+            "For all that can be told, the default is as good as anything here: {} a step.",
+            time(default)
+        ),
+        false => format!(
+            "The default is as good as anything here: {} a step.",
+            time(default)
+        ),
+    };
     if finding.best != finding.default {
         sentence += &format!(
             " {} {} {}, which saves {}{}.",
             capital(&naming.setting(&best.point)),
-            if finding.basis == Basis::Predicted { "is predicted to take" } else { "took" },
+            if finding.basis == Basis::Predicted {
+                "is predicted to take"
+            } else {
+                "took"
+            },
             time(best),
             gain(finding),
-            if finding.basis == Basis::Predicted { "" } else { ": that may be chance" },
+            if finding.basis == Basis::Predicted {
+                ""
+            } else {
+                ": that may be chance"
+            },
         );
-        let open = finding.gain.and_then(|gain| gain.interval).is_some_and(|[_, high]| high > OPEN);
-        if open && finding.basis != Basis::Predicted {
+        if open {
             sentence += " The interval is wide: more --repeats or --steps would tell.";
         }
     } else if let Some(most) = gain_most(finding) {
-        sentence += &format!(" No other setting saves more than {} of it (95 %).", percent(most));
+        sentence += &match most {
+            most if most > 0.0 => format!(
+                " No other setting saves more than {} of it (95 %).",
+                percent(most)
+            ),
+            _ => " Every other setting takes longer (95 %).".to_owned(),
+        };
     } else if finding.basis != Basis::Predicted {
         sentence += " No setting was measured twice, though: --repeats 3 says how sure that is.";
     }
@@ -180,7 +226,11 @@ fn ties(finding: &Finding, naming: Naming) -> Option<String> {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    let tie = if others.len() == 1 { "setting ties" } else { "settings tie" };
+    let tie = if others.len() == 1 {
+        "setting ties"
+    } else {
+        "settings tie"
+    };
     Some(format!(
         "{} other {tie} with the best, that is, cannot be told from it: {named}{more}.",
         others.len()
@@ -189,7 +239,9 @@ fn ties(finding: &Finding, naming: Naming) -> Option<String> {
 
 /// How sure the numbers are, in sentences.
 pub(super) fn noise(finding: &Finding) -> Vec<String> {
-    let Some(noise) = &finding.noise else { return Vec::new() };
+    let Some(noise) = &finding.noise else {
+        return Vec::new();
+    };
     let naming = Naming::of(finding);
     let mut sentences = vec![format!(
         "One measurement of a setting scatters by {} ({} degrees of freedom).",
@@ -197,7 +249,9 @@ pub(super) fn noise(finding: &Finding) -> Vec<String> {
         noise.freedom
     )];
     let times = noise.default_over_time.iter().map(|(_, ms)| *ms);
-    let (least, most) = times.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), ms| (least.min(ms), most.max(ms)));
+    let (least, most) = times.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), ms| {
+        (least.min(ms), most.max(ms))
+    });
     let default = match noise.default_over_time.len() {
         0 | 1 => String::new(),
         count => format!(
@@ -235,11 +289,14 @@ pub(super) fn effect(effect: &KnobEffect) -> String {
     if effect.share < DEAD && cost < DEAD {
         return "does not matter here".to_owned();
     }
+    if effect.levels.iter().all(|level| level.tied) {
+        return "no difference that could be told from chance".to_owned();
+    }
     format!(
-        "best at {}; {} costs at least {}",
+        "best at {}; at {} at least {}",
         value(effect.knob, best.value),
         value(effect.knob, worst.value),
-        percent(cost)
+        signed(cost)
     )
 }
 
@@ -266,7 +323,11 @@ pub(super) fn effort(verdict: &Verdict) -> String {
     if tally.failed > 0 {
         parts.push(format!("{} failed", tally.failed));
     }
-    let of = if tally.done == count { String::new() } else { format!(" ({})", parts.join(", ")) };
+    let of = if tally.done == count {
+        String::new()
+    } else {
+        format!(" ({})", parts.join(", "))
+    };
     format!(
         "{} of {}{of} in {}",
         number::counted(count.into(), "measurement"),
@@ -330,13 +391,22 @@ pub(super) fn flags(point: &Point) -> Option<String> {
 
 /// What there is to paste, with a name for each line; nothing where the default will do.
 pub(super) fn paste(finding: &Finding) -> Vec<(String, String)> {
-    let Some(recommended) = finding.recommended().filter(|outcome| !outcome.point.is_default()) else {
+    let Some(recommended) = finding
+        .recommended()
+        .filter(|outcome| !outcome.point.is_default())
+    else {
         return Vec::new();
     };
     let mut lines = vec![("environment".to_owned(), environment(&recommended.point))];
     if let Some(flags) = flags(&recommended.point) {
-        lines.push(("horovodrun".to_owned(), format!("horovodrun -np {} {flags} …", finding.np)));
-        lines.push(("ronde".to_owned(), format!("ronde run -np {} {flags} -- …", finding.np)));
+        lines.push((
+            "horovodrun".to_owned(),
+            format!("horovodrun -np {} {flags} …", finding.np),
+        ));
+        lines.push((
+            "ronde".to_owned(),
+            format!("ronde run -np {} {flags} -- …", finding.np),
+        ));
     }
     lines
 }
@@ -350,7 +420,7 @@ pub(super) fn gain(finding: &Finding) -> String {
                 "{} ({} %: {} to {})",
                 percent(gain.value),
                 level(finding),
-                percent(low),
+                bare(percent(low)),
                 percent(high)
             ),
             None => percent(gain.value),
@@ -369,29 +439,57 @@ pub(super) fn level(finding: &Finding) -> u32 {
 
 /// The most that any setting may save, all looked at together.
 fn gain_most(finding: &Finding) -> Option<f64> {
-    let low = |outcome: &Outcome| outcome.against_default.and_then(|against| against.interval).map(|[low, _]| -low);
-    finding.points.iter().filter_map(low).reduce(f64::max).map(|most| most.max(0.0))
+    let low = |outcome: &Outcome| {
+        outcome
+            .against_default
+            .and_then(|against| against.interval)
+            .map(|[low, _]| -low)
+    };
+    finding
+        .points
+        .iter()
+        .filter_map(low)
+        .reduce(f64::max)
+        .map(|most| most.max(0.0))
 }
 
 /// A change relative to something, with the interval after it.
 pub(super) fn change(estimate: Option<Estimate>) -> String {
     match estimate {
         None => "–".to_owned(),
-        Some(Estimate { value, interval: None }) => signed(value),
-        Some(Estimate { value, interval: Some([low, high]) }) => {
-            format!("{} ({} to {})", signed(value), signed(low), signed(high))
+        Some(Estimate {
+            value,
+            interval: None,
+        }) => signed(value),
+        Some(Estimate {
+            value,
+            interval: Some([low, high]),
+        }) => {
+            format!(
+                "{} ({} to {})",
+                signed(value),
+                bare(signed(low)),
+                bare(signed(high))
+            )
         }
     }
 }
 
 fn measured(finding: &Finding) -> usize {
-    finding.points.iter().filter(|outcome| outcome.ending == Ending::Measured).count()
+    finding
+        .points
+        .iter()
+        .filter(|outcome| outcome.ending == Ending::Measured)
+        .count()
 }
 
 /// Step time with its unit: measured, or predicted.
 pub(super) fn time(outcome: &Outcome) -> String {
     let predicted = outcome.predicted_ms.map(|predicted| predicted.value);
-    outcome.step_ms.or(predicted).map_or_else(|| "–".to_owned(), number::ms)
+    outcome
+        .step_ms
+        .or(predicted)
+        .map_or_else(|| "–".to_owned(), number::ms)
 }
 
 /// A share in percent, with one decimal where it is not large.
@@ -413,6 +511,11 @@ pub(super) fn signed(share: f64) -> String {
     }
 }
 
+/// Without its unit.
+fn bare(percent: String) -> String {
+    percent.trim_end_matches(" %").to_owned()
+}
+
 /// A knob's value, exact as far as anybody sets it.
 pub(super) fn knob(value: f64) -> String {
     format!("{}", (value * 1e4).round() / 1e4)
@@ -420,7 +523,11 @@ pub(super) fn knob(value: f64) -> String {
 
 /// `6 min 12 s`.
 pub(super) fn duration(seconds: f64) -> String {
-    let seconds = if seconds.is_finite() { seconds.max(0.0) } else { 0.0 };
+    let seconds = if seconds.is_finite() {
+        seconds.max(0.0)
+    } else {
+        0.0
+    };
     if seconds < 10.0 {
         return format!("{seconds:.1} s");
     }

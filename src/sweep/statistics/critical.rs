@@ -112,7 +112,11 @@ impl Grid {
                 i if i % 2 == 1 => 4.0,
                 _ => 2.0,
             };
-            let power = if freedom == 1.0 { 0.0 } else { (freedom - 1.0) * s.ln() };
+            let power = if freedom == 1.0 {
+                0.0
+            } else {
+                (freedom - 1.0) * s.ln()
+            };
             (s / own, simpson * (ln_norm + power - freedom * s * s / 2.0).exp())
         });
         Self {
@@ -171,7 +175,10 @@ mod tests {
             (9, 60, 2.48, 2.77),
         ] {
             let found = [Sides::One, Sides::Two].map(|sides| critical(count, freedom, 0.5, 0.95, sides));
-            assert!(is(one, found[0]) && is(two, found[1]), "{count}, {freedom}: {found:?}");
+            assert!(
+                is(one, found[0]) && is(two, found[1]),
+                "{count}, {freedom}: {found:?}"
+            );
         }
     }
 
@@ -186,7 +193,10 @@ mod tests {
         for freedom in [1, 2, 3, 1000] {
             for correlation in [0.0, 0.1, 0.5] {
                 let d = [1, 2, 10, 4000].map(|count| critical(count, freedom, correlation, 0.95, Sides::Two));
-                assert!(d.windows(2).all(|pair| pair[0] < pair[1] + 1e-6), "{freedom}, {correlation}: {d:?}");
+                assert!(
+                    d.windows(2).all(|pair| pair[0] < pair[1] + 1e-6),
+                    "{freedom}, {correlation}: {d:?}"
+                );
                 assert!(d[3].is_finite());
             }
         }

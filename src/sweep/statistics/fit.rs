@@ -82,7 +82,9 @@ impl Fit {
             });
             group.count += 1;
             group.mean += observation.ln_ms;
-            entries.iter().for_each(|(column, value)| group.columns[column] += value);
+            entries
+                .iter()
+                .for_each(|(column, value)| group.columns[column] += value);
         }
         for group in groups.iter_mut().flatten() {
             let count = group.count as f64;
@@ -94,7 +96,9 @@ impl Fit {
         let mut normal = vec![vec![0.0; columns]; columns];
         let mut right = vec![0.0; columns];
         for (observation, entries) in &kept {
-            let Some(group) = &groups[observation.point] else { continue };
+            let Some(group) = &groups[observation.point] else {
+                continue;
+            };
             let from_mean = observation.ln_ms - group.mean;
             for (row, value) in entries.iter() {
                 right[row] += value * from_mean;
@@ -112,7 +116,10 @@ impl Fit {
         }
         let (inverse, rank) = inverted(normal);
         let coefficients: Vec<f64> = inverse.iter().map(|row| dot(row, &right)).collect();
-        let level = kept.iter().map(|(_, entries)| entries.dot(&coefficients)).sum::<f64>()
+        let level = kept
+            .iter()
+            .map(|(_, entries)| entries.dot(&coefficients))
+            .sum::<f64>()
             / kept.len().max(1) as f64;
         let mut fit = Self {
             freedom: kept.len().saturating_sub(distinct + rank),
@@ -167,7 +174,10 @@ impl Fit {
 
     /// From the fastest to the slowest state of the machine, ln.
     pub(in crate::sweep) fn drift(&self) -> f64 {
-        let states = self.kept.iter().map(|(_, entries)| entries.dot(&self.coefficients));
+        let states = self
+            .kept
+            .iter()
+            .map(|(_, entries)| entries.dot(&self.coefficients));
         let (least, most) = states.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), state| {
             (least.min(state), most.max(state))
         });
@@ -199,7 +209,9 @@ impl Fit {
                 return (observation.point, 0.0);
             };
             let mut columns: Vec<f64> = group.columns.iter().map(|mean| -mean).collect();
-            entries.iter().for_each(|(column, value)| columns[column] += value);
+            entries
+                .iter()
+                .for_each(|(column, value)| columns[column] += value);
             let free = 1.0 - 1.0 / group.count as f64 - self.quadratic(&columns);
             let without = self.residual_squares - residual * residual / free;
             let freedom = self.freedom as f64 - 1.0;

@@ -56,9 +56,10 @@ fn limit(count: usize, freedom: usize) -> f64 {
 fn original(kept: usize, removed: &[usize]) -> usize {
     let mut sorted = removed.to_vec();
     sorted.sort_unstable();
-    sorted
-        .into_iter()
-        .fold(kept, |index, removed| if removed <= index { index + 1 } else { index })
+    sorted.into_iter().fold(
+        kept,
+        |index, removed| if removed <= index { index + 1 } else { index },
+    )
 }
 
 #[cfg(test)]

@@ -78,7 +78,9 @@ pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered {
                 at_s: if row.at_s.is_finite() { row.at_s } else { 0.0 },
                 ln_ms: times.p50.ln(),
             });
-            gathered.narrowed.push(matches!(row.phase, Phase::Confirm | Phase::Verify));
+            gathered
+                .narrowed
+                .push(matches!(row.phase, Phase::Confirm | Phase::Verify));
         }
     }
     for (cut_ms, mut seen) in gathered.cut_ms.iter_mut().zip(cut) {

@@ -37,7 +37,13 @@ fn measured(np: u32, gathered: &Gathered) -> Finding {
         (None, _) => Conclusion::NoDefault,
         (Some(default), _) if default == best => Conclusion::DefaultAsGood,
         (_, Some(Estimate { interval: None, .. }) | None) => Conclusion::Unproven,
-        (_, Some(Estimate { interval: Some([low, _]), .. })) if low > ROUNDING => Conclusion::Faster,
+        (
+            _,
+            Some(Estimate {
+                interval: Some([low, _]),
+                ..
+            }),
+        ) if low > ROUNDING => Conclusion::Faster,
         _ => Conclusion::DefaultAsGood,
     };
     let mut outcomes = measured.outcomes(best);
@@ -110,7 +116,10 @@ impl<'a> Measured<'a> {
         let candidates = self.points().filter(|&point| confirmed(point));
         let best = candidates.min_by(|&a, &b| self.mean(a).total_cmp(&self.mean(b)));
         // A confirmation all of whose rows are strays leaves the grid.
-        let best = best.or_else(|| self.points().min_by(|&a, &b| self.mean(a).total_cmp(&self.mean(b))));
+        let best = best.or_else(|| {
+            self.points()
+                .min_by(|&a, &b| self.mean(a).total_cmp(&self.mean(b)))
+        });
         let best = best.unwrap_or(0);
         let Some(default) = self.default.filter(|&default| default != best) else {
             return (best, None);
@@ -118,16 +127,20 @@ impl<'a> Measured<'a> {
         let gain = self.gain(best, default);
         match gain {
             // Measured again it is slower: chance had favoured it.
-            Some(Estimate { interval: Some([_, high]), .. }) if high < -ROUNDING => (default, None),
+            Some(Estimate {
+                interval: Some([_, high]),
+                ..
+            }) if high < -ROUNDING => (default, None),
             gain => (best, gain),
         }
     }
 
     /// The share of the default's step time that `best` saves.
     fn gain(&self, best: usize, default: usize) -> Option<Estimate> {
-        let narrow = self.narrow.as_ref().filter(|narrow| {
-            narrow.count(best) > 0 && narrow.count(default) > 0
-        });
+        let narrow = self
+            .narrow
+            .as_ref()
+            .filter(|narrow| narrow.count(best) > 0 && narrow.count(default) > 0);
         let fit = narrow.unwrap_or(&self.fit);
         let noise = match narrow {
             Some(narrow) if narrow.freedom() >= FREEDOM_OWN => narrow,
@@ -135,7 +148,8 @@ impl<'a> Measured<'a> {
         };
         let difference = fit.difference(best, default)?;
         let interval = self.repeated.then(|| noise.variance()).flatten().map(|variance| {
-            let reach = against_default(fit, default, noise.freedom()) * (variance * difference.variance).sqrt();
+            let reach =
+                against_default(fit, default, noise.freedom()) * (variance * difference.variance).sqrt();
             [difference.value - reach, difference.value + reach]
         });
         let saved = |difference: f64| -difference.exp_m1();
@@ -153,7 +167,11 @@ impl<'a> Measured<'a> {
         };
         let mut order: Vec<usize> = self.points().collect();
         order.sort_by(|&a, &b| self.mean(a).total_cmp(&self.mean(b)));
-        let least = order.iter().map(|&point| self.fit.count(point)).min().unwrap_or(1);
+        let least = order
+            .iter()
+            .map(|&point| self.fit.count(point))
+            .min()
+            .unwrap_or(1);
         let mut known: Vec<(usize, f64)> = Vec::new();
         for (rank, &point) in order.iter().enumerate() {
             let count = self.fit.count(point);
@@ -181,10 +199,9 @@ impl<'a> Measured<'a> {
         let gathered = self.gathered;
         let tied = self.ties();
         let variance = self.fit.variance().filter(|_| self.repeated);
-        let reach = self
-            .default
-            .zip(variance)
-            .map(|(default, variance)| against_default(&self.fit, default, self.fit.freedom()) * variance.sqrt());
+        let reach = self.default.zip(variance).map(|(default, variance)| {
+            against_default(&self.fit, default, self.fit.freedom()) * variance.sqrt()
+        });
         let best_ms = self.mean(best).exp();
         let outcome = |point: usize| {
             let step_ms = match self.fit.mean(point) {
@@ -192,16 +209,23 @@ impl<'a> Measured<'a> {
                 None => gathered.cut_ms[point],
             };
             let difference = |default| self.fit.difference(point, default);
-            let estimate = self.default.filter(|&default| default != point).and_then(difference).map(|found| {
-                let reach = reach.map(|reach| reach * found.variance.sqrt());
-                Estimate {
-                    value: found.value,
-                    interval: reach.map(|reach| [found.value - reach, found.value + reach]),
-                }
-                .relative()
-            });
+            let estimate = self
+                .default
+                .filter(|&default| default != point)
+                .and_then(difference)
+                .map(|found| {
+                    let reach = reach.map(|reach| reach * found.variance.sqrt());
+                    Estimate {
+                        value: found.value,
+                        interval: reach.map(|reach| [found.value - reach, found.value + reach]),
+                    }
+                    .relative()
+                });
             // What was cut short is compared as it was seen, without an interval.
-            let default_ms = self.default.and_then(|default| self.fit.mean(default)).map(f64::exp);
+            let default_ms = self
+                .default
+                .and_then(|default| self.fit.mean(default))
+                .map(f64::exp);
             let seen = gathered.cut_ms[point].zip(default_ms);
             let estimate = estimate.or_else(|| seen.map(|(ms, default)| Estimate::bare(ms / default - 1.0)));
             Outcome {
@@ -249,8 +273,13 @@ impl<'a> Measured<'a> {
 
     /// The mean variance of the points' means: what noise adds to the differences between points.
     fn uncertainty(&self) -> f64 {
-        let Some(variance) = self.fit.variance().filter(|_| self.repeated) else { return 0.0 };
-        let shares: Vec<f64> = self.points().map(|point| 1.0 / self.fit.count(point) as f64).collect();
+        let Some(variance) = self.fit.variance().filter(|_| self.repeated) else {
+            return 0.0;
+        };
+        let shares: Vec<f64> = self
+            .points()
+            .map(|point| 1.0 / self.fit.count(point) as f64)
+            .collect();
         variance * shares.iter().sum::<f64>() / shares.len().max(1) as f64
     }
 }
@@ -295,7 +324,8 @@ pub(super) fn sorted(mut finding: Finding) -> Finding {
         let times = time(&finding.points[a]).total_cmp(&time(&finding.points[b]));
         key(a).cmp(&key(b)).then(times)
     });
-    let place = |wanted: Option<usize>| wanted.and_then(|wanted| order.iter().position(|&index| index == wanted));
+    let place =
+        |wanted: Option<usize>| wanted.and_then(|wanted| order.iter().position(|&index| index == wanted));
     (finding.best, finding.default) = (place(finding.best), place(finding.default));
     finding.points = order.iter().map(|&index| finding.points[index].clone()).collect();
     finding

@@ -48,6 +48,8 @@ pub struct Level {
     pub effect: f64,
     /// Least step time with it, ms.
     pub best_ms: f64,
+    /// Whether a point that has it cannot be told from the best.
+    pub tied: bool,
 }
 
 impl Knob {
@@ -82,17 +84,10 @@ impl Knob {
 /// The effects of the knobs that were varied, largest first, and the share of their combinations. `uncertainty` is the
 /// variance that noise adds to each point.
 pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>, f64) {
-    let timed: Vec<(Point, f64)> = points
-        .iter()
-        .filter_map(|outcome| {
-            let predicted = outcome.predicted_ms.map(|predicted| predicted.value);
-            Some((outcome.point, outcome.step_ms.or(predicted)?))
-        })
-        .collect();
+    let timed: Vec<Timed> = points.iter().filter_map(Timed::new).collect();
     let grid = on_grid(&timed);
     let count = grid.len() as f64;
-    let mean = grid.iter().map(|(_, ms)| ms.ln()).sum::<f64>() / count;
-    let from_mean: Vec<f64> = grid.iter().map(|(_, ms)| ms.ln() - mean).collect();
+    let mean = grid.iter().map(|timed| timed.ms.ln()).sum::<f64>() / count;
     let mut factors: Vec<Factor> = Knob::ALL
         .into_iter()
         .map(|knob| Factor::new(knob, &grid))
@@ -101,14 +96,15 @@ pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>,
     if factors.is_empty() {
         return (Vec::new(), 0.0);
     }
-    let mut left = from_mean.clone();
+    let mut left: Vec<f64> = grid.iter().map(|timed| timed.ms.ln() - mean).collect();
     for _ in 0..ROUNDS {
         let moved = factors.iter_mut().map(|factor| factor.refine(&mut left));
         if moved.fold(0.0, f64::max) < NOTHING {
             break;
         }
     }
-    let mean_square = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>() / count;
+    let mean_square =
+        |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>() / count;
     let free: usize = factors.iter().map(|factor| factor.values.len() - 1).sum();
     let noise = |freedom: usize| uncertainty * freedom as f64 / count;
     let variances: Vec<f64> = factors
@@ -130,17 +126,38 @@ pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>,
     (effects, share(rest))
 }
 
+/// A point with its step time.
+#[derive(Clone, Copy)]
+struct Timed {
+    point: Point,
+    ms: f64,
+    tied: bool,
+}
+
+impl Timed {
+    fn new(outcome: &Outcome) -> Option<Self> {
+        let predicted = outcome.predicted_ms.map(|predicted| predicted.value);
+        Some(Self {
+            point: outcome.point,
+            ms: outcome.step_ms.or(predicted)?,
+            tied: outcome.tied,
+        })
+    }
+}
+
 /// The points without the default where it stands outside of the grid, with a value that nothing else has.
-fn on_grid(timed: &[(Point, f64)]) -> Vec<(Point, f64)> {
+fn on_grid(timed: &[Timed]) -> Vec<Timed> {
     let alone = |point: &Point| {
-        let with = |knob: Knob| timed.iter().filter(|(other, _)| knob.of(other) == knob.of(point)).count();
+        let with = |knob: Knob| {
+            timed
+                .iter()
+                .filter(|other| knob.of(&other.point) == knob.of(point))
+                .count()
+        };
         timed.len() > 2 && (with(Knob::FusionThreshold) == 1 || with(Knob::CycleTime) == 1)
     };
-    timed
-        .iter()
-        .filter(|(point, _)| !(point.is_default() && alone(point)))
-        .copied()
-        .collect()
+    let outside = |timed: &&Timed| timed.point.is_default() && alone(&timed.point);
+    timed.iter().filter(|timed| !outside(timed)).copied().collect()
 }
 
 /// A knob that was varied.
@@ -153,12 +170,12 @@ struct Factor {
 }
 
 impl Factor {
-    fn new(knob: Knob, grid: &[(Point, f64)]) -> Self {
-        let mut values: Vec<f64> = grid.iter().map(|(point, _)| knob.of(point)).collect();
+    fn new(knob: Knob, grid: &[Timed]) -> Self {
+        let mut values: Vec<f64> = grid.iter().map(|timed| knob.of(&timed.point)).collect();
         values.sort_by(f64::total_cmp);
         values.dedup();
-        let level = |(point, _): &(Point, f64)| {
-            let below = values.partition_point(|value| *value < knob.of(point));
+        let level = |timed: &Timed| {
+            let below = values.partition_point(|value| *value < knob.of(&timed.point));
             below.min(values.len().saturating_sub(1))
         };
         Self {
@@ -176,7 +193,10 @@ impl Factor {
             sums[level].0 += left;
             sums[level].1 += 1.0;
         }
-        let means: Vec<f64> = sums.iter().map(|(sum, count)| sum / f64::max(*count, 1.0)).collect();
+        let means: Vec<f64> = sums
+            .iter()
+            .map(|(sum, count)| sum / f64::max(*count, 1.0))
+            .collect();
         for (&level, left) in self.level_of.iter().zip(left.iter_mut()) {
             *left -= means[level];
         }
@@ -186,13 +206,20 @@ impl Factor {
         means.iter().fold(0.0, |most: f64, mean| most.max(mean.abs()))
     }
 
-    fn effect(&self, share: f64, grid: &[(Point, f64)]) -> KnobEffect {
+    fn effect(&self, share: f64, grid: &[Timed]) -> KnobEffect {
         let level = |(index, &value): (usize, &f64)| {
-            let with = grid.iter().zip(&self.level_of).filter(|(_, level)| **level == index);
+            let level_of = |&(_, level): &(&Timed, &usize)| *level == index;
+            let with = || {
+                grid.iter()
+                    .zip(&self.level_of)
+                    .filter(level_of)
+                    .map(|(timed, _)| timed)
+            };
             Level {
                 value,
                 effect: self.effects[index].exp_m1(),
-                best_ms: with.map(|((_, ms), _)| *ms).fold(f64::INFINITY, f64::min),
+                best_ms: with().map(|timed| timed.ms).fold(f64::INFINITY, f64::min),
+                tied: with().any(|timed| timed.tied),
             }
         };
         KnobEffect {

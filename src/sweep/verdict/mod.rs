@@ -188,7 +188,11 @@ pub fn verdict(rows: &[Row]) -> Verdict {
     Verdict {
         findings: ranks.into_iter().map(|np| judge::finding(np, rows)).collect(),
         measurements: gather::tally(rows),
-        took_s: rows.iter().map(|row| row.at_s).filter(|at| at.is_finite()).fold(0.0, f64::max),
+        took_s: rows
+            .iter()
+            .map(|row| row.at_s)
+            .filter(|at| at.is_finite())
+            .fold(0.0, f64::max),
     }
 }
 

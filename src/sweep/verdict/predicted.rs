@@ -14,7 +14,11 @@ pub(super) fn finding(np: u32, gathered: &Gathered) -> Finding {
     let predicted = |point: usize| gathered.predicted[point].map(|predicted| predicted.value);
     // One that was to be verified and failed is none to recommend.
     let sound = |&point: &usize| ending(gathered, point, false) == Ending::Predicted;
-    let all = || (0..gathered.points.len()).filter(sound).filter_map(|point| Some((point, predicted(point)?)));
+    let all = || {
+        (0..gathered.points.len())
+            .filter(sound)
+            .filter_map(|point| Some((point, predicted(point)?)))
+    };
     let least = all().map(|(_, ms)| ms).fold(f64::INFINITY, f64::min);
     let default_point = Point::default_of(np);
     let best = all()
@@ -48,7 +52,9 @@ pub(super) fn finding(np: u32, gathered: &Gathered) -> Finding {
             tied: sound(&point) && ms.is_some_and(|ms| ms <= least * (1.0 + NEARLY)),
         }
     };
-    let gain = default_ms.zip(best_ms).map(|(default, best)| Estimate::bare(1.0 - best / default));
+    let gain = default_ms
+        .zip(best_ms)
+        .map(|(default, best)| Estimate::bare(1.0 - best / default));
     let finding = Finding {
         np,
         basis: Basis::Predicted,
@@ -131,12 +137,16 @@ fn compare(finding: &mut Finding, points: &[Point], jobs: &[Vec<f64>]) {
     }
 }
 
-/// `own` relative to `other`, less one: the mean over the jobs, from the 10th to the 90th percentile.
+/// `own` relative to `other`, less one: the median over the jobs, from the 10th to the 90th percentile.
 fn ratio(own: &[f64], other: &[f64]) -> Option<Estimate> {
-    let mut ratios: Vec<f64> = own.iter().zip(other).map(|(own, other)| own / other - 1.0).collect();
+    let mut ratios: Vec<f64> = own
+        .iter()
+        .zip(other)
+        .map(|(own, other)| own / other - 1.0)
+        .collect();
     ratios.sort_by(f64::total_cmp);
     Some(Estimate {
-        value: ratios.iter().sum::<f64>() / ratios.len() as f64,
+        value: percentile(&ratios, 0.5)?,
         interval: Some([percentile(&ratios, 0.1)?, percentile(&ratios, 0.9)?]),
     })
 }

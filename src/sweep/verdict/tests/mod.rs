@@ -41,7 +41,9 @@ fn row(phase: Phase, block: u32, fusion_mb: u64, ms: f64) -> Row {
 /// Rows of a phase, a block for each element, of (threshold, ms).
 fn blocks(phase: Phase, blocks: &[&[(u64, f64)]]) -> Vec<Row> {
     let block = |(block, cells): (usize, &&[(u64, f64)])| {
-        let rows = cells.iter().map(move |&(fusion_mb, ms)| row(phase, block as u32, fusion_mb, ms));
+        let rows = cells
+            .iter()
+            .map(move |&(fusion_mb, ms)| row(phase, block as u32, fusion_mb, ms));
         rows.collect::<Vec<_>>()
     };
     blocks.iter().enumerate().flat_map(block).collect()
@@ -78,7 +80,10 @@ fn a_clear_case() {
     let gain = finding.gain.unwrap();
     let [low, high] = gain.interval.unwrap();
     assert!((gain.value - 0.2).abs() < 0.002, "{gain:?}");
-    assert!(0.18 < low && low < gain.value && gain.value < high && high < 0.22, "{gain:?}");
+    assert!(
+        0.18 < low && low < gain.value && gain.value < high && high < 0.22,
+        "{gain:?}"
+    );
     assert_eq!(finding.recommended(), finding.best());
     assert_eq!(finding.default().unwrap().measurements, 6);
     // The blocks are at 100, 101 and 99: two percent from the fastest to the slowest.
@@ -99,7 +104,10 @@ fn the_gain_is_from_the_confirmation_alone() {
         rows.push(row(Phase::Confirm, round, 16, 90.0));
     }
     let finding = only(verdict(&rows));
-    assert_eq!((finding.conclusion, finding.basis), (Conclusion::Faster, Basis::Confirmed));
+    assert_eq!(
+        (finding.conclusion, finding.basis),
+        (Conclusion::Faster, Basis::Confirmed)
+    );
     let gain = finding.gain.unwrap();
     // The defaults are 1, 1.002 and 1.004 times 100, twice each.
     assert!((gain.value - (1.0 - 90.0 / 100.2)).abs() < 1e-5, "{gain:?}");
@@ -126,7 +134,10 @@ fn by_hand_the_interval_of_one_candidate_is_students() {
     let reach = 2.3646 * (8.0 * 1e-4 / 7.0 / 8.0f64).sqrt(); // t of 7 degrees of freedom
     let expected = [1.0 - f64::exp(-0.1 + reach), 1.0 - f64::exp(-0.1 - reach)];
     let [low, high] = gain.interval.unwrap();
-    assert!((low - expected[0]).abs() < 1e-5 && (high - expected[1]).abs() < 1e-5, "{gain:?} {expected:?}");
+    assert!(
+        (low - expected[0]).abs() < 1e-5 && (high - expected[1]).abs() < 1e-5,
+        "{gain:?} {expected:?}"
+    );
 }
 
 #[test]
@@ -150,7 +161,11 @@ fn equal_points_tie_and_the_default_is_as_good() {
     assert_eq!(finding.conclusion, Conclusion::DefaultAsGood);
     assert_eq!(finding.ties().count(), 3);
     assert_eq!(finding.noise.as_ref().unwrap().sd, 0.0);
-    assert!(finding.knobs.iter().all(|effect| effect.share == 0.0), "{:?}", finding.knobs);
+    assert!(
+        finding.knobs.iter().all(|effect| effect.share == 0.0),
+        "{:?}",
+        finding.knobs
+    );
 }
 
 #[test]
@@ -161,7 +176,11 @@ fn one_repeat_proves_nothing() {
     assert_eq!(finding.best().unwrap().point, point(16));
     assert_eq!(finding.gain.unwrap().interval, None);
     assert!(!finding.ties_known);
-    assert!(finding.points.iter().all(|outcome| outcome.against_default.is_none_or(|against| against.interval.is_none())));
+    assert!(finding.points.iter().all(|outcome| {
+        outcome
+            .against_default
+            .is_none_or(|against| against.interval.is_none())
+    }));
     // The default was measured twice, and tells how noisy the machine is.
     assert_eq!(finding.noise.unwrap().freedom, 1);
 }
@@ -189,14 +208,23 @@ fn failed_and_cut_short_points_are_shown_as_what_they_are() {
         }
     );
     let finding = only(verdict);
-    assert_eq!(thresholds(finding.points.iter())[..5], [16.0, 64.0, 128.0, 1.0, 0.0]);
+    assert_eq!(
+        thresholds(finding.points.iter())[..5],
+        [16.0, 64.0, 128.0, 1.0, 0.0]
+    );
     assert_eq!(finding.points[4].ending, Ending::Cut);
     assert!((finding.points[4].above_best.unwrap() - 2.75).abs() < 0.01);
     let why = |fusion_mb| {
-        let outcome = finding.points.iter().find(|outcome| outcome.point == point(fusion_mb));
+        let outcome = finding
+            .points
+            .iter()
+            .find(|outcome| outcome.point == point(fusion_mb));
         outcome.map(|outcome| outcome.ending.clone())
     };
-    assert_eq!(why(4), Some(Ending::Failed("rank 1 was killed by signal 9".into())));
+    assert_eq!(
+        why(4),
+        Some(Ending::Failed("rank 1 was killed by signal 9".into()))
+    );
     assert_eq!(why(2), Some(Ending::Failed("it has no step time".into())));
     assert_eq!(finding.conclusion, Conclusion::Faster);
 }
@@ -205,7 +233,10 @@ fn failed_and_cut_short_points_are_shown_as_what_they_are() {
 fn a_default_without_a_result_leaves_nothing_to_gain() {
     let rows: Vec<Row> = grid().into_iter().filter(|row| !row.point.is_default()).collect();
     let finding = only(verdict(&rows));
-    assert_eq!((finding.conclusion, finding.gain, finding.default), (Conclusion::NoDefault, None, None));
+    assert_eq!(
+        (finding.conclusion, finding.gain, finding.default),
+        (Conclusion::NoDefault, None, None)
+    );
     assert_eq!(finding.best().unwrap().point, point(16));
 }
 
@@ -218,7 +249,14 @@ fn numbers_of_ranks_are_not_compared() {
         row
     }));
     let verdict = verdict(&rows);
-    assert_eq!(verdict.findings.iter().map(|finding| finding.np).collect::<Vec<_>>(), [2, 4]);
+    assert_eq!(
+        verdict
+            .findings
+            .iter()
+            .map(|finding| finding.np)
+            .collect::<Vec<_>>(),
+        [2, 4]
+    );
     let [two, four] = [0, 1].map(|index| verdict.findings[index].gain.unwrap().value);
     assert!((two - four).abs() < 1e-9);
 }
@@ -236,10 +274,15 @@ fn a_stray_measurement_is_named_and_does_not_count() {
     rows[6].times = Some(times(140.0)); // 16 MiB in the second block
     let finding = only(verdict(&rows));
     let noise = finding.noise.as_ref().unwrap();
-    let [stray] = noise.strays[..] else { panic!("{noise:?}") };
+    let [stray] = noise.strays[..] else {
+        panic!("{noise:?}")
+    };
     assert_eq!((stray.point, stray.step_ms.round()), (point(16), 140.0));
     assert!((stray.expected_ms - 80.5).abs() < 1.0, "{stray:?}");
-    assert_eq!(finding.best().unwrap().measurements + finding.points[1].measurements, 5);
+    assert_eq!(
+        finding.best().unwrap().measurements + finding.points[1].measurements,
+        5
+    );
     assert_eq!(finding.conclusion, Conclusion::Faster);
 }
 
@@ -255,9 +298,15 @@ fn knobs_share_the_variance() {
         }
     }
     let finding = only(verdict(&rows));
-    let shares: Vec<_> = finding.knobs.iter().map(|effect| (effect.knob, effect.share)).collect();
+    let shares: Vec<_> = finding
+        .knobs
+        .iter()
+        .map(|effect| (effect.knob, effect.share))
+        .collect();
     // Variances of 1² and ½²: four fifths and one.
-    let [(Knob::FusionThreshold, fusion), (Knob::CycleTime, cycle)] = shares[..] else { panic!("{shares:?}") };
+    let [(Knob::FusionThreshold, fusion), (Knob::CycleTime, cycle)] = shares[..] else {
+        panic!("{shares:?}")
+    };
     assert!((fusion - 0.8).abs() < 1e-9 && (cycle - 0.2).abs() < 1e-9 && finding.interaction < 1e-9);
     let level = finding.knobs[0].levels[0];
     assert_eq!(level.value, 0.0);
@@ -269,30 +318,64 @@ fn knobs_share_the_variance() {
 fn predictions_are_compared_job_by_job() {
     let predicted = |fusion_mb, low: f64, ms: f64, high: f64| {
         let mut row = row(Phase::Predicted, 0, fusion_mb, ms);
-        row.times = Some(StepTimes { steps: 0, p10: low, p90: high, ..times(ms) });
+        row.times = Some(StepTimes {
+            steps: 0,
+            p10: low,
+            p90: high,
+            ..times(ms)
+        });
         row
     };
-    let rows = [predicted(128, 80.0, 100.0, 120.0), predicted(16, 72.0, 90.0, 108.0), predicted(1, 79.0, 99.0, 119.0)];
+    let rows = [
+        predicted(128, 80.0, 100.0, 120.0),
+        predicted(16, 72.0, 90.0, 108.0),
+        predicted(1, 79.0, 99.0, 119.0),
+    ];
     let mut verdict = verdict(&rows);
     assert_eq!(verdict.findings[0].conclusion, Conclusion::Unproven);
     // Jobs from 80 to 120: all gain a tenth with 16 MiB; with 1 MiB some win and some lose.
     let jobs: Vec<f64> = (0..=10).map(|job| 80.0 + 4.0 * f64::from(job)).collect();
     let tenth = jobs.iter().map(|ms| 0.9 * ms).collect();
-    let mixed = jobs.iter().enumerate().map(|(job, ms)| if job % 2 == 0 { 0.88 * ms } else { 1.1 * ms }).collect();
-    compare_jobs(&mut verdict, &[point(128), point(16), point(1)], &[jobs, tenth, mixed]);
+    let mixed = jobs
+        .iter()
+        .enumerate()
+        .map(|(job, ms)| if job % 2 == 0 { 0.88 * ms } else { 1.1 * ms })
+        .collect();
+    compare_jobs(
+        &mut verdict,
+        &[point(128), point(16), point(1)],
+        &[jobs, tenth, mixed],
+    );
     let finding = only(verdict);
-    assert_eq!((finding.basis, finding.conclusion), (Basis::Predicted, Conclusion::Faster));
+    assert_eq!(
+        (finding.basis, finding.conclusion),
+        (Basis::Predicted, Conclusion::Faster)
+    );
     let gain = finding.gain.unwrap();
-    assert!((gain.value - 0.1).abs() < 1e-9 && gain.interval.unwrap().iter().all(|bound| (bound - 0.1).abs() < 1e-9));
+    assert!(
+        (gain.value - 0.1).abs() < 1e-9
+            && gain
+                .interval
+                .unwrap()
+                .iter()
+                .all(|bound| (bound - 0.1).abs() < 1e-9)
+    );
     assert_eq!(thresholds(finding.ties()), [16.0, 1.0]);
 }
 
 #[test]
 fn of_equal_predictions_the_one_nearest_to_the_default_is_best() {
-    let rows: Vec<Row> = [0, 16, 64, 128].map(|fusion_mb| row(Phase::Predicted, 0, fusion_mb, 40.0)).into();
+    let rows: Vec<Row> = [0, 16, 64, 128]
+        .map(|fusion_mb| row(Phase::Predicted, 0, fusion_mb, 40.0))
+        .into();
     let finding = only(verdict(&rows));
     assert_eq!(finding.conclusion, Conclusion::DefaultAsGood);
-    let finding = only(verdict(&[rows[0].clone(), rows[1].clone(), row(Phase::Predicted, 0, 128, 50.0), rows[2].clone()]));
+    let finding = only(verdict(&[
+        rows[0].clone(),
+        rows[1].clone(),
+        row(Phase::Predicted, 0, 128, 50.0),
+        rows[2].clone(),
+    ]));
     assert_eq!(finding.best().unwrap().point, point(64));
     assert!((finding.gain.unwrap().value - 0.2).abs() < 1e-12);
 }
@@ -309,7 +392,10 @@ fn verified_predictions_are_judged_by_what_was_measured() {
         rows.push(row(Phase::Verify, round, 64, 90.0));
     }
     let finding = only(verdict(&rows));
-    assert_eq!((finding.basis, finding.conclusion), (Basis::Verified, Conclusion::Faster));
+    assert_eq!(
+        (finding.basis, finding.conclusion),
+        (Basis::Verified, Conclusion::Faster)
+    );
     let best = finding.best().unwrap();
     assert_eq!((best.point, best.predicted_ms.unwrap().value), (point(64), 61.0));
     assert_eq!(thresholds(finding.points.iter()), [64.0, 16.0, 128.0, 1.0]);

@@ -22,7 +22,12 @@ fn any_row() -> impl Strategy<Value = Row> {
         1 => Just(Status::Failed("it hung".into())),
     ];
     let at = prop_oneof![9 => 0.0..600.0, 1 => Just(f64::NAN)];
-    let knobs = (prop::sample::select(vec![0, 1, 16, 128]), any::<bool>(), any::<bool>(), 1u32..3);
+    let knobs = (
+        prop::sample::select(vec![0, 1, 16, 128]),
+        any::<bool>(),
+        any::<bool>(),
+        1u32..3,
+    );
     (knobs, phase, 0u32..4, status, prop::option::weighted(0.9, ms), at).prop_map(
         |((fusion_mb, cache, slow, np), phase, block, status, ms, at_s)| Row {
             point: Point {
@@ -43,7 +48,11 @@ fn any_row() -> impl Strategy<Value = Row> {
 fn check(finding: &Finding) {
     let count = finding.points.len();
     assert!(finding.best.is_none_or(|index| index < count));
-    assert!(finding.default.is_none_or(|index| finding.points[index].point.is_default()));
+    assert!(
+        finding
+            .default
+            .is_none_or(|index| finding.points[index].point.is_default())
+    );
     if let Some(best) = finding.best() {
         assert!(best.tied);
         assert!(matches!(best.ending, Ending::Measured | Ending::Predicted));
@@ -51,7 +60,10 @@ fn check(finding: &Finding) {
     match finding.conclusion {
         Conclusion::Nothing => assert_eq!(finding.best, None),
         Conclusion::Faster => {
-            let [low, high] = finding.gain.and_then(|gain| gain.interval).expect("a proven gain has an interval");
+            let [low, high] = finding
+                .gain
+                .and_then(|gain| gain.interval)
+                .expect("a proven gain has an interval");
             assert!(0.0 < low && low <= high);
             assert!(!finding.default().expect("there is a default").tied);
         }
@@ -63,7 +75,11 @@ fn check(finding: &Finding) {
     assert!(shares.abs() < 1e-6 || (shares - 1.0).abs() < 1e-6, "{shares}");
     for outcome in &finding.points {
         assert!(outcome.step_ms.is_none_or(|ms| ms > 0.0));
-        if let Some(Estimate { value, interval: Some([low, high]) }) = outcome.against_default {
+        if let Some(Estimate {
+            value,
+            interval: Some([low, high]),
+        }) = outcome.against_default
+        {
             assert!(low <= value && value <= high);
         }
     }

@@ -33,7 +33,13 @@ impl Machine {
     }
 
     /// A block of the points at `indices`, in random order, the default between them, on a machine of its own state.
-    fn block(&mut self, phase: Phase, block: u32, indices: &[usize], truth: impl Fn(usize) -> f64) -> Vec<Row> {
+    fn block(
+        &mut self,
+        phase: Phase,
+        block: u32,
+        indices: &[usize],
+        truth: impl Fn(usize) -> f64,
+    ) -> Vec<Row> {
         let level = self.normal(0.03);
         let mut order = indices.to_vec();
         order.shuffle(&mut self.dice);
@@ -43,7 +49,11 @@ impl Machine {
         }
         let measured = |index: usize| {
             self.at_s += 1.0;
-            let stray = if self.dice.random_bool(self.strays) { 0.5 } else { 0.0 };
+            let stray = if self.dice.random_bool(self.strays) {
+                0.5
+            } else {
+                0.0
+            };
             let ln_ms = truth(index).ln() + level + 0.0005 * self.at_s + self.normal(NOISE) + stray;
             Row {
                 at_s: self.at_s,
@@ -56,19 +66,33 @@ impl Machine {
     /// Three repeats of the grid.
     fn grid(&mut self, truth: impl Fn(usize) -> f64 + Copy) -> Vec<Row> {
         let all: Vec<usize> = (0..FUSION_MB.len()).collect();
-        (0..3).flat_map(|block| self.block(Phase::Grid, block, &all, truth)).collect()
+        (0..3)
+            .flat_map(|block| self.block(Phase::Grid, block, &all, truth))
+            .collect()
     }
 
     /// The grid, and the best three with the default in six rounds.
     fn sweep(&mut self, truth: impl Fn(usize) -> f64 + Copy) -> Vec<Row> {
         let mut rows = self.grid(truth);
         let finding = only(verdict(&rows));
-        let best = finding.points.iter().filter(|outcome| !outcome.point.is_default()).take(3);
+        let best = finding
+            .points
+            .iter()
+            .filter(|outcome| !outcome.point.is_default())
+            .take(3);
         let mut chosen: Vec<usize> = best
-            .filter_map(|outcome| FUSION_MB.iter().position(|&fusion_mb| point(fusion_mb) == outcome.point))
+            .filter_map(|outcome| {
+                FUSION_MB
+                    .iter()
+                    .position(|&fusion_mb| point(fusion_mb) == outcome.point)
+            })
             .collect();
         chosen.push(FUSION_MB.len() - 1);
-        rows.extend((0..6).flat_map(|round| self.block(Phase::Confirm, round, &chosen, truth)).collect::<Vec<_>>());
+        rows.extend(
+            (0..6)
+                .flat_map(|round| self.block(Phase::Confirm, round, &chosen, truth))
+                .collect::<Vec<_>>(),
+        );
         rows
     }
 }
@@ -79,22 +103,33 @@ fn percent_of(holds: impl Fn(usize) -> bool) -> f64 {
 }
 
 fn holds(estimate: Estimate, truth: f64) -> bool {
-    estimate.interval.is_some_and(|[low, high]| (low..=high).contains(&truth))
+    estimate
+        .interval
+        .is_some_and(|[low, high]| (low..=high).contains(&truth))
 }
 
 /// Thresholds from 4 MiB on are alike, below the step takes longer, the default takes a tenth longer than the best.
 fn plateau(index: usize) -> f64 {
-    [140.0, 120.0, 110.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 110.0][index]
+    [
+        140.0, 120.0, 110.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 110.0,
+    ][index]
 }
 
 #[test]
 fn all_intervals_of_a_grid_hold_together_in_95_of_100_sweeps() {
     let percent = percent_of(|seed| {
         let finding = only(verdict(&Machine::new(seed, 0.0).grid(plateau)));
-        finding.points.iter().filter(|outcome| !outcome.point.is_default()).all(|outcome| {
-            let index = FUSION_MB.iter().position(|&fusion_mb| point(fusion_mb) == outcome.point).unwrap();
-            holds(outcome.against_default.unwrap(), plateau(index) / 110.0 - 1.0)
-        })
+        finding
+            .points
+            .iter()
+            .filter(|outcome| !outcome.point.is_default())
+            .all(|outcome| {
+                let index = FUSION_MB
+                    .iter()
+                    .position(|&fusion_mb| point(fusion_mb) == outcome.point)
+                    .unwrap();
+                holds(outcome.against_default.unwrap(), plateau(index) / 110.0 - 1.0)
+            })
     });
     assert!((92.0..=98.0).contains(&percent), "{percent} %");
 }
@@ -115,8 +150,13 @@ fn the_gain_of_whatever_is_chosen_holds_in_95_of_100_sweeps() {
     let percent = percent_of(|seed| {
         let finding = only(verdict(&Machine::new(seed, 0.0).sweep(plateau)));
         let best = finding.best().unwrap().point;
-        let index = FUSION_MB.iter().position(|&fusion_mb| point(fusion_mb) == best).unwrap();
-        finding.gain.is_some_and(|gain| holds(gain, 1.0 - plateau(index) / 110.0))
+        let index = FUSION_MB
+            .iter()
+            .position(|&fusion_mb| point(fusion_mb) == best)
+            .unwrap();
+        finding
+            .gain
+            .is_some_and(|gain| holds(gain, 1.0 - plateau(index) / 110.0))
     });
     assert!(percent >= 93.0, "{percent} %");
 }
