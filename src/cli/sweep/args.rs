@@ -63,11 +63,11 @@ pub(in crate::cli) struct Args {
     #[command(flatten)]
     pub(super) load: LoadArgs,
     /// Times that the whole grid is measured [default: 3]
-    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(super) repeats: Option<u32>,
     /// Rounds in which the best few and the default take turns afterwards; 0 for none [default: twice --repeats; 0 with
     /// --repeats 1]
-    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(super) confirm: Option<u32>,
     /// Timed steps of each measurement [default: 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

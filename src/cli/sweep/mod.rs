@@ -152,18 +152,35 @@ fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Res
         folder.path().display()
     ));
     let interrupt = Interrupt::watch()?;
-    let (halt, rows) = {
+    let (outcome, rows) = {
         let mut supervisor = Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
-        let halt = supervisor.run(|rows| order.next(rows), |rows| order.left(rows))?;
-        (halt, std::mem::take(&mut supervisor.rows))
+        let outcome = supervisor.run(|rows| order.next(rows), |rows| order.left(rows));
+        (outcome, std::mem::take(&mut supervisor.rows))
     };
     let whole = Design {
         budget_s: None,
         ..plan.design.clone()
     };
     let missing = Order::new(&whole).left(&rows);
-    let about = about(plan, plan.job(), unfinished(plan, &folder, halt, missing));
-    conclude(args.json.as_deref(), &about, &verdict(&rows), &rows, &folder, halt)
+    let report = |unfinished, halt| {
+        let about = about(plan, plan.job(), unfinished);
+        conclude(
+            args.json.as_deref(),
+            &about,
+            &verdict(&rows),
+            &rows,
+            &folder,
+            halt,
+        )
+    };
+    match outcome {
+        Ok(halt) => report(unfinished(plan, &folder, halt, missing), halt),
+        Err(error) => {
+            // What there is is worth a report; that there is none, on a full disk, is not what went wrong.
+            let _ = report(Some(format!("it failed: {error}")), Halt::Done);
+            Err(error)
+        }
+    }
 }
 
 /// Why a sweep is not whole, if measurements are missing.
