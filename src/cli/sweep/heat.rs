@@ -139,7 +139,17 @@ fn heat_map(job: &str, finding: &Finding, kept: Kept, all: &[Kept]) -> HeatMap {
     };
     let cells = shown.iter().map(|outcome| {
         let (x, y) = place(&outcome.point);
-        let (value, text) = cell(outcome, predicted);
+        let (value, mut text) = cell(outcome, predicted);
+        // A default outside of the grid has a narrow row or column to itself; the legend has its number.
+        let alone = |of: fn(&Point) -> f64| {
+            let same = shown
+                .iter()
+                .filter(|other| of(&other.point) == of(&outcome.point));
+            same.count() == 1 && shown.len() > 2
+        };
+        if outcome.point.is_default() && (alone(Point::fusion_mb) || alone(|point| point.cycle_time_ms)) {
+            text.clear();
+        }
         Cell { x, y, value, text }
     });
     let mark = |outcome: Option<&Outcome>, kind: Kind, name: &str| {

@@ -119,5 +119,12 @@ fn verify(
     about
         .warnings
         .extend(reenacted.into_iter().flat_map(|reenacted| reenacted.warnings));
-    conclude(args.json.as_deref(), &about, &paper.verdict(&rows), &rows, &folder, halt)
+    conclude(
+        args.json.as_deref(),
+        &about,
+        &paper.verdict(&rows),
+        &rows,
+        &folder,
+        halt,
+    )
 }

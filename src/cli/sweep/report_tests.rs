@@ -234,3 +234,23 @@ fn predictions_and_measurements_stand_side_by_side() {
     // Predicted 76 of 80.
     assert!(best.contains("−5.0 %") && best.contains("76.0"), "{best}");
 }
+
+#[test]
+fn a_job_that_is_not_the_recorded_one_is_noticed() {
+    let mut rows: Vec<Row> = [((128, 1.0), 50.0), ((16, 2.5), 40.0), ((1, 1.0), 90.0)]
+        .map(|(setting, ms)| row(Phase::Predicted, 0, setting, ms))
+        .into();
+    for round in 0..4 {
+        let jitter = 1.0 + 0.001 * f64::from(round % 2);
+        rows.push(row(Phase::Verify, round, (128, 1.0), 100.0 * jitter));
+        rows.push(row(Phase::Verify, round, (16, 2.5), 80.0));
+    }
+    let text = text::page(&about(), &verdict(&rows), Path::new("o"), &LOOK);
+    let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("Replay was off by −50.0 %."), "{text}");
+    assert!(text.contains("is not the one that was recorded"), "{text}");
+    assert!(
+        text.contains("3 settings predicted; 8 measurements of 2 settings in"),
+        "{text}"
+    );
+}

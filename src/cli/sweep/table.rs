@@ -111,5 +111,6 @@ fn mark(finding: &Finding, outcome: &Outcome) -> String {
     if is(finding.default()) {
         words.push("default");
     }
-    words.join(", ")
+    // Twelve columns at most: narrower ones would cut it.
+    words.join("/")
 }

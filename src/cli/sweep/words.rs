@@ -9,6 +9,8 @@ const NAMED_MOST: usize = 6;
 const MATTERS: f64 = 0.01;
 /// An interval that reaches above this leaves open whether there is something to gain.
 const OPEN: f64 = 0.03;
+/// Predictions that all miss by more than this are of another job.
+const MISSES: f64 = 0.15;
 /// A knob whose share is below this, and which at its worst costs less, does not matter.
 const DEAD: f64 = 0.01;
 
@@ -85,6 +87,7 @@ pub(super) fn answer(finding: &Finding) -> Vec<String> {
         Conclusion::DefaultAsGood => as_good(finding, best, naming),
     };
     sentences.extend(ties(finding, naming));
+    sentences.extend(missed(finding));
     sentences
 }
 
@@ -159,53 +162,78 @@ fn as_good(finding: &Finding, best: &Outcome, naming: Naming) -> Vec<String> {
     let Some(default) = finding.default() else {
         return Vec::new();
     };
-    let open = finding
-        .gain
-        .and_then(|gain| gain.interval)
-        .is_some_and(|[_, high]| high > OPEN);
-    let open = open && finding.basis != Basis::Predicted;
-    let mut sentence = match open {
-        true => format!(
-            "For all that can be told, the default is as good as anything here: {} a step.",
-            time(default)
-        ),
-        false => format!(
-            "The default is as good as anything here: {} a step.",
-            time(default)
-        ),
+    let predicted = finding.basis == Basis::Predicted;
+    let most = match finding.best == finding.default {
+        true => gain_most(finding),
+        false => finding.gain.and_then(|gain| gain.interval).map(|[_, high]| high),
     };
+    let open = !predicted && most.is_some_and(|most| most > OPEN);
+    let hedge = if open {
+        "for all that can be told, the"
+    } else {
+        "the"
+    };
+    let mut sentence = capital(&format!(
+        "{hedge} default is as good as anything here: {} a step.",
+        time(default)
+    ));
     if finding.best != finding.default {
+        let (took, doubt) = match predicted {
+            true => ("is predicted to take", ""),
+            false => ("took", ": that may be chance"),
+        };
         sentence += &format!(
-            " {} {} {}, which saves {}{}.",
+            " {} {took} {}, which saves {}{doubt}.",
             capital(&naming.setting(&best.point)),
-            if finding.basis == Basis::Predicted {
-                "is predicted to take"
-            } else {
-                "took"
-            },
             time(best),
             gain(finding),
-            if finding.basis == Basis::Predicted {
-                ""
-            } else {
-                ": that may be chance"
-            },
         );
-        if open {
-            sentence += " The interval is wide: more --repeats or --steps would tell.";
-        }
-    } else if let Some(most) = gain_most(finding) {
+    } else {
         sentence += &match most {
-            most if most > 0.0 => format!(
-                " No other setting saves more than {} of it (95 %).",
-                percent(most)
-            ),
-            _ => " Every other setting takes longer (95 %).".to_owned(),
+            Some(most) if most > 0.0 => {
+                format!(
+                    " No other setting saves more than {} of it (95 %).",
+                    percent(most)
+                )
+            }
+            Some(_) => " Every other setting takes longer (95 %).".to_owned(),
+            None if predicted => String::new(),
+            None => " No setting was measured twice, though: --repeats 3 says how sure that is.".to_owned(),
         };
-    } else if finding.basis != Basis::Predicted {
-        sentence += " No setting was measured twice, though: --repeats 3 says how sure that is.";
+    }
+    if open {
+        sentence += " The measurements are noisy: more --repeats or --steps would tell.";
     }
     vec![sentence]
+}
+
+/// How far replay was from what was measured afterwards.
+fn missed(finding: &Finding) -> Option<String> {
+    let error = |outcome: &Outcome| Some(outcome.predicted_ms?.value / outcome.step_ms? - 1.0);
+    let measured = finding
+        .points
+        .iter()
+        .filter(|outcome| outcome.ending == Ending::Measured);
+    let errors: Vec<f64> = measured.filter_map(error).collect();
+    let (least, most) = errors
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), &error| {
+            (least.min(error), most.max(error))
+        });
+    if errors.is_empty() {
+        return None;
+    }
+    let range = match signed(least) == signed(most) {
+        true => signed(least),
+        false => format!("{} to {}", bare(signed(least)), signed(most)),
+    };
+    let mut sentence = format!("Replay was off by {range}.");
+    // What is off by the same in all settings leaves their order as it is.
+    if errors.iter().all(|error| error.abs() > MISSES) {
+        sentence += " That much at every setting means that the job which was measured is not the one that was recorded \
+                     (another machine, network or load): believe how settings compare rather than the times.";
+    }
+    Some(sentence)
 }
 
 fn ties(finding: &Finding, naming: Naming) -> Option<String> {
@@ -310,30 +338,41 @@ fn value(knob: Knob, value: f64) -> String {
 
 /// What was measured and how that went, in a sentence.
 pub(super) fn effort(verdict: &Verdict) -> String {
+    let outcomes = || verdict.findings.iter().flat_map(|finding| &finding.points);
+    let count_of = |wanted: fn(&Outcome) -> bool| outcomes().filter(|outcome| wanted(outcome)).count() as u64;
+    let predicted = count_of(|outcome| outcome.predicted_ms.is_some());
+    let tried = count_of(|outcome| outcome.ending != Ending::Predicted);
+    let settings = |count| number::counted(count, "setting");
     let tally = &verdict.measurements;
-    let settings: usize = verdict.findings.iter().map(|finding| finding.points.len()).sum();
     let count = tally.done + tally.cut + tally.failed;
+    let mut sentence = String::new();
+    if predicted > 0 {
+        sentence += &format!("{} predicted", settings(predicted));
+    }
     if count == 0 {
-        return format!("{} predicted", number::counted(settings as u64, "setting"));
+        return sentence;
     }
-    let mut parts = vec![format!("{} whole", tally.done)];
-    if tally.cut > 0 {
-        parts.push(format!("{} cut short (clearly worse)", tally.cut));
+    if predicted > 0 {
+        sentence += "; ";
     }
-    if tally.failed > 0 {
-        parts.push(format!("{} failed", tally.failed));
-    }
-    let of = if tally.done == count {
-        String::new()
-    } else {
-        format!(" ({})", parts.join(", "))
+    let parts = [
+        (tally.done, "whole"),
+        (tally.cut, "cut short (clearly worse)"),
+        (tally.failed, "failed"),
+    ];
+    let parts = parts.into_iter().filter(|(count, _)| *count > 0);
+    let parts: Vec<String> = parts.map(|(count, what)| format!("{count} {what}")).collect();
+    let of = match tally.done == count {
+        true => String::new(),
+        false => format!(" ({})", parts.join(", ")),
     };
-    format!(
-        "{} of {}{of} in {}",
-        number::counted(count.into(), "measurement"),
-        number::counted(settings as u64, "setting"),
-        duration(verdict.took_s)
-    )
+    sentence
+        + &format!(
+            "{} of {}{of} in {}",
+            number::counted(count.into(), "measurement"),
+            settings(tried),
+            duration(verdict.took_s)
+        )
 }
 
 /// Settings without a whole measurement, and what became of them.

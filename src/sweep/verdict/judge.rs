@@ -59,7 +59,11 @@ fn measured(np: u32, gathered: &Gathered) -> Finding {
         (false, None) => Basis::Grid,
     };
     let noise = measured.noise();
-    let uncertainty = measured.uncertainty();
+    // Where the grid was predicted, its differences are without noise.
+    let uncertainty = match gathered.predicted.iter().any(Option::is_some) {
+        true => 0.0,
+        false => measured.uncertainty(),
+    };
     sorted(Finding {
         np,
         basis,

@@ -84,7 +84,12 @@ impl Knob {
 /// The effects of the knobs that were varied, largest first, and the share of their combinations. `uncertainty` is the
 /// variance that noise adds to each point.
 pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>, f64) {
-    let timed: Vec<Timed> = points.iter().filter_map(Timed::new).collect();
+    // Of a grid that was predicted, the few points that were measured are no grid.
+    let predicted = points.iter().any(|outcome| outcome.predicted_ms.is_some());
+    let timed: Vec<Timed> = points
+        .iter()
+        .filter_map(|outcome| Timed::new(outcome, predicted))
+        .collect();
     let grid = on_grid(&timed);
     let count = grid.len() as f64;
     let mean = grid.iter().map(|timed| timed.ms.ln()).sum::<f64>() / count;
@@ -135,11 +140,14 @@ struct Timed {
 }
 
 impl Timed {
-    fn new(outcome: &Outcome) -> Option<Self> {
-        let predicted = outcome.predicted_ms.map(|predicted| predicted.value);
+    fn new(outcome: &Outcome, predicted: bool) -> Option<Self> {
+        let ms = match predicted {
+            true => outcome.predicted_ms.map(|predicted| predicted.value),
+            false => outcome.step_ms,
+        };
         Some(Self {
             point: outcome.point,
-            ms: outcome.step_ms.or(predicted)?,
+            ms: ms?,
             tied: outcome.tied,
         })
     }

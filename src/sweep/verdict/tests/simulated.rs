@@ -99,7 +99,9 @@ impl Machine {
 
 /// How many of [`SWEEPS`] sweeps are so, in percent.
 fn percent_of(holds: impl Fn(usize) -> bool) -> f64 {
-    (0..SWEEPS).filter(|&seed| holds(seed)).count() as f64 / SWEEPS as f64 * 100.0
+    let percent = (0..SWEEPS).filter(|&seed| holds(seed)).count() as f64 / SWEEPS as f64 * 100.0;
+    println!("{percent:.1} %");
+    percent
 }
 
 fn holds(estimate: Estimate, truth: f64) -> bool {
