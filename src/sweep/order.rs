@@ -6,7 +6,7 @@
 //! 1. *Blocks*: each measures the whole grid, in a random order that comes from the seed. Ranks are started once for each
 //!    number of ranks in a block; within these measurements the default comes first, last, and about every
 //!    [`DEFAULT_EVERY`] points, so that the drift of the machine can be told from the points' differences.
-//!    From the second block on points are left out that are clearly worse ([`super::prune`]) or failed twice.
+//!    From the second block on points are left out that are clearly worse ([`CLEARLY`](super::CLEARLY)) or failed twice.
 //! 2. *Confirmation*: those that cannot be told from the best, and the default, in turns, in a random order each round: the
 //!    least of many noisy means is a lucky one, so the gain is measured anew.
 //!
