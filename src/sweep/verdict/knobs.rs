@@ -11,6 +11,8 @@ use crate::sweep::Point;
 
 /// Rounds in which effects are set against each other; in a whole grid the first is the last.
 const ROUNDS: usize = 100;
+/// Share of a grid that must be there for its knobs to be told apart.
+const WHOLE: f64 = 0.75;
 /// Below, in ln², nothing differs.
 const NOTHING: f64 = 1e-12;
 
@@ -98,7 +100,9 @@ pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>,
         .map(|knob| Factor::new(knob, &grid))
         .filter(|factor| factor.values.len() > 1)
         .collect();
-    if factors.is_empty() {
+    let cells: usize = factors.iter().map(|factor| factor.values.len()).product();
+    // Of half a grid, values of one knob would be compared at different values of the others.
+    if factors.is_empty() || (grid.len() as f64) < WHOLE * cells as f64 {
         return (Vec::new(), 0.0);
     }
     let mut left: Vec<f64> = grid.iter().map(|timed| timed.ms.ln() - mean).collect();

@@ -315,6 +315,18 @@ fn knobs_share_the_variance() {
 }
 
 #[test]
+fn of_half_a_grid_no_knob_is_told_from_the_others() {
+    let rows: Vec<Row> = [(0, 1.0, 90.0), (16, 2.5, 40.0), (64, 5.0, 50.0), (128, 1.0, 60.0)]
+        .map(|(fusion_mb, cycle_time_ms, ms)| {
+            let mut row = row(Phase::Grid, 0, fusion_mb, ms);
+            row.point.cycle_time_ms = cycle_time_ms;
+            row
+        })
+        .into();
+    assert!(only(verdict(&rows)).knobs.is_empty());
+}
+
+#[test]
 fn predictions_are_compared_job_by_job() {
     let predicted = |fusion_mb, low: f64, ms: f64, high: f64| {
         let mut row = row(Phase::Predicted, 0, fusion_mb, ms);
