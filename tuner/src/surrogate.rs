@@ -39,9 +39,9 @@ pub(crate) struct Surrogate<'a> {
 }
 
 /// A process under one of the draws.
-struct Drawn<'a> {
-    scores: &'a Scores,
-    gp: Gp<'a>,
+pub(crate) struct Drawn<'a> {
+    pub(crate) scores: &'a Scores,
+    pub(crate) gp: Gp<'a>,
 }
 
 impl<'a> Surrogate<'a> {
@@ -167,7 +167,7 @@ impl<'a> Surrogate<'a> {
 
 /// The draws worth keeping under a hypothesis, conditioned on everything, and the log of the mean likelihood of all draws given the
 /// first observation (which is zero by definition, and so no evidence).
-fn weigh<'a>(scene: &'a Scene<'a>, hypothesis: usize, draws: &'a [Scores]) -> (Vec<Drawn<'a>>, f64) {
+pub(crate) fn weigh<'a>(scene: &'a Scene<'a>, hypothesis: usize, draws: &'a [Scores]) -> (Vec<Drawn<'a>>, f64) {
     let n = scene.observed.len();
     let signal = scene.hypothesis(hypothesis).signal;
     let grow = |drawn: Vec<Drawn<'a>>, rows: usize| -> Vec<Drawn<'a>> {
@@ -208,7 +208,7 @@ fn log_sum(logs: &[f64]) -> f64 {
 }
 
 /// exp, scaled to a sum of 1.
-fn shares(logs: &[f64]) -> Vec<f64> {
+pub(crate) fn shares(logs: &[f64]) -> Vec<f64> {
     let total = log_sum(logs);
     logs.iter().map(|log| (log - total).exp()).collect()
 }
