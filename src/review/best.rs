@@ -145,15 +145,6 @@ impl Best {
             settings: groups.len() as u64,
         })
     }
-
-    /// The setting to use: the choice, unless the favourite is faster by what matters.
-    pub fn to_use(&self) -> &Candidate {
-        if self.choice.slower.mean > MATTERS {
-            &self.favourite
-        } else {
-            &self.choice
-        }
-    }
 }
 
 /// What the log says is best: the verdict, else Ronde's best so far, else the best trial.
@@ -240,7 +231,7 @@ mod tests {
         let best = best(HOROVOD, &rows);
         assert!(best.is_favourite && best.choice.probability_best > 0.99, "{best:?}");
         assert!(best.ties.is_empty() && best.luck.abs() < 0.02 && best.settings == 4, "{best:?}");
-        assert_eq!(best.to_use().setting.fusion_mb, 64.0);
+        assert_eq!(best.choice.setting.fusion_mb, 64.0);
     }
 
     #[test]

@@ -21,6 +21,7 @@
 //! # Ok::<(), ronde_tuner::LogError>(())
 //! ```
 
+mod advice;
 mod best;
 mod compare;
 mod cost;
@@ -33,11 +34,12 @@ mod setting;
 mod surface;
 mod trail;
 mod trial;
-mod words;
+pub(crate) mod words;
 
 use ronde_tuner::LogContents;
 use serde::Serialize;
 
+pub use advice::{Advice, Reason};
 pub use best::{Best, Candidate, Difference, Estimate};
 pub use compare::{Comparison, Overlap, Preference, compare};
 pub use cost::{Against, Cost};
@@ -77,6 +79,8 @@ pub struct Review {
     pub best: Option<Best>,
     /// What it gained over the default.
     pub gain: Gain,
+    /// The setting to use; none without a trial.
+    pub advice: Option<Advice>,
     /// Which knobs mattered; empty without a trial.
     pub knobs: Vec<Effect>,
     /// What to try next; none without a trial.
@@ -139,6 +143,7 @@ fn one(search: Search, source: String, known: &Known) -> Review {
     let cost = best.as_ref().and_then(|best| Cost::of(&search, known, best, &gain));
     Review {
         warnings: warnings(&search),
+        advice: best.as_ref().map(|best| Advice::of(&search, best, &gain)),
         ending: Ending::of(&search, known),
         tried: tried(&search, groups.len() as u64),
         knobs: surface.as_ref().map_or_else(Vec::new, |surface| knobs::effects(&search, surface)),

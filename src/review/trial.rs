@@ -48,7 +48,7 @@ impl Measure {
     }
 
     /// A value with its unit.
-    pub(super) fn words(self, value: f64) -> String {
+    pub(crate) fn words(self, value: f64) -> String {
         match self {
             Self::StepMs => format!("{} ms", super::words::number(value)),
             Self::Score => super::words::number(value),

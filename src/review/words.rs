@@ -1,12 +1,12 @@
 //! Numbers in sentences: few digits, no zeros that say nothing.
 
 /// Four digits that count: a knob's value.
-pub(super) fn knob(value: f64) -> String {
+pub(crate) fn knob(value: f64) -> String {
     rounded(value, 4)
 }
 
 /// Three digits that count, whole numbers in full.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value.abs() >= 1000.0 {
         return format!("{value:.0}");
     }
@@ -14,7 +14,7 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// A share in percent, without sign.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let percent = (share * 100.0).abs();
     if percent >= 9.95 {
         format!("{percent:.0} %")
@@ -24,7 +24,7 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 /// A share in percent, with its sign.
-pub(super) fn signed(share: f64) -> String {
+pub(crate) fn signed(share: f64) -> String {
     let text = percent(share);
     if text.starts_with("0.0 ") {
         text
@@ -34,12 +34,12 @@ pub(super) fn signed(share: f64) -> String {
 }
 
 /// `n` of what is called `one`.
-pub(super) fn counted(n: u64, one: &str) -> String {
+pub(crate) fn counted(n: u64, one: &str) -> String {
     format!("{n} {one}{}", if n == 1 { "" } else { "s" })
 }
 
 /// A list in words: `a, b and c`.
-pub(super) fn list<S: AsRef<str>>(items: &[S]) -> String {
+pub(crate) fn list<S: AsRef<str>>(items: &[S]) -> String {
     let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
     match items.split_last() {
         None => String::new(),
