@@ -7,6 +7,7 @@ mod argv;
 mod bench;
 mod completions;
 pub mod config_file;
+mod figure;
 mod html;
 pub mod knob_flags;
 mod knobs;

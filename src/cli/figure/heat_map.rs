@@ -1,0 +1,279 @@
+//! A map of all combinations of two knobs, a cell each: what a sweep found.
+
+use std::collections::BTreeMap;
+
+use super::canvas::{Anchor, Area, Canvas, Lettering, Stroke};
+use super::colour::{LINE, ON_BRIGHT, ON_DARK, SOFT, Scale, Shades, readable_on, shade};
+use super::frame::{
+    BELOW, Heading, Legend, MARGIN, SCALE_BAR, Symbol, below, beside, beside_width, hatched, scale_bar,
+};
+use super::marks::{Ground, Kind};
+use super::spacing::{AxisValues, tick};
+use super::{Figure, FigureError, font};
+
+/// What every combination of two knobs brought: one cell each, its colour the value, best and default marked.
+#[derive(Clone, Debug)]
+pub(crate) struct HeatMap {
+    /// What it shows, in a few words.
+    pub(crate) title: String,
+    /// What else is worth knowing (workload, machine, repeats); may be empty.
+    pub(crate) subtitle: String,
+    /// The knob from left to right.
+    pub(crate) x: AxisValues,
+    /// The knob from bottom to top.
+    pub(crate) y: AxisValues,
+    /// Cells in any order; combinations without one stay blank.
+    pub(crate) cells: Vec<Cell>,
+    /// Cells that stand out.
+    pub(crate) marks: Vec<Mark>,
+    /// What the colour says.
+    pub(crate) scale: Scale,
+}
+
+/// One combination of the two knobs.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    /// Which of the x values; a cell off the map is not drawn.
+    pub(crate) x: usize,
+    /// Which of the y values.
+    pub(crate) y: usize,
+    /// What was measured; none (or no number) if it has no result, and the cell is hatched.
+    pub(crate) value: Option<f64>,
+    /// What stands in the cell, where it is large enough: the value with few digits, or why there is none ("failed").
+    pub(crate) text: String,
+}
+
+/// A cell that stands out, and its name in the legend.
+#[derive(Clone, Debug)]
+pub(crate) struct Mark {
+    /// Which of the x values.
+    pub(crate) x: usize,
+    /// Which of the y values.
+    pub(crate) y: usize,
+    /// Its shape.
+    pub(crate) kind: Kind,
+    /// What the legend says, such as "best: 16 MB, 2.5 ms".
+    pub(crate) name: String,
+}
+
+/// What a cell would like to have, and what all of them may have together.
+const COLUMN: f64 = 78.0;
+const ROW: f64 = 46.0;
+const PLOT_WIDTH: (f64, f64) = (340.0, 660.0);
+const PLOT_HEIGHT: (f64, f64) = (60.0, 500.0);
+
+/// Sizes that the text in cells may have; below the last there is none.
+const TEXT_SIZES: [f64; 4] = [13.0, 12.0, 11.0, 9.5];
+
+/// Where everything is.
+struct Layout {
+    width: f64,
+    height: f64,
+    heading: Heading,
+    plot: Area,
+    columns: Vec<(f64, f64)>,
+    rows: Vec<(f64, f64)>,
+    legend: Legend,
+}
+
+impl HeatMap {
+    fn layout(&self) -> Layout {
+        let side = |count: usize, each: f64, (least, most): (f64, f64)| (count as f64 * each).clamp(least, most);
+        let plot_width = side(self.x.values.len(), COLUMN, PLOT_WIDTH);
+        let plot_height = side(self.y.values.len(), ROW, PLOT_HEIGHT);
+        let rows = self.y.bands(plot_height);
+        let left = beside_width(&middles(&rows, &self.y.values));
+        let width = left + plot_width + MARGIN;
+        let heading = Heading::new(&self.title, &self.subtitle, width - 2.0 * MARGIN);
+        let plot = Area {
+            x: left,
+            y: MARGIN + heading.height() + 4.0,
+            width: plot_width,
+            height: plot_height,
+        };
+        let legend = Legend::new(self.legend(), plot_width);
+        let height = plot.bottom() + BELOW + SCALE_BAR + 6.0 + legend.height() + MARGIN - 4.0;
+        Layout {
+            width,
+            height,
+            heading,
+            columns: self.x.bands(plot_width),
+            rows,
+            plot,
+            legend,
+        }
+    }
+
+    fn legend(&self) -> Vec<(Symbol, String)> {
+        let mut marks: Vec<&Mark> = self.marks.iter().collect();
+        marks.sort_by_key(|mark| std::cmp::Reverse(mark.kind));
+        let mut entries: Vec<_> = marks
+            .into_iter()
+            .map(|mark| (Symbol::Mark(mark.kind, Ground::Shade), mark.name.clone()))
+            .collect();
+        if self.cells.iter().any(|cell| number(cell).is_none()) {
+            entries.push((Symbol::Hatched, "no result".to_owned()));
+        }
+        entries
+    }
+
+    /// The largest size in which every value fits its cell.
+    fn text_size(&self, layout: &Layout) -> Option<f64> {
+        let fits = |size: f64| {
+            self.cells.iter().filter(|cell| number(cell).is_some()).all(|cell| {
+                let Some(area) = layout.cell(cell.x, cell.y) else { return true };
+                font::width(&cell.text, size, false) + 6.0 <= area.width && size + 4.0 <= area.height
+            })
+        };
+        TEXT_SIZES.into_iter().find(|size| fits(*size))
+    }
+}
+
+impl Layout {
+    /// Where a cell is, its share of the gaps included; none if it is off the map.
+    fn cell(&self, x: usize, y: usize) -> Option<Area> {
+        let (&(left, width), &(low, height)) = (self.columns.get(x)?, self.rows.get(y)?);
+        Some(Area {
+            x: self.plot.x + left,
+            y: self.plot.bottom() - low - height,
+            width,
+            height,
+        })
+    }
+
+    /// Half of what separates neighbours: nothing if they are so many that gaps would be all there is to see.
+    fn gap(&self) -> f64 {
+        let narrow = |bands: &[(f64, f64)]| bands.iter().map(|band| band.1).fold(f64::INFINITY, f64::min);
+        match narrow(&self.columns).min(narrow(&self.rows)) {
+            side if side >= 24.0 => 1.0,
+            side if side >= 12.0 => 0.5,
+            _ => 0.0,
+        }
+    }
+}
+
+fn number(cell: &Cell) -> Option<f64> {
+    cell.value.filter(|value| value.is_finite())
+}
+
+fn middles(bands: &[(f64, f64)], values: &[f64]) -> Vec<(f64, String)> {
+    bands
+        .iter()
+        .zip(values)
+        .map(|((from, width), value)| (from + width / 2.0, tick(*value)))
+        .collect()
+}
+
+impl Figure for HeatMap {
+    fn title(&self) -> &str {
+        &self.title
+    }
+
+    fn size(&self) -> (u32, u32) {
+        let layout = self.layout();
+        (layout.width.ceil() as u32, layout.height.ceil() as u32)
+    }
+
+    fn draw(&self, canvas: &Canvas) -> Result<(), FigureError> {
+        let layout = self.layout();
+        let shades = Shades::new(self.cells.iter().filter_map(number), self.scale.better);
+        layout.heading.draw(canvas, (MARGIN, MARGIN))?;
+        self.draw_cells(canvas, &layout, &shades)?;
+        self.draw_marks(canvas, &layout)?;
+        let plot = &layout.plot;
+        below(canvas, plot, &middles(&layout.columns, &self.x.values), &self.x.name())?;
+        beside(canvas, plot, &middles(&layout.rows, &self.y.values), &self.y.name())?;
+        let bar = (plot.x, plot.bottom() + BELOW + 6.0);
+        scale_bar(canvas, bar, plot.width, &self.scale.label, &shades)?;
+        layout.legend.draw(canvas, (plot.x, bar.1 + SCALE_BAR))
+    }
+}
+
+impl HeatMap {
+    fn draw_cells(&self, canvas: &Canvas, layout: &Layout, shades: &Shades) -> Result<(), FigureError> {
+        let gap = layout.gap();
+        let size = self.text_size(layout);
+        let outline = Stroke {
+            colour: LINE,
+            width: 0.8,
+        };
+        canvas.frame(&layout.plot.inside(-gap), outline)?;
+        for cell in &self.cells {
+            let Some(area) = layout.cell(cell.x, cell.y) else { continue };
+            let area = area.inside(gap);
+            let lettering = |size: f64, colour| Lettering {
+                colour,
+                size,
+                bold: false,
+            };
+            match number(cell) {
+                Some(value) => {
+                    let colour = shade(shades.at(value));
+                    canvas.fill(&area, colour)?;
+                    if let Some(size) = size {
+                        canvas.centred(&cell.text, area.centre(), Anchor::Middle, lettering(size, readable_on(colour)))?;
+                    }
+                }
+                None => {
+                    hatched(canvas, &area)?;
+                    let size = size.unwrap_or(TEXT_SIZES[3]).min(12.0);
+                    if font::width(&cell.text, size, false) + 2.0 <= area.width && size + 2.0 <= area.height {
+                        canvas.centred(&cell.text, area.centre(), Anchor::Middle, lettering(size, SOFT))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn draw_marks(&self, canvas: &Canvas, layout: &Layout) -> Result<(), FigureError> {
+        let size = self.text_size(layout);
+        let mut of_cell: BTreeMap<(usize, usize), Vec<Kind>> = BTreeMap::new();
+        for mark in &self.marks {
+            of_cell.entry((mark.x, mark.y)).or_default().push(mark.kind);
+        }
+        for ((x, y), mut kinds) in of_cell {
+            let Some(area) = layout.cell(x, y) else { continue };
+            let area = area.inside(layout.gap());
+            kinds.sort_by_key(|kind| std::cmp::Reverse(*kind));
+            kinds.dedup();
+            let most = kinds.first().copied();
+            if let Some(kind) = most.filter(|kind| *kind != Kind::Other) {
+                edge(canvas, &area, kind)?;
+            }
+            // In a corner, out of the text's way; in the middle of a cell that is too small for text.
+            let corner = size.is_some() && area.height >= 34.0;
+            let radius = if corner { 4.6 } else { (area.width.min(area.height) * 0.3).clamp(3.0, 5.0) };
+            for (i, kind) in kinds.iter().enumerate() {
+                let along = i as f64 * radius * 3.2;
+                let at = match corner {
+                    true => (area.x + 12.0 + along, area.y + 12.0),
+                    false if size.is_some() => (area.x + 9.0 + along, area.y + 9.0),
+                    false => (area.centre().0 + along, area.centre().1),
+                };
+                kind.draw(canvas, at, radius, Ground::Shade)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A cell's edge, seen on every colour: dark outside, bright inside; of the best without a gap, of others in dashes.
+fn edge(canvas: &Canvas, area: &Area, kind: Kind) -> Result<(), FigureError> {
+    let width = if area.width.min(area.height) >= 18.0 { 2.0 } else { 1.2 };
+    let dark = Stroke {
+        colour: ON_BRIGHT,
+        width,
+    };
+    let bright = Stroke { colour: ON_DARK, ..dark };
+    if kind == Kind::Best {
+        canvas.frame(area, dark)?;
+        return canvas.frame(&area.inside(width), Stroke { width: width * 0.7, ..bright });
+    }
+    canvas.frame(area, bright)?;
+    let corners = area.inside(width / 2.0).corners();
+    for i in 0..4 {
+        canvas.dashes(corners[i], corners[(i + 1) % 4], dark, 2.5 * width)?;
+    }
+    Ok(())
+}
