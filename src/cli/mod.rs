@@ -13,6 +13,7 @@ pub mod knob_flags;
 mod knobs;
 mod man;
 mod replay;
+mod review;
 pub mod run;
 mod timeline;
 mod tune;
@@ -31,6 +32,7 @@ Examples:
   ronde bench --model resnet50 -np 2             how fast this machine reduces a model's gradients
   ronde timeline t.json t.rank1.json             where a recorded job's time goes, and what to change
   ronde replay t.json --fusion-mb 1..128         what other settings would do to it
+  ronde review autotune.csv --html r.html        what an autotune log shows, Horovod's or Ronde's
   ronde tune < requests.jsonl                    the tuner as a service for another program
   ronde knobs                                    every setting: variable, flag, range, default
   ronde knobs --effective                        the values in force here, and who set them
@@ -51,6 +53,7 @@ enum Command {
     Bench(bench::Args),
     Timeline(timeline::Args),
     Replay(replay::Args),
+    Review(review::Args),
     Tune(tune::Args),
     Knobs(knobs::Args),
     Completions(completions::Args),
@@ -67,6 +70,7 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::main(&args),
         Command::Timeline(args) => timeline::main(&args),
         Command::Replay(args) => replay::main(&args),
+        Command::Review(args) => review::main(&args),
         Command::Tune(args) => tune::main(&args),
         Command::Knobs(args) => knobs::main(&args),
         Command::Completions(args) => completions::main(&args, Cli::command()),

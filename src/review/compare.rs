@@ -11,6 +11,8 @@ use super::{Review, Surface};
 
 /// Places by which two surfaces are compared, in each direction of the range that both tried.
 const PLACES: usize = 6;
+/// Settings of either that are looked for among the other's: every pair is looked at.
+const SETTINGS_MOST: usize = 1000;
 /// A surface that varies less than this, as a standard deviation, has no shape to agree with.
 const FLAT: f64 = 0.005;
 /// Standard deviations between two answers from which they contradict each other.
@@ -150,15 +152,10 @@ fn chosen(review: &Review) -> Option<Setting> {
     review.best.as_ref().map(|best| best.choice.setting)
 }
 
-/// Settings tried, each once.
+/// Settings tried, each once, the first thousand.
 fn settings(review: &Review) -> Vec<Setting> {
-    let mut settings: Vec<Setting> = Vec::new();
-    for trial in &review.trials {
-        if !settings.iter().any(|known| known.is_near(&trial.setting)) {
-            settings.push(trial.setting);
-        }
-    }
-    settings
+    let firsts = review.groups.iter().take(SETTINGS_MOST);
+    firsts.map(|group| review.trials[group[0]].setting).collect()
 }
 
 /// Near on the numbers, whatever columns the two logs have for switches.

@@ -93,6 +93,9 @@ pub struct Review {
     pub trials: Vec<Trial>,
     /// The switches that were tried both ways.
     pub varied: Vec<Switch>,
+    /// Indices of the trials by setting, near ones as one, in the order in which settings were first tried.
+    #[serde(skip)]
+    pub groups: Vec<Vec<usize>>,
     /// What is believed of every setting; none without a trial.
     #[serde(skip)]
     pub surface: Option<Surface>,
@@ -158,6 +161,7 @@ fn one(search: Search, source: String, known: &Known) -> Review {
         next,
         cost,
         trials: search.trials,
+        groups,
         surface,
     }
 }

@@ -22,6 +22,7 @@ mod render;
 #[cfg(test)]
 mod samples;
 mod spacing;
+mod stack;
 mod surface;
 mod trail;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub(crate) use heat_map::{Cell, HeatMap, Mark};
 pub(crate) use marks::Kind;
 pub(crate) use render::{STYLE, inline, png, svg};
 pub(crate) use spacing::AxisValues;
+pub(crate) use stack::Stack;
 pub(crate) use surface::{Surface, SurfaceSample};
 pub(crate) use trail::{Reference, Trail, TrailLine, TrailLinePoint, TrailPoint};
 
