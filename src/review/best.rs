@@ -116,13 +116,13 @@ impl Best {
         }
         let candidate = |place: usize| {
             let group = &groups[order[place]];
-            let of_group = || group.iter().map(|&index| &trials[index]);
-            let measured = of_group().map(|trial| trial.log).fold(f64::INFINITY, f64::min);
+            let logs: Vec<f64> = group.iter().map(|&index| trials[index].log).collect();
+            let measured = trials[group[lowest(&logs)]].value;
             let expected = expected[order[place]];
             Candidate {
                 setting: settings[place],
                 trials: group.len() as u64,
-                measured: search.measure.value(measured),
+                measured,
                 expected: Estimate::new(search.measure, expected.mean, expected.sd),
                 probability_best: f64::from(wins[place]) / draws.len().max(1) as f64,
                 slower: Difference::of(draws.iter().map(|draw| draw[place] - draw[0]).collect()),

@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_hundred_thousand_trials_are_grouped_at_once() {
-        let rows: String = (0..100_000).map(|i| format!("0,0,0, 1,{},{},100\n", 1 + i % 100, 1 + i / 1000)).collect();
+        let rows: String = (0..100_000).map(|i| format!("0,0,0, 1,{},{},{}\n", 1 + i % 100, 1 + i / 1000, 1 + i)).collect();
         let trials = &read(HOROVOD, &rows)[0].trials;
         let groups = groups(trials);
         assert_eq!(groups.iter().map(Vec::len).sum::<usize>(), 100_000);

@@ -36,13 +36,17 @@ use crate::kernel::Kernel;
 use crate::lanes::{Columns, Pairs};
 use crate::refine::Objective;
 use crate::space::{Coordinates, Point, Space};
-use crate::surrogate::weigh;
+use crate::surrogate::shares;
 
 use groups::Groups;
 pub use noise::NoiseEstimate;
 
 /// Seed of the draws of the hyper-parameters: that of a [`TunerConfig`](crate::TunerConfig).
 const SEED: u64 = 7;
+/// Draws that are weighed at each noise level, of few groups and of many, each of which costs more.
+const DRAWS: [usize; 2] = [192, 64];
+/// Up to how many groups the first of them holds.
+const GROUPS_FEW: usize = 48;
 /// Processes that stand for all draws.
 const PARTS: usize = 32;
 /// How much worse than the best a measurement may count, in log step time: beyond a cliff only its place matters, and its height
@@ -103,29 +107,36 @@ impl Posterior {
         let groups = Groups::new(&space, &seen, level);
 
         let kernel = Kernel::new(&space);
-        let drawn = draws(&kernel, SEED);
         let levels = noise::levels(groups.noise_is_known());
+        let mut drawn = draws(&kernel, SEED);
+        drawn.truncate(DRAWS[usize::from(groups.len() > GROUPS_FEW)]);
         let mut observations = Vec::new();
-        // Noise level, log weight, scores.
-        let mut weighed: Vec<(usize, f64, Scores)> = Vec::new();
+        // Every draw at every level: to drop the less likely early, as a proposal does, would favour levels that tell draws apart.
+        let mut weighed: Vec<(usize, f64, &Scores)> = Vec::new();
         for (index, level) in levels.iter().enumerate() {
             let (of_groups, scatter) = groups.observations(level.sd * level.sd);
             let none = Columns::new(&kernel, &[]);
             let hypothesis = Hypothesis::cold(of_groups.x.len(), 0);
             let scene = Scene::new(&kernel, &of_groups, &none, vec![hypothesis]);
-            let (found, _) = weigh(&scene, 0, &drawn);
-            let log_weight = |gp: &Gp| gp.log_likelihood + scatter + level.log_prior;
-            weighed.extend(found.iter().map(|d| (index, log_weight(&d.gp), d.scores.clone())));
-            drop(found);
-            drop(scene);
+            let objective = Objective {
+                scene: &scene,
+                hypothesis: 0,
+            };
+            for scores in &drawn {
+                if let Some(gp) = objective.gp(scores) {
+                    weighed.push((index, gp.log_likelihood + scatter + level.log_prior, scores));
+                }
+            }
             observations.push(of_groups);
         }
-        let shares = crate::surrogate::shares(&weighed.iter().map(|w| w.1).collect::<Vec<_>>());
-        let mut by_level = vec![0.0; levels.len()];
-        for (share, (noise, ..)) in shares.iter().zip(&weighed) {
-            by_level[*noise] += share;
-        }
-        let noise = NoiseEstimate::new(&levels, &by_level)?;
+        let shares = shares(&weighed.iter().map(|w| w.1).collect::<Vec<_>>());
+        // Beside its noise, a setting is off the smooth surface by the nugget: one that was tried once scatters by both.
+        let rough = (groups.len() as f64 / seen.len() as f64).sqrt();
+        let scatter = |(level, _, scores): &(usize, f64, &Scores)| {
+            let nugget = scores.hyperparameters(&kernel, 1.0).nugget;
+            levels[*level].sd.hypot(rough * nugget)
+        };
+        let noise = NoiseEstimate::new(weighed.iter().map(scatter).zip(shares.iter().copied()).collect())?;
         let parts = resampled(&shares).into_iter().map(|index| Part {
             noise: weighed[index].0,
             scores: weighed[index].2.clone(),
@@ -145,7 +156,7 @@ impl Posterior {
         &self.space
     }
 
-    /// Noise of one measurement, as a fraction of it, beside the part that was known.
+    /// Noise of one measurement, as a fraction of it, beside the part that was known: what no smooth surface explains.
     pub fn noise(&self) -> NoiseEstimate {
         self.noise
     }

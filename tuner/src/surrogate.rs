@@ -39,9 +39,9 @@ pub(crate) struct Surrogate<'a> {
 }
 
 /// A process under one of the draws.
-pub(crate) struct Drawn<'a> {
-    pub(crate) scores: &'a Scores,
-    pub(crate) gp: Gp<'a>,
+struct Drawn<'a> {
+    scores: &'a Scores,
+    gp: Gp<'a>,
 }
 
 impl<'a> Surrogate<'a> {
@@ -167,7 +167,7 @@ impl<'a> Surrogate<'a> {
 
 /// The draws worth keeping under a hypothesis, conditioned on everything, and the log of the mean likelihood of all draws given the
 /// first observation (which is zero by definition, and so no evidence).
-pub(crate) fn weigh<'a>(scene: &'a Scene<'a>, hypothesis: usize, draws: &'a [Scores]) -> (Vec<Drawn<'a>>, f64) {
+fn weigh<'a>(scene: &'a Scene<'a>, hypothesis: usize, draws: &'a [Scores]) -> (Vec<Drawn<'a>>, f64) {
     let n = scene.observed.len();
     let signal = scene.hypothesis(hypothesis).signal;
     let grow = |drawn: Vec<Drawn<'a>>, rows: usize| -> Vec<Drawn<'a>> {

@@ -11,7 +11,7 @@ use crate::gp::Observations;
 use crate::space::{Coordinates, PARAMETERS_MAX, Space};
 
 /// Most groups: a process costs the cube of them.
-const GROUPS_MAX: usize = 160;
+const GROUPS_MAX: usize = 120;
 /// Steps of the lattice, in coordinates, to which settings are rounded where they are too many, finest first. The first is far below
 /// what any log resolves.
 const STEPS: [f64; 6] = [1e-9, 1.0 / 64.0, 1.0 / 32.0, 1.0 / 16.0, 1.0 / 8.0, 1.0 / 4.0];
@@ -55,6 +55,11 @@ impl Groups {
             }
         }
         Self { groups }
+    }
+
+    /// Number of groups.
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
     }
 
     /// Whether most measurements tell their own noise.

@@ -1,16 +1,16 @@
 //! The noise of a measurement: levels that are weighed, and what comes of it.
 
-/// The levels, as standard deviations in log step time: from 0.1 % to 50 %, a factor of 1.33 apart.
+/// The levels, as standard deviations in log step time: from 0.1 % to 50 %, a factor of 1.43 apart.
 const LEAST: f64 = 0.001;
 const MOST: f64 = 0.5;
-const LEVELS: usize = 23;
+const LEVELS: usize = 18;
 
 /// Prior of the noise: log-normal, median and standard deviation of the logarithm. Where nothing is known it is that of other
 /// people's logs, half of which are noisier than 3 %; where each measurement tells its own, there is little beside it.
 const UNKNOWN: (f64, f64) = (0.03, 1.0);
 const BESIDE_KNOWN: (f64, f64) = (0.004, 1.0);
 
-/// Noise of a measurement, as a fraction of it.
+/// Noise of a measurement, as a fraction of it: what no smooth surface explains.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NoiseEstimate {
     /// Standard deviation: posterior median.
@@ -46,23 +46,21 @@ pub(super) fn levels(known: bool) -> Vec<Level> {
 }
 
 impl NoiseEstimate {
-    /// Median and interval of the weights of `levels`; none if these are no numbers.
-    pub(super) fn new(levels: &[Level], weights: &[f64]) -> Option<Self> {
-        let total: f64 = weights.iter().sum();
+    /// Median and interval of standard deviations with their weights; none if these are no numbers.
+    pub(super) fn new(mut weighed: Vec<(f64, f64)>) -> Option<Self> {
+        let total: f64 = weighed.iter().map(|(_, weight)| weight).sum();
         if !(total.is_finite() && total > 0.0) {
             return None;
         }
-        // Each level stands for the interval about it, in which its weight is spread evenly over the logarithm.
-        let half = 0.5 * (levels.get(1)?.sd / levels.first()?.sd).ln();
+        weighed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let last = weighed.last()?.0;
         let quantile = |share: f64| {
-            let mut left = share * total;
-            for (level, weight) in levels.iter().zip(weights) {
-                if left <= *weight && *weight > 0.0 {
-                    return level.sd * (half * (2.0 * left / weight - 1.0)).exp();
-                }
-                left -= weight;
-            }
-            MOST
+            let mut sum = 0.0;
+            let reached = |(_, weight): &&(f64, f64)| {
+                sum += weight;
+                sum >= share * total
+            };
+            weighed.iter().find(reached).map_or(last, |(sd, _)| *sd)
         };
         Some(Self {
             sd: quantile(0.5),
@@ -78,17 +76,11 @@ mod tests {
 
     #[test]
     fn quantiles_by_hand() {
-        let levels = levels(false);
-        let mut weights = vec![0.0; LEVELS];
-        (weights[4], weights[5]) = (1.0, 1.0);
-        let noise = NoiseEstimate::new(&levels, &weights).unwrap();
-        let ratio = levels[5].sd / levels[4].sd;
-        // The median lies between the two; 2.5 % of both are 5 % of the lower one.
-        assert!((noise.sd / (levels[4].sd * ratio.sqrt()) - 1.0).abs() < 1e-12);
-        assert!((noise.low / (levels[4].sd * ratio.powf(-0.45)) - 1.0).abs() < 1e-12);
-        assert!((noise.high / (levels[5].sd * ratio.powf(0.45)) - 1.0).abs() < 1e-12);
-        assert_eq!(NoiseEstimate::new(&levels, &[0.0; LEVELS]), None);
-        assert_eq!(NoiseEstimate::new(&levels, &[f64::NAN; LEVELS]), None);
+        // 0.01 … 1.00, all of one weight.
+        let noise = NoiseEstimate::new((1..=100).rev().map(|i| (f64::from(i) / 100.0, 2.0)).collect()).unwrap();
+        assert_eq!((noise.low, noise.sd, noise.high), (0.03, 0.5, 0.98));
+        assert_eq!(NoiseEstimate::new(vec![]), None);
+        assert_eq!(NoiseEstimate::new(vec![(0.1, f64::NAN)]), None);
     }
 
     #[test]
@@ -96,6 +88,6 @@ mod tests {
         let levels = levels(true);
         assert!((levels[0].sd - 0.001).abs() < 1e-15 && (levels[LEVELS - 1].sd - 0.5).abs() < 1e-12);
         let likeliest = levels.iter().max_by(|a, b| a.log_prior.total_cmp(&b.log_prior));
-        assert!((0.003..0.0055).contains(&likeliest.unwrap().sd));
+        assert!((0.003..0.006).contains(&likeliest.unwrap().sd));
     }
 }
