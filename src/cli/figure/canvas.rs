@@ -3,7 +3,9 @@
 use plotters::backend::SVGBackend;
 use plotters::coord::CoordTranslate;
 use plotters::drawing::{DrawingArea, IntoDrawingArea};
-use plotters::element::{Circle, CoordMapper, Drawable, PathElement, PointCollection, Polygon, Rectangle, Text};
+use plotters::element::{
+    Circle, CoordMapper, Drawable, PathElement, PointCollection, Polygon, Rectangle, Text,
+};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontDesc, FontFamily, FontStyle, FontTransform, RGBAColor, ShapeStyle};
 
@@ -145,12 +147,30 @@ impl<'a> Canvas<'a> {
     }
 
     /// Text on a base line.
-    pub(super) fn text(&self, text: &str, at: At, anchor: Anchor, lettering: Lettering) -> Result<(), FigureError> {
-        self.letters(text, (at.0, at.1 - BASE * lettering.size), anchor, lettering, FontTransform::None)
+    pub(super) fn text(
+        &self,
+        text: &str,
+        at: At,
+        anchor: Anchor,
+        lettering: Lettering,
+    ) -> Result<(), FigureError> {
+        self.letters(
+            text,
+            (at.0, at.1 - BASE * lettering.size),
+            anchor,
+            lettering,
+            FontTransform::None,
+        )
     }
 
     /// Text whose capitals and digits are centred at a height.
-    pub(super) fn centred(&self, text: &str, at: At, anchor: Anchor, lettering: Lettering) -> Result<(), FigureError> {
+    pub(super) fn centred(
+        &self,
+        text: &str,
+        at: At,
+        anchor: Anchor,
+        lettering: Lettering,
+    ) -> Result<(), FigureError> {
         let at = (at.0, at.1 + font::CAPITALS / 2.0 * lettering.size);
         self.text(text, at, anchor, lettering)
     }
@@ -169,7 +189,11 @@ impl<'a> Canvas<'a> {
         lettering: Lettering,
         transform: FontTransform,
     ) -> Result<(), FigureError> {
-        let style = if lettering.bold { FontStyle::Bold } else { FontStyle::Normal };
+        let style = if lettering.bold {
+            FontStyle::Bold
+        } else {
+            FontStyle::Normal
+        };
         let size = lettering.size * f64::from(PER_UNIT) * HEIGHT_PER_SIZE;
         let font = FontDesc::new(FontFamily::Name(font::FAMILY), size, style).transform(transform);
         let along = match anchor {
@@ -260,7 +284,10 @@ impl Area {
 
     /// Whether the other box lies within.
     pub(super) fn holds(&self, other: &Area) -> bool {
-        self.x <= other.x && self.y <= other.y && other.right() <= self.right() && other.bottom() <= self.bottom()
+        self.x <= other.x
+            && self.y <= other.y
+            && other.right() <= self.right()
+            && other.bottom() <= self.bottom()
     }
 }
 

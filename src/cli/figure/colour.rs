@@ -134,7 +134,10 @@ impl Shades {
                     Better::Higher => (best - 2.0 * most, best),
                 };
                 let ticks = Axis::linear("", from, to, 4, tick).ticks;
-                ticks.into_iter().map(|(value, name)| (self.at(value), name)).collect()
+                ticks
+                    .into_iter()
+                    .map(|(value, name)| (self.at(value), name))
+                    .collect()
             }
         }
     }
@@ -157,7 +160,9 @@ impl Shades {
                 ticks.push((at.min(1.0), format!("{sign}{}", percent(share))));
             }
         }
-        if self.beyond && let Some((at, name)) = ticks.last_mut().filter(|(at, _)| *at > 0.99) {
+        if self.beyond
+            && let Some((at, name)) = ticks.last_mut().filter(|(at, _)| *at > 0.99)
+        {
             *at = 1.0;
             name.insert_str(0, "≥ ");
         }
@@ -179,7 +184,11 @@ pub(super) fn readable_on(colour: RGBAColor) -> RGBAColor {
         let with = luminance(with);
         (on.max(with) + 0.05) / (on.min(with) + 0.05)
     };
-    if contrast(ON_BRIGHT) >= contrast(ON_DARK) { ON_BRIGHT } else { ON_DARK }
+    if contrast(ON_BRIGHT) >= contrast(ON_DARK) {
+        ON_BRIGHT
+    } else {
+        ON_DARK
+    }
 }
 
 fn luminance(colour: RGBAColor) -> f64 {
@@ -202,19 +211,25 @@ mod tests {
     #[test]
     fn the_scale_goes_by_ratios() {
         let shades = Shades::new([40.0, 44.0, 80.0, f64::NAN], Better::Lower);
-        assert_eq!((shades.at(40.0), shades.at(80.0), shades.at(400.0)), (0.0, 1.0, 1.0));
+        assert_eq!(
+            (shades.at(40.0), shades.at(80.0), shades.at(400.0)),
+            (0.0, 1.0, 1.0)
+        );
         // √2 is half way to 2.
         assert!((shades.at(40.0 * 2f64.sqrt()) - 0.5).abs() < 1e-12);
-        assert_eq!(names(&shades), ["best", "+10 %", "+50 %", "+100 %"]);
+        assert_eq!(names(&shades), ["best", "+10 %", "+20 %", "+50 %", "+100 %"]);
         let shades = Shades::new([480.0, 424.0, 240.0], Better::Higher);
         assert_eq!((shades.at(480.0), shades.at(240.0)), (0.0, 1.0));
-        assert_eq!(names(&shades), ["best", "−10 %", "−20 %", "−50 %"]);
+        assert_eq!(names(&shades), ["best", "−10 %", "−20 %", "−30 %", "−50 %"]);
     }
 
     #[test]
     fn neither_noise_nor_one_bad_value_rules_the_scale() {
         let equal = Shades::new([40.0, 40.0], Better::Lower);
-        assert_eq!((equal.at(40.0), names(&equal).last().unwrap().as_str()), (0.0, "+10 %"));
+        assert_eq!(
+            (equal.at(40.0), names(&equal).last().unwrap().as_str()),
+            (0.0, "+10 %")
+        );
         let bad = Shades::new([40.0, 42.0, 4000.0], Better::Lower);
         assert!(bad.at(4000.0) == 1.0 && bad.at(42.0) > 0.04);
         assert_eq!(names(&bad).last().unwrap(), "≥ +200 %");

@@ -3,8 +3,11 @@
 //! The binary carries a part of Liberation Sans (`assets/fonts/README.md`), which PNGs are drawn with. A viewer of an
 //! SVG that has neither it nor Arial takes another font of about the same widths, as Arial's are everybody's measure.
 
+use skrifa::instance::{LocationRef, Size};
+use skrifa::{FontRef, MetadataProvider};
 use std::sync::LazyLock;
-use ttf_parser::Face;
+
+use crate::cli::html::text::shortened;
 
 /// What an SVG asks for, best first.
 pub(super) const FAMILY: &str = "Liberation Sans, Arial, Helvetica, sans-serif";
@@ -18,26 +21,32 @@ pub(super) static BOLD: &[u8] = include_bytes!("../../../assets/fonts/RondeFigur
 /// Height of capitals and digits, as a share of the size.
 pub(super) const CAPITALS: f64 = 0.72;
 
-static FACES: LazyLock<[Option<Face>; 2]> = LazyLock::new(|| [REGULAR, BOLD].map(|data| Face::parse(data, 0).ok()));
+static FACES: LazyLock<[Option<FontRef>; 2]> =
+    LazyLock::new(|| [REGULAR, BOLD].map(|data| FontRef::new(data).ok()));
 
 /// Width in units of a text set in that size.
 pub(super) fn width(text: &str, size: f64, bold: bool) -> f64 {
     let face = FACES[usize::from(bold)].as_ref();
     // Whatever the font does not have, another one sets: ideographs as wide as high, all else about as capitals.
     let other = |c: char| if u32::from(c) >= 0x1100 { 1.0 } else { 0.7 };
+    let letters = face.map(|face| {
+        (
+            face.charmap(),
+            face.glyph_metrics(Size::new(1.0), LocationRef::default()),
+        )
+    });
     let advance = |c: char| {
-        face.and_then(|face| {
-            let advance = face.glyph_hor_advance(face.glyph_index(c)?)?;
-            Some(f64::from(advance) / f64::from(face.units_per_em()))
-        })
-        .unwrap_or_else(|| other(c))
+        let known = letters
+            .as_ref()
+            .and_then(|(map, metrics)| metrics.advance_width(map.map(c)?));
+        known.map_or_else(|| other(c), f64::from)
     };
     size * text.chars().map(advance).sum::<f64>()
 }
 
 /// The text, its middle left out where it is wider than that.
 pub(super) fn fitted(text: &str, size: f64, bold: bool, most: f64) -> String {
-    let fits = |length: usize| width(&crate::cli::html::text::shortened(text, length), size, bold) <= most;
+    let fits = |length: usize| width(&shortened(text, length), size, bold) <= most;
     let length = text.chars().count();
     if fits(length) {
         return text.to_owned();
@@ -48,7 +57,7 @@ pub(super) fn fitted(text: &str, size: f64, bold: bool, most: f64) -> String {
         let middle = low.midpoint(high);
         if fits(middle) { low = middle } else { high = middle }
     }
-    crate::cli::html::text::shortened(text, low)
+    shortened(text, low)
 }
 
 /// The text in lines no wider than that, at most so many; the middle of the last is left out where that is too few.
@@ -64,7 +73,10 @@ pub(super) fn lines(text: &str, size: f64, bold: bool, widest: f64, most: usize)
             _ => lines.push(word.to_owned()),
         }
     }
-    lines.iter().map(|line| fitted(line, size, bold, widest)).collect()
+    lines
+        .iter()
+        .map(|line| fitted(line, size, bold, widest))
+        .collect()
 }
 
 #[cfg(test)]
@@ -86,7 +98,7 @@ mod tests {
     fn whatever_is_drawn_has_its_letters() {
         let face = FACES[0].as_ref().unwrap();
         for c in ('!'..='~').chain("µ×±−–—…≥≤≈%·é".chars()) {
-            assert!(face.glyph_index(c).is_some(), "{c}");
+            assert!(face.charmap().map(c).is_some(), "{c}");
         }
     }
 
@@ -95,10 +107,16 @@ mod tests {
         assert_eq!(fitted("abc", 12.0, false, 1000.0), "abc");
         let long = "w".repeat(300);
         let short = fitted(&long, 12.0, false, 100.0);
-        assert!(width(&short, 12.0, false) <= 100.0 && short.contains('…') && short.len() > 8, "{short}");
+        assert!(
+            width(&short, 12.0, false) <= 100.0 && short.contains('…') && short.len() > 8,
+            "{short}"
+        );
         let broken = lines("one two three four five six", 12.0, false, 60.0, 2);
         assert_eq!(broken.len(), 2);
-        assert!(broken.iter().all(|line| width(line, 12.0, false) <= 60.0), "{broken:?}");
+        assert!(
+            broken.iter().all(|line| width(line, 12.0, false) <= 60.0),
+            "{broken:?}"
+        );
         assert_eq!(lines("one two", 12.0, false, 600.0, 2), ["one two"]);
         assert!(lines(" ", 12.0, false, 600.0, 2).is_empty());
     }

@@ -100,8 +100,6 @@ pub(super) enum Symbol {
     Hatched,
     /// A line with its band.
     Line,
-    /// A dashed line across.
-    Dashed,
     /// Colours that fade.
     Faded,
 }
@@ -170,7 +168,6 @@ impl Symbol {
                 canvas.fill(&area, thin(SERIES[5], BAND))?;
                 canvas.line(vec![(area.x, at.1), (area.right(), at.1)], FITTED)
             }
-            Symbol::Dashed => canvas.dashes((area.x, at.1), (area.right(), at.1), REFERENCE, 3.0),
             Symbol::Faded => {
                 for i in 0..4 {
                     let part = Area {
@@ -223,7 +220,12 @@ pub(super) fn hatched(canvas: &Canvas, area: &Area) -> Result<(), FigureError> {
 }
 
 /// Names below a plot, as many as find room.
-pub(super) fn below(canvas: &Canvas, plot: &Area, ticks: &[(f64, String)], label: &str) -> Result<(), FigureError> {
+pub(super) fn below(
+    canvas: &Canvas,
+    plot: &Area,
+    ticks: &[(f64, String)],
+    label: &str,
+) -> Result<(), FigureError> {
     let mut end = f64::NEG_INFINITY;
     for (at, name) in ticks {
         let x = plot.x + at;
@@ -235,14 +237,24 @@ pub(super) fn below(canvas: &Canvas, plot: &Area, ticks: &[(f64, String)], label
         }
     }
     let label = fitted(label, LABEL.size, LABEL.bold, plot.width.max(200.0));
-    canvas.text(&label, (plot.centre().0, plot.bottom() + 34.0), Anchor::Middle, LABEL)
+    canvas.text(
+        &label,
+        (plot.centre().0, plot.bottom() + 34.0),
+        Anchor::Middle,
+        LABEL,
+    )
 }
 
 /// Height of what [`below`] draws.
 pub(super) const BELOW: f64 = 40.0;
 
 /// Names left of a plot, as many as find room; their places are counted from its lower edge.
-pub(super) fn beside(canvas: &Canvas, plot: &Area, ticks: &[(f64, String)], label: &str) -> Result<(), FigureError> {
+pub(super) fn beside(
+    canvas: &Canvas,
+    plot: &Area,
+    ticks: &[(f64, String)],
+    label: &str,
+) -> Result<(), FigureError> {
     let mut end = f64::NEG_INFINITY;
     for (at, name) in ticks {
         let y = plot.bottom() - at;
@@ -272,7 +284,13 @@ fn widest(ticks: &[(f64, String)]) -> f64 {
 pub(super) const SCALE_BAR: f64 = 50.0;
 
 /// The scale's colours with what they say, its label above.
-pub(super) fn scale_bar(canvas: &Canvas, at: At, width: f64, label: &str, shades: &Shades) -> Result<(), FigureError> {
+pub(super) fn scale_bar(
+    canvas: &Canvas,
+    at: At,
+    width: f64,
+    label: &str,
+    shades: &Shades,
+) -> Result<(), FigureError> {
     const STEPS: u32 = 60;
     let label = fitted(label, LABEL.size, LABEL.bold, width);
     canvas.text(&label, (at.0, at.1 + 11.0), Anchor::Start, LABEL)?;

@@ -78,7 +78,8 @@ struct Layout {
 
 impl HeatMap {
     fn layout(&self) -> Layout {
-        let side = |count: usize, each: f64, (least, most): (f64, f64)| (count as f64 * each).clamp(least, most);
+        let side =
+            |count: usize, each: f64, (least, most): (f64, f64)| (count as f64 * each).clamp(least, most);
         let plot_width = side(self.x.values.len(), COLUMN, PLOT_WIDTH);
         let plot_height = side(self.y.values.len(), ROW, PLOT_HEIGHT);
         let rows = self.y.bands(plot_height);
@@ -120,10 +121,15 @@ impl HeatMap {
     /// The largest size in which every value fits its cell.
     fn text_size(&self, layout: &Layout) -> Option<f64> {
         let fits = |size: f64| {
-            self.cells.iter().filter(|cell| number(cell).is_some()).all(|cell| {
-                let Some(area) = layout.cell(cell.x, cell.y) else { return true };
-                font::width(&cell.text, size, false) + 6.0 <= area.width && size + 4.0 <= area.height
-            })
+            self.cells
+                .iter()
+                .filter(|cell| number(cell).is_some())
+                .all(|cell| {
+                    let Some(area) = layout.cell(cell.x, cell.y) else {
+                        return true;
+                    };
+                    font::width(&cell.text, size, false) + 6.0 <= area.width && size + 4.0 <= area.height
+                })
         };
         TEXT_SIZES.into_iter().find(|size| fits(*size))
     }
@@ -181,8 +187,18 @@ impl Figure for HeatMap {
         self.draw_cells(canvas, &layout, &shades)?;
         self.draw_marks(canvas, &layout)?;
         let plot = &layout.plot;
-        below(canvas, plot, &middles(&layout.columns, &self.x.values), &self.x.name())?;
-        beside(canvas, plot, &middles(&layout.rows, &self.y.values), &self.y.name())?;
+        below(
+            canvas,
+            plot,
+            &middles(&layout.columns, &self.x.values),
+            &self.x.name(),
+        )?;
+        beside(
+            canvas,
+            plot,
+            &middles(&layout.rows, &self.y.values),
+            &self.y.name(),
+        )?;
         let bar = (plot.x, plot.bottom() + BELOW + 6.0);
         scale_bar(canvas, bar, plot.width, &self.scale.label, &shades)?;
         layout.legend.draw(canvas, (plot.x, bar.1 + SCALE_BAR))
@@ -199,7 +215,9 @@ impl HeatMap {
         };
         canvas.frame(&layout.plot.inside(-gap), outline)?;
         for cell in &self.cells {
-            let Some(area) = layout.cell(cell.x, cell.y) else { continue };
+            let Some(area) = layout.cell(cell.x, cell.y) else {
+                continue;
+            };
             let area = area.inside(gap);
             let lettering = |size: f64, colour| Lettering {
                 colour,
@@ -211,7 +229,12 @@ impl HeatMap {
                     let colour = shade(shades.at(value));
                     canvas.fill(&area, colour)?;
                     if let Some(size) = size {
-                        canvas.centred(&cell.text, area.centre(), Anchor::Middle, lettering(size, readable_on(colour)))?;
+                        canvas.centred(
+                            &cell.text,
+                            area.centre(),
+                            Anchor::Middle,
+                            lettering(size, readable_on(colour)),
+                        )?;
                     }
                 }
                 None => {
@@ -243,7 +266,11 @@ impl HeatMap {
             }
             // In a corner, out of the text's way; in the middle of a cell that is too small for text.
             let corner = size.is_some() && area.height >= 34.0;
-            let radius = if corner { 4.6 } else { (area.width.min(area.height) * 0.3).clamp(3.0, 5.0) };
+            let radius = if corner {
+                4.6
+            } else {
+                (area.width.min(area.height) * 0.3).clamp(3.0, 5.0)
+            };
             for (i, kind) in kinds.iter().enumerate() {
                 let along = i as f64 * radius * 3.2;
                 let at = match corner {
@@ -260,15 +287,28 @@ impl HeatMap {
 
 /// A cell's edge, seen on every colour: dark outside, bright inside; of the best without a gap, of others in dashes.
 fn edge(canvas: &Canvas, area: &Area, kind: Kind) -> Result<(), FigureError> {
-    let width = if area.width.min(area.height) >= 18.0 { 2.0 } else { 1.2 };
+    let width = if area.width.min(area.height) >= 18.0 {
+        2.0
+    } else {
+        1.2
+    };
     let dark = Stroke {
         colour: ON_BRIGHT,
         width,
     };
-    let bright = Stroke { colour: ON_DARK, ..dark };
+    let bright = Stroke {
+        colour: ON_DARK,
+        ..dark
+    };
     if kind == Kind::Best {
         canvas.frame(area, dark)?;
-        return canvas.frame(&area.inside(width), Stroke { width: width * 0.7, ..bright });
+        return canvas.frame(
+            &area.inside(width),
+            Stroke {
+                width: width * 0.7,
+                ..bright
+            },
+        );
     }
     canvas.frame(area, bright)?;
     let corners = area.inside(width / 2.0).corners();

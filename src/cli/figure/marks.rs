@@ -61,7 +61,13 @@ impl Kind {
     }
 
     /// Draws its shape as large as a circle of that radius looks.
-    pub(super) fn draw(self, canvas: &Canvas, at: At, radius: f64, ground: Ground) -> Result<(), FigureError> {
+    pub(super) fn draw(
+        self,
+        canvas: &Canvas,
+        at: At,
+        radius: f64,
+        ground: Ground,
+    ) -> Result<(), FigureError> {
         let (fill, edge) = match ground {
             Ground::Page => (self.colour(), PAPER),
             Ground::Shade => (ON_DARK, ON_BRIGHT),
@@ -81,8 +87,14 @@ impl Kind {
                     Ground::Page => vec![thick],
                     // Its edge first, then itself upon that.
                     Ground::Shade => vec![
-                        Stroke { width: thick.width + 2.0, ..thick },
-                        Stroke { colour: fill, ..thick },
+                        Stroke {
+                            width: thick.width + 2.0,
+                            ..thick
+                        },
+                        Stroke {
+                            colour: fill,
+                            ..thick
+                        },
                     ],
                 };
                 for stroke in strokes {
@@ -96,7 +108,10 @@ impl Kind {
                 canvas.ring(at, radius, thin)
             }
             Kind::AbDefault | Kind::AbCandidate => {
-                canvas.polygon(self.outline(at, radius), if ground == Ground::Page { PAPER } else { fill })?;
+                canvas.polygon(
+                    self.outline(at, radius),
+                    if ground == Ground::Page { PAPER } else { fill },
+                )?;
                 canvas.line(closed(self.outline(at, radius * 0.9)), thick)
             }
             Kind::Other | Kind::Default | Kind::Best => {
@@ -110,8 +125,12 @@ impl Kind {
     fn outline(self, at: At, radius: f64) -> Vec<At> {
         let corner = |angle: f64, far: f64| (at.0 + far * angle.cos(), at.1 - far * angle.sin());
         match self {
-            Kind::AbCandidate => (0..4).map(|i| corner(PI / 4.0 + f64::from(i) * FRAC_PI_2, radius * 1.25)).collect(),
-            Kind::AbDefault | Kind::Default => (0..4).map(|i| corner(f64::from(i) * FRAC_PI_2, radius * 1.3)).collect(),
+            Kind::AbCandidate => (0..4)
+                .map(|i| corner(PI / 4.0 + f64::from(i) * FRAC_PI_2, radius * 1.25))
+                .collect(),
+            Kind::AbDefault | Kind::Default => (0..4)
+                .map(|i| corner(f64::from(i) * FRAC_PI_2, radius * 1.3))
+                .collect(),
             Kind::Other => (0..3)
                 .map(|i| corner(FRAC_PI_2 + f64::from(i) * 2.0 * PI / 3.0, radius * 1.3))
                 .collect(),

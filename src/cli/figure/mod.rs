@@ -24,9 +24,9 @@ mod samples;
 mod spacing;
 mod stack;
 mod surface;
-mod trail;
 #[cfg(test)]
 mod tests;
+mod trail;
 
 pub(crate) use colour::{Better, Scale};
 pub(crate) use heat_map::{Cell, HeatMap, Mark};

@@ -82,7 +82,10 @@ static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
     let mut fonts = usvg::fontdb::Database::new();
     fonts.load_font_data(font::REGULAR.to_vec());
     fonts.load_font_data(font::BOLD.to_vec());
-    let name = fonts.faces().next().and_then(|face| face.families.first().map(|(name, _)| name.clone()));
+    let name = fonts
+        .faces()
+        .next()
+        .and_then(|face| face.families.first().map(|(name, _)| name.clone()));
     fonts.set_sans_serif_family(name.unwrap_or_default());
     Arc::new(fonts)
 });

@@ -7,7 +7,10 @@ use crate::cli::html::number::digits;
 fn step_ms(threshold_mb: f64, cycle_ms: f64) -> f64 {
     let threshold = threshold_mb.max(0.02);
     let batches = (98.0 / threshold).max(1.0);
-    38.0 + 9.0 * (1.0 + cycle_ms / 4.0).ln() + 0.25 * batches.powf(0.8) + 0.0022 * threshold.powf(1.6) + 3.0 / (0.3 + cycle_ms)
+    38.0 + 9.0 * (1.0 + cycle_ms / 4.0).ln()
+        + 0.25 * batches.powf(0.8)
+        + 0.0022 * threshold.powf(1.6)
+        + 3.0 / (0.3 + cycle_ms)
 }
 
 pub(super) fn axis(label: &str, unit: &str, values: &[f64]) -> AxisValues {
@@ -54,11 +57,19 @@ pub(super) fn mark(x: usize, y: usize, kind: Kind, name: &str) -> Mark {
 
 /// What a sweep leaves behind.
 pub(super) fn sweep() -> HeatMap {
-    let (xs, ys) = ([0.0, 1.0, 4.0, 16.0, 32.0, 64.0, 128.0], [0.5, 1.0, 2.5, 5.0, 10.0, 25.0]);
+    let (xs, ys) = (
+        [0.0, 1.0, 4.0, 16.0, 32.0, 64.0, 128.0],
+        [0.5, 1.0, 2.5, 5.0, 10.0, 25.0],
+    );
     let mut map = map(&xs, &ys, |x, y| ((x, y) != (0, 0)).then(|| step_ms(xs[x], ys[y])));
     map.marks = vec![
         mark(5, 3, Kind::Default, "default: 64 MB, 5 ms"),
-        mark(3, 1, Kind::Best, "best: 16 MB, 1 ms (−9.1 %, 90 % interval −11.2 to −7.4 %)"),
+        mark(
+            3,
+            1,
+            Kind::Best,
+            "best: 16 MB, 1 ms (−9.1 %, 90 % interval −11.2 to −7.4 %)",
+        ),
         mark(4, 1, Kind::Other, "tied with the best"),
     ];
     map
@@ -67,16 +78,28 @@ pub(super) fn sweep() -> HeatMap {
 /// Everything that a map can be asked for and hardly ever is.
 pub(super) fn odd_maps() -> Vec<(&'static str, HeatMap)> {
     let many: Vec<f64> = (0..64).map(|i| 0.25 * 2f64.powf(f64::from(i) / 6.0)).collect();
-    let mut large = map(&many, &many, |x, y| (!(x + y).is_multiple_of(97)).then(|| step_ms(many[x], many[y] / 20.0)));
-    large.marks = vec![mark(36, 20, Kind::Default, "default"), mark(33, 8, Kind::Best, "best")];
+    let mut large = map(&many, &many, |x, y| {
+        (!(x + y).is_multiple_of(97)).then(|| step_ms(many[x], many[y] / 20.0))
+    });
+    large.marks = vec![
+        mark(36, 20, Kind::Default, "default"),
+        mark(33, 8, Kind::Best, "best"),
+    ];
     let mut two = map(&[16.0, 64.0], &[5.0], |x, _| Some(40.0 + x as f64));
-    two.marks = vec![mark(1, 0, Kind::Default, "default: 64 MB"), mark(0, 0, Kind::Best, "best: 16 MB")];
-    let mut row = map(&[0.0, 0.5, 2.0, 8.0, 32.0, 128.0], &[1.0], |x, _| Some(44.0 - 0.5 * x as f64));
+    two.marks = vec![
+        mark(1, 0, Kind::Default, "default: 64 MB"),
+        mark(0, 0, Kind::Best, "best: 16 MB"),
+    ];
+    let mut row = map(&[0.0, 0.5, 2.0, 8.0, 32.0, 128.0], &[1.0], |x, _| {
+        Some(44.0 - 0.5 * x as f64)
+    });
     row.marks = vec![
         mark(5, 0, Kind::Default, "default"),
         mark(5, 0, Kind::Best, "best: the default"),
     ];
-    let mut column = map(&[64.0], &[0.5, 1.0, 2.5, 5.0, 10.0], |_, y| Some(40.0 * 1.3f64.powi(y as i32)));
+    let mut column = map(&[64.0], &[0.5, 1.0, 2.5, 5.0, 10.0], |_, y| {
+        Some(40.0 * 1.3f64.powi(y as i32))
+    });
     column.marks = vec![mark(0, 3, Kind::Default, "default")];
     let mut named = sweep();
     named.title = "A model whose name is as long as those that people give their experiments, ".repeat(4);
@@ -96,13 +119,30 @@ pub(super) fn odd_maps() -> Vec<(&'static str, HeatMap)> {
         ("row", row),
         ("column", column),
         ("named", named),
-        ("equal", map(&[1.0, 2.0, 4.0], &[1.0, 2.0, 4.0], |_, _| Some(40.0))),
+        (
+            "equal",
+            map(&[1.0, 2.0, 4.0], &[1.0, 2.0, 4.0], |_, _| Some(40.0)),
+        ),
         ("none", none),
         ("no-values", map(&[], &[], |_, _| None)),
-        ("nan", map(&[1.0, 2.0, 4.0], &[1.0], |x, _| Some([f64::NAN, 1.0, f64::INFINITY][x]))),
-        ("extremes", map(&[1e-12, 1.0, 1e12], &[1.0], |x, _| Some([1e-300, 1.0, 1e300][x]))),
-        ("below-zero", map(&[1.0, 2.0, 4.0], &[1.0], |x, _| Some([-1.0, 0.0, 5.0][x]))),
-        ("unsorted", map(&[4.0, 1.0, 4.0], &[1.0], |x, _| Some(x as f64 + 1.0))),
+        (
+            "nan",
+            map(&[1.0, 2.0, 4.0], &[1.0], |x, _| {
+                Some([f64::NAN, 1.0, f64::INFINITY][x])
+            }),
+        ),
+        (
+            "extremes",
+            map(&[1e-12, 1.0, 1e12], &[1.0], |x, _| Some([1e-300, 1.0, 1e300][x])),
+        ),
+        (
+            "below-zero",
+            map(&[1.0, 2.0, 4.0], &[1.0], |x, _| Some([-1.0, 0.0, 5.0][x])),
+        ),
+        (
+            "unsorted",
+            map(&[4.0, 1.0, 4.0], &[1.0], |x, _| Some(x as f64 + 1.0)),
+        ),
     ]
 }
 
@@ -184,7 +224,16 @@ pub(super) fn odd_trails() -> Vec<(&'static str, Trail)> {
         references: Vec::new(),
         ..tuning()
     };
-    let mut wide = plain((0..40).map(|i| (f64::from(i), 40.0 + 500.0 * f64::from(u8::from(i % 13 == 4)) + noise(i))).collect());
+    let mut wide = plain(
+        (0..40)
+            .map(|i| {
+                (
+                    f64::from(i),
+                    40.0 + 500.0 * f64::from(u8::from(i % 13 == 4)) + noise(i),
+                )
+            })
+            .collect(),
+    );
     wide.points[7].high = 1e9;
     let mut named = tuning();
     for (i, reference) in named.references.iter_mut().enumerate() {
@@ -198,10 +247,31 @@ pub(super) fn odd_trails() -> Vec<(&'static str, Trail)> {
         ("none", plain(Vec::new())),
         ("one", plain(vec![(0.0, 40.0)])),
         ("equal", plain((0..9).map(|i| (f64::from(i), 40.0)).collect())),
-        ("crowd", plain((0..100_000).map(|i| (f64::from(i), 50.0 + 5.0 * noise(i) + 20.0 * (-f64::from(i) / 2e4).exp())).collect())),
-        ("hundreds", plain((0..200).map(|i| (f64::from(i) * 0.3, 50.0 + noise(i))).collect())),
-        ("nan", plain(vec![(0.0, f64::NAN), (f64::NAN, 1.0), (1.0, f64::INFINITY)])),
-        ("extremes", plain(vec![(0.0, f64::MAX), (1e300, f64::MIN), (-1e300, 0.0)])),
+        (
+            "crowd",
+            plain(
+                (0..100_000)
+                    .map(|i| {
+                        (
+                            f64::from(i),
+                            50.0 + 5.0 * noise(i) + 20.0 * (-f64::from(i) / 2e4).exp(),
+                        )
+                    })
+                    .collect(),
+            ),
+        ),
+        (
+            "hundreds",
+            plain((0..200).map(|i| (f64::from(i) * 0.3, 50.0 + noise(i))).collect()),
+        ),
+        (
+            "nan",
+            plain(vec![(0.0, f64::NAN), (f64::NAN, 1.0), (1.0, f64::INFINITY)]),
+        ),
+        (
+            "extremes",
+            plain(vec![(0.0, f64::MAX), (1e300, f64::MIN), (-1e300, 0.0)]),
+        ),
     ]
 }
 
@@ -217,8 +287,18 @@ pub(super) fn posterior(zero: bool) -> Surface {
         ys.insert(0, 0.0);
     }
     let tried = [
-        (64.0, 5.0), (1.0, 1.0), (16.0, 1.0), (32.0, 20.0), (128.0, 0.5), (4.0, 50.0), (8.0, 3.0), (20.0, 1.6), (14.0, 0.7),
-        (24.0, 1.1), (18.0, 2.2), (0.5, 10.0),
+        (64.0, 5.0),
+        (1.0, 1.0),
+        (16.0, 1.0),
+        (32.0, 20.0),
+        (128.0, 0.5),
+        (4.0, 50.0),
+        (8.0, 3.0),
+        (20.0, 1.6),
+        (14.0, 0.7),
+        (24.0, 1.1),
+        (18.0, 2.2),
+        (0.5, 10.0),
     ];
     let mut mean = Vec::new();
     let mut sd = Vec::new();

@@ -33,7 +33,11 @@ impl AxisValues {
         let widths = ratio_widths(positive).unwrap_or_else(|| vec![1.0; values.len() - zero]);
         let mean = mean(&widths);
         // 0 is as wide as the others are, and apart from them.
-        let apart = if zero == 1 && !positive.is_empty() { BREAK } else { 0.0 };
+        let apart = if zero == 1 && !positive.is_empty() {
+            BREAK
+        } else {
+            0.0
+        };
         let total = widths.iter().sum::<f64>() + zero as f64 * mean;
         let scale = (length - apart).max(0.0) / total.max(f64::MIN_POSITIVE);
         let mut from = 0.0;
@@ -69,7 +73,11 @@ impl AxisValues {
         }
         Line {
             zero: (zero == 1).then_some(start),
-            start: if zero == 1 && !positive.is_empty() { start + BREAK } else { start },
+            start: if zero == 1 && !positive.is_empty() {
+                start + BREAK
+            } else {
+                start
+            },
             length,
             axis,
         }
@@ -100,7 +108,11 @@ impl Line {
     /// Which values are named, where, and how.
     pub(super) fn ticks(&self) -> Vec<(f64, String)> {
         let zero = self.zero.map(|zero| (zero / 2.0, tick(0.0)));
-        let named = self.axis.ticks.iter().map(|(value, name)| (self.at(*value), name.clone()));
+        let named = self
+            .axis
+            .ticks
+            .iter()
+            .map(|(value, name)| (self.at(*value), name.clone()));
         zero.into_iter().chain(named).collect()
     }
 }
@@ -118,7 +130,10 @@ fn ratio_widths(values: &[f64]) -> Option<Vec<f64>> {
     if values.len() < 2 || !positive {
         return None;
     }
-    let steps: Vec<f64> = values.windows(2).map(|pair| pair[1].ln() - pair[0].ln()).collect();
+    let steps: Vec<f64> = values
+        .windows(2)
+        .map(|pair| pair[1].ln() - pair[0].ln())
+        .collect();
     let step = |i: usize| steps[i.min(steps.len() - 1)];
     let widths: Vec<f64> = (0..values.len())
         .map(|i| (step(i.saturating_sub(1)) + step(i)) / 2.0)
@@ -140,7 +155,11 @@ fn few_ticks(from: f64, to: Option<f64>) -> Vec<(f64, String)> {
         return vec![(from, tick(from))];
     };
     let ticks = Axis::linear("", from, to, 4, tick).ticks;
-    if ticks.len() >= 2 { ticks } else { [from, to].map(|v| (v, tick(v))).to_vec() }
+    if ticks.len() >= 2 {
+        ticks
+    } else {
+        [from, to].map(|v| (v, tick(v))).to_vec()
+    }
 }
 
 /// A label and the unit behind it.
@@ -182,15 +201,26 @@ mod tests {
         let bands = of(&[1.0, 4.0, 16.0, 32.0]).bands(650.0);
         let expected = [(0.0, 200.0), (200.0, 200.0), (400.0, 150.0), (550.0, 100.0)];
         for (band, expected) in bands.iter().zip(expected) {
-            assert!((band.0 - expected.0).abs() < 1e-9 && (band.1 - expected.1).abs() < 1e-9, "{bands:?}");
+            assert!(
+                (band.0 - expected.0).abs() < 1e-9 && (band.1 - expected.1).abs() < 1e-9,
+                "{bands:?}"
+            );
         }
         // 64, 65 would leave no room for what stands in them.
-        assert!(of(&[1.0, 64.0, 65.0]).bands(300.0).iter().all(|(_, width)| (width - 100.0).abs() < 1e-9));
+        assert!(
+            of(&[1.0, 64.0, 65.0])
+                .bands(300.0)
+                .iter()
+                .all(|(_, width)| (width - 100.0).abs() < 1e-9)
+        );
     }
 
     #[test]
     fn zero_stands_alone() {
-        assert_eq!(of(&[0.0, 1.0, 2.0]).bands(310.0), [(0.0, 100.0), (110.0, 100.0), (210.0, 100.0)]);
+        assert_eq!(
+            of(&[0.0, 1.0, 2.0]).bands(310.0),
+            [(0.0, 100.0), (110.0, 100.0), (210.0, 100.0)]
+        );
         assert_eq!(of(&[0.0]).bands(310.0), [(0.0, 310.0)]);
         assert!(of(&[]).bands(310.0).is_empty());
         let line = of(&[0.0, 1.0, 2.0, 4.0]).line(600.0);

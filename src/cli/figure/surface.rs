@@ -149,17 +149,35 @@ impl Surface {
     fn unsure_at(&self, spread: f64, xi: usize, yi: usize) -> f64 {
         let index = yi * self.x.values.len() + xi;
         if self.sd.is_empty() {
-            return if self.mean.get(index).is_some_and(|mean| mean.is_finite()) { 0.0 } else { 1.0 };
+            return if self.mean.get(index).is_some_and(|mean| mean.is_finite()) {
+                0.0
+            } else {
+                1.0
+            };
         }
         let unsure = self.sd.get(index).map_or(f64::INFINITY, |sd| sd / spread);
-        if unsure.is_nan() { 1.0 } else { unsure.clamp(0.0, 1.0) }
+        if unsure.is_nan() {
+            1.0
+        } else {
+            unsure.clamp(0.0, 1.0)
+        }
     }
 
     /// From the lowest to the highest mean, but for the outermost twentieths.
     fn spread(&self) -> f64 {
-        let mut means: Vec<f64> = self.mean.iter().copied().filter(|mean| mean.is_finite()).collect();
+        let mut means: Vec<f64> = self
+            .mean
+            .iter()
+            .copied()
+            .filter(|mean| mean.is_finite())
+            .collect();
         means.sort_by(f64::total_cmp);
-        let at = |share: f64| means.get((means.len() as f64 * share) as usize).copied().unwrap_or(0.0);
+        let at = |share: f64| {
+            means
+                .get((means.len() as f64 * share) as usize)
+                .copied()
+                .unwrap_or(0.0)
+        };
         let spread = at(0.95) - at(0.05);
         // A plain has no differences: then by its height.
         let height = at(0.5).abs() * 0.05;
@@ -227,7 +245,11 @@ impl Surface {
             colour: thin(ON_DARK, 0.55),
             width: 0.8,
         };
-        for (at, _) in shades.ticks().into_iter().filter(|(at, _)| *at > 0.0 && *at < 1.0) {
+        for (at, _) in shades
+            .ticks()
+            .into_iter()
+            .filter(|(at, _)| *at > 0.0 && *at < 1.0)
+        {
             for ring in grid.above(&heights, at).into_iter().flatten() {
                 grid.draw_ring(canvas, layout, &ring, contour)?;
             }
@@ -281,15 +303,25 @@ impl Surface {
             _ => 4.2,
         };
         for sample in &samples {
-            sample.kind.draw(canvas, layout.at(sample.x, sample.y), radius(sample.kind), Ground::Shade)?;
+            sample.kind.draw(
+                canvas,
+                layout.at(sample.x, sample.y),
+                radius(sample.kind),
+                Ground::Shade,
+            )?;
         }
-        let mut taken: Vec<Area> = samples.iter().map(|sample| around(layout.at(sample.x, sample.y), radius(sample.kind))).collect();
+        let mut taken: Vec<Area> = samples
+            .iter()
+            .map(|sample| around(layout.at(sample.x, sample.y), radius(sample.kind)))
+            .collect();
         if taken.len() > 10 * CROWD {
             return Ok(()); // no room for any text
         }
         for sample in samples.iter().rev().filter(|sample| !sample.text.is_empty()) {
             let at = layout.at(sample.x, sample.y);
-            let Some(area) = free_place(&sample.text, at, radius(sample.kind), &layout.plot, &taken) else { continue };
+            let Some(area) = free_place(&sample.text, at, radius(sample.kind), &layout.plot, &taken) else {
+                continue;
+            };
             canvas.fill(&area, thin(ON_DARK, 0.78))?;
             canvas.centred(&sample.text, area.centre(), Anchor::Middle, VALUE)?;
             taken.push(area);
@@ -340,7 +372,13 @@ impl Strip {
                 let zero = i == 0 && line.zero.is_some();
                 let first = i == usize::from(line.zero.is_some());
                 Strip {
-                    from: if zero { 0.0 } else if first { line.start } else { between(i - 1) },
+                    from: if zero {
+                        0.0
+                    } else if first {
+                        line.start
+                    } else {
+                        between(i - 1)
+                    },
                     to: match line.zero {
                         Some(width) if zero => width,
                         _ if i + 1 == places.len() => line.length,
@@ -379,7 +417,10 @@ impl Grid<'_> {
     fn above(&self, values: &[f64], threshold: f64) -> Vec<Rings> {
         let contours = ContourBuilder::new(self.xs.len(), self.ys.len(), true).contours(values, &[threshold]);
         // It fails only if there are more or fewer values than places.
-        let areas = contours.into_iter().flatten().flat_map(|contour| contour.into_inner().0);
+        let areas = contours
+            .into_iter()
+            .flatten()
+            .flat_map(|contour| contour.into_inner().0);
         areas
             .map(|area| {
                 let (edge, holes) = area.into_inner();
@@ -402,7 +443,13 @@ impl Grid<'_> {
     }
 
     /// A line of equal height, but for what runs along the landscape's edge.
-    fn draw_ring(&self, canvas: &Canvas, layout: &Layout, ring: &[At], stroke: Stroke) -> Result<(), FigureError> {
+    fn draw_ring(
+        &self,
+        canvas: &Canvas,
+        layout: &Layout,
+        ring: &[At],
+        stroke: Stroke,
+    ) -> Result<(), FigureError> {
         let (right, top) = ((self.xs.len() - 1) as f64, (self.ys.len() - 1) as f64);
         let inside = |(x, y): &At| *x > 0.5 && *y > 0.5 && *x < right + 0.5 && *y < top + 0.5;
         for part in ring.split(|place| !inside(place)).filter(|part| part.len() >= 2) {
@@ -422,7 +469,11 @@ impl Grid<'_> {
 
 /// The place between two of the grid's.
 fn between(values: &[f64], index: f64, at: impl Fn(f64) -> f64) -> f64 {
-    let index = if index.is_nan() { 0.0 } else { index.clamp(0.0, (values.len() - 1) as f64) };
+    let index = if index.is_nan() {
+        0.0
+    } else {
+        index.clamp(0.0, (values.len() - 1) as f64)
+    };
     let low = index.floor() as usize;
     let high = (low + 1).min(values.len() - 1);
     let (from, to) = (at(values[low]), at(values[high]));

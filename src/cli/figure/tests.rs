@@ -30,10 +30,17 @@ fn elements(svg: &str) -> Vec<Element> {
     let document = roxmltree::Document::parse(svg).unwrap();
     let read = |node: roxmltree::Node| Element {
         name: node.tag_name().name().to_owned(),
-        attributes: node.attributes().map(|a| (a.name().to_owned(), a.value().to_owned())).collect(),
+        attributes: node
+            .attributes()
+            .map(|a| (a.name().to_owned(), a.value().to_owned()))
+            .collect(),
         text: node.text().unwrap_or_default().trim().to_owned(),
     };
-    document.descendants().filter(roxmltree::Node::is_element).map(read).collect()
+    document
+        .descendants()
+        .filter(roxmltree::Node::is_element)
+        .map(read)
+        .collect()
 }
 
 fn drawn(figure: &impl Figure) -> Vec<Element> {
@@ -104,7 +111,14 @@ fn a_trail_draws_every_point() {
     let elements = drawn(&trail);
     // 18 samples, and one in the legend; a disc with a ring each.
     assert_eq!(fills(&elements, "circle", "#0B5FA5"), 19);
-    for text in ["default 46.2 ms", "best 42.2 ms", "step time, ms", "sample", "best", "not counted"] {
+    for text in [
+        "default 46.2 ms",
+        "best 42.2 ms",
+        "step time, ms",
+        "sample",
+        "best",
+        "not counted",
+    ] {
         assert!(elements.iter().any(|element| element.text == text), "{text}");
     }
 }
@@ -114,9 +128,18 @@ fn a_surface_draws_samples_and_landscape() {
     let surface = posterior(false);
     let elements = drawn(&surface);
     assert_eq!(fills(&elements, "circle", "#FAFCFD"), 11); // 10, and one in the legend
-    let values = surface.samples.iter().filter(|sample| elements.iter().any(|e| e.text == sample.text));
+    let values = surface
+        .samples
+        .iter()
+        .filter(|sample| elements.iter().any(|e| e.text == sample.text));
     assert!(values.count() >= 10);
-    assert!(elements.iter().filter(|element| element.name == "polygon").count() > 20);
+    assert!(
+        elements
+            .iter()
+            .filter(|element| element.name == "polygon")
+            .count()
+            > 20
+    );
 }
 
 #[test]
@@ -136,8 +159,14 @@ fn a_png_is_twice_as_large_as_the_svg_says() {
     let (width, height) = map.size();
     assert_eq!(decoded(&png(&map).unwrap()), (2 * width, 2 * height));
     let elements = drawn(&map);
-    assert_eq!((elements[0].get("width"), elements[0].get("height")), (&*width.to_string(), &*height.to_string()));
-    assert_eq!((elements[1].name.as_str(), elements[1].text.as_str()), ("title", map.title.as_str()));
+    assert_eq!(
+        (elements[0].get("width"), elements[0].get("height")),
+        (&*width.to_string(), &*height.to_string())
+    );
+    assert_eq!(
+        (elements[1].name.as_str(), elements[1].text.as_str()),
+        ("title", map.title.as_str())
+    );
 }
 
 #[test]
@@ -165,7 +194,11 @@ fn foreign_text_is_text() {
     map.x.label = "\"'<&>\u{202e}".into();
     let elements = drawn(&map);
     assert!(elements.iter().all(|element| element.name != "script"));
-    assert!(elements.iter().any(|element| element.text.contains("\"'<&>\u{fffd}")));
+    assert!(
+        elements
+            .iter()
+            .any(|element| element.text.contains("\"'<&>\u{fffd}"))
+    );
     let page = inline(&map, "a \"label\" <b>").unwrap().into_string();
     assert!(!page.contains("<script") && page.contains("a &quot;label&quot; &lt;b&gt;"));
 }
@@ -175,7 +208,17 @@ fn every_colour_of_the_page_follows_it() {
     let mut figures = vec![inline(&sweep(), "a").unwrap(), inline(&tuning(), "b").unwrap()];
     figures.push(inline(&posterior(true), "c").unwrap());
     let page: String = figures.into_iter().map(Markup::into_string).collect();
-    for colour in [colour::PAPER, colour::PANEL, colour::INK, colour::SOFT, colour::LINE, colour::SERIES[0], colour::SERIES[1], colour::SERIES[2], colour::SERIES[5]] {
+    for colour in [
+        colour::PAPER,
+        colour::PANEL,
+        colour::INK,
+        colour::SOFT,
+        colour::LINE,
+        colour::SERIES[0],
+        colour::SERIES[1],
+        colour::SERIES[2],
+        colour::SERIES[5],
+    ] {
         let hex = format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2);
         for attribute in ["fill", "stroke"] {
             let used = page.contains(&format!("{attribute}=\"{hex}\""));
@@ -200,7 +243,11 @@ fn the_gallery_renders() {
         body.push(section(name, name, &inline));
     };
     fn all(figure: &impl Figure) -> (String, Vec<u8>, Markup) {
-        (svg(figure).unwrap(), png(figure).unwrap(), inline(figure, "a figure").unwrap())
+        (
+            svg(figure).unwrap(),
+            png(figure).unwrap(),
+            inline(figure, "a figure").unwrap(),
+        )
     }
     show("sweep", &|| all(&sweep()));
     show("tuning", &|| all(&tuning()));

@@ -115,11 +115,17 @@ struct Layout {
 impl Layout {
     fn at(&self, x: f64, y: f64) -> (f64, f64) {
         let plot = &self.plot;
-        (plot.x + self.x.at(x) * plot.width, plot.bottom() - self.y.at(y) * plot.height)
+        (
+            plot.x + self.x.at(x) * plot.width,
+            plot.bottom() - self.y.at(y) * plot.height,
+        )
     }
 
     fn ticks(axis: &Axis, length: f64) -> Vec<(f64, String)> {
-        axis.ticks.iter().map(|(value, name)| (axis.at(*value) * length, name.clone())).collect()
+        axis.ticks
+            .iter()
+            .map(|(value, name)| (axis.at(*value) * length, name.clone()))
+            .collect()
     }
 }
 
@@ -141,10 +147,17 @@ impl Trail {
             .references
             .iter()
             .filter(|reference| reference.value.is_finite())
-            .map(|reference| (reference.value, font::fitted(&reference.name, NAME.size, NAME.bold, NAME_WIDTH)))
+            .map(|reference| {
+                (
+                    reference.value,
+                    font::fitted(&reference.name, NAME.size, NAME.bold, NAME_WIDTH),
+                )
+            })
             .collect();
         references.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let names = references.iter().map(|(_, name)| font::width(name, NAME.size, NAME.bold) + 8.0);
+        let names = references
+            .iter()
+            .map(|(_, name)| font::width(name, NAME.size, NAME.bold) + 8.0);
         let left = beside_width(&Layout::ticks(&y, PLOT_HEIGHT));
         let width = left + PLOT_WIDTH + names.fold(0.0, f64::max) + MARGIN;
         let heading = Heading::new(&self.title, &self.subtitle, width - 2.0 * MARGIN);
@@ -177,22 +190,41 @@ impl Trail {
 
     /// From the lowest to the highest of what is drawn; error bars that go far beyond all points are cut off.
     fn heights(&self, points: &[TrailPoint]) -> Axis {
-        let line = self.line.iter().flat_map(|line| &line.points).map(|place| place.mean);
+        let line = self
+            .line
+            .iter()
+            .flat_map(|line| &line.points)
+            .map(|place| place.mean);
         let references = self.references.iter().map(|reference| reference.value);
-        let values: Vec<f64> = points.iter().map(|point| point.value).chain(line).chain(references).collect();
+        let values: Vec<f64> = points
+            .iter()
+            .map(|point| point.value)
+            .chain(line)
+            .chain(references)
+            .collect();
         let (low, high) = range(values.into_iter()).unwrap_or((0.0, 1.0));
-        let bands = self.line.iter().flat_map(|line| &line.points).flat_map(|place| [place.low, place.high]);
+        let bands = self
+            .line
+            .iter()
+            .flat_map(|line| &line.points)
+            .flat_map(|place| [place.low, place.high]);
         let bars = points.iter().flat_map(|point| [point.low, point.high]);
         let (lowest, highest) = range(bands.chain(bars)).unwrap_or((low, high));
         if low > 1e-300 && high / low > LOGARITHMIC {
-            let (from, to) = (lowest.clamp(low / 2.0, low) / 1.1, highest.clamp(high, high * 2.0) * 1.1);
+            let (from, to) = (
+                lowest.clamp(low / 2.0, low) / 1.1,
+                highest.clamp(high, high * 2.0) * 1.1,
+            );
             let axis = Axis::decades("", from, to, 8, tick);
             if axis.ticks.len() >= 2 {
                 return axis;
             }
         }
         // Halves, as the difference of two huge numbers is none.
-        let span = 2.0 * (high / 2.0 - low / 2.0).max(high.abs().max(low.abs()) * 0.005).max(f64::MIN_POSITIVE);
+        let span = 2.0
+            * (high / 2.0 - low / 2.0)
+                .max(high.abs().max(low.abs()) * 0.005)
+                .max(f64::MIN_POSITIVE);
         let from = lowest.clamp(low - span, low) - 0.08 * span;
         let to = highest.clamp(high, high + span) + 0.08 * span;
         // Times and scores are never below zero.
@@ -205,7 +237,11 @@ impl Trail {
 fn places(values: impl Iterator<Item = f64> + Clone) -> Axis {
     let (low, high) = range(values.clone()).unwrap_or((0.0, 1.0));
     let whole = values.clone().all(|x| x.fract() == 0.0);
-    let room = if whole { 0.5f64.max((high - low) * 0.015) } else { (high - low) * 0.02 };
+    let room = if whole {
+        0.5f64.max((high - low) * 0.015)
+    } else {
+        (high - low) * 0.02
+    };
     let mut axis = Axis::linear("", low - room, high + room, 12, tick);
     if whole {
         axis.ticks.retain(|(value, _)| value.fract() == 0.0);
@@ -214,9 +250,11 @@ fn places(values: impl Iterator<Item = f64> + Clone) -> Axis {
 }
 
 fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
-    values.filter(|v| v.is_finite()).fold(None, |range: Option<(f64, f64)>, v| {
-        Some(range.map_or((v, v), |(low, high)| (low.min(v), high.max(v))))
-    })
+    values
+        .filter(|v| v.is_finite())
+        .fold(None, |range: Option<(f64, f64)>, v| {
+            Some(range.map_or((v, v), |(low, high)| (low.min(v), high.max(v))))
+        })
 }
 
 /// The highest and the lowest of each kind in each column of pixels: what a crowd looks like from afar.
@@ -232,7 +270,10 @@ fn thinned(points: &[TrailPoint], x: &Axis) -> Vec<TrailPoint> {
             *high = *point;
         }
     }
-    columns.into_values().flat_map(|(low, high)| [low, high]).collect()
+    columns
+        .into_values()
+        .flat_map(|(low, high)| [low, high])
+        .collect()
 }
 
 impl Figure for Trail {
@@ -267,7 +308,11 @@ impl Figure for Trail {
 impl Trail {
     fn draw_line(&self, canvas: &Canvas, layout: &Layout) -> Result<(), FigureError> {
         let Some(line) = &self.line else { return Ok(()) };
-        let drawn = |place: &&TrailLinePoint| [place.x, place.mean, place.low, place.high].iter().all(|v| v.is_finite());
+        let drawn = |place: &&TrailLinePoint| {
+            [place.x, place.mean, place.low, place.high]
+                .iter()
+                .all(|v| v.is_finite())
+        };
         let places: Vec<&TrailLinePoint> = line.points.iter().filter(drawn).collect();
         if places.len() < 2 {
             return Ok(());
@@ -275,7 +320,13 @@ impl Trail {
         let lower = places.iter().map(|place| layout.at(place.x, place.low));
         let upper = places.iter().rev().map(|place| layout.at(place.x, place.high));
         canvas.polygon(lower.chain(upper).collect(), thin(SERIES[5], BAND))?;
-        canvas.line(places.iter().map(|place| layout.at(place.x, place.mean)).collect(), FITTED)
+        canvas.line(
+            places
+                .iter()
+                .map(|place| layout.at(place.x, place.mean))
+                .collect(),
+            FITTED,
+        )
     }
 }
 
@@ -296,8 +347,14 @@ fn draw_points(canvas: &Canvas, layout: &Layout) -> Result<(), FigureError> {
         }
     }
     for point in points {
-        let radius = if point.kind == Kind::Best { radius.max(4.5) * 1.2 } else { radius };
-        point.kind.draw(canvas, layout.at(point.x, point.value), radius, Ground::Page)?;
+        let radius = if point.kind == Kind::Best {
+            radius.max(4.5) * 1.2
+        } else {
+            radius
+        };
+        point
+            .kind
+            .draw(canvas, layout.at(point.x, point.value), radius, Ground::Page)?;
     }
     Ok(())
 }
@@ -328,7 +385,11 @@ fn draw_bar(canvas: &Canvas, layout: &Layout, point: &TrailPoint, radius: f64) -
 /// Lines across, their names right of the plot, each near its line and none upon another.
 fn draw_references(canvas: &Canvas, layout: &Layout) -> Result<(), FigureError> {
     let plot = &layout.plot;
-    let mut heights: Vec<f64> = layout.references.iter().map(|(value, _)| layout.at(0.0, *value).1).collect();
+    let mut heights: Vec<f64> = layout
+        .references
+        .iter()
+        .map(|(value, _)| layout.at(0.0, *value).1)
+        .collect();
     for (_, y) in layout.references.iter().zip(&heights) {
         canvas.dashes((plot.x, *y), (plot.right(), *y), REFERENCE, 5.0)?;
     }
