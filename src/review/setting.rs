@@ -1,7 +1,5 @@
 //! A setting as logs have it, and how to put it in force.
 
-use std::fmt;
-
 use ronde_tuner::LogRow;
 use serde::Serialize;
 
@@ -116,6 +114,19 @@ impl Setting {
             && near(self.cycle_ms, other.cycle_ms)
     }
 
+    /// `37.27 MB, 14.5 ms`, and those of the switches in `varied` that are not as usual.
+    pub fn words(&self, varied: &[Switch]) -> String {
+        let mut words = format!("{} MB, {} ms", knob(self.fusion_mb), knob(self.cycle_ms));
+        for (switch, on) in self.of_varied(varied) {
+            match (switch, on) {
+                (Switch::CacheEnabled, false) => words += ", no response cache",
+                (Switch::CacheEnabled, true) | (_, false) => {}
+                (_, true) => words += &format!(", {}", switch.name()),
+            }
+        }
+        words
+    }
+
     /// Variables to paste before a command or into a script; of the switches only those in `varied`.
     pub fn environment(&self, varied: &[Switch]) -> String {
         let mut line = format!(
@@ -155,21 +166,6 @@ impl Setting {
     }
 }
 
-impl fmt::Display for Setting {
-    /// `37.27 MB, 14.5 ms`, and the switches where they are not as usual.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} MB, {} ms", knob(self.fusion_mb), knob(self.cycle_ms))?;
-        for switch in Switch::ALL {
-            match (switch, self.switch(switch)) {
-                (Switch::CacheEnabled, Some(false)) => f.write_str(", no response cache")?,
-                (Switch::CacheEnabled, _) | (_, Some(false) | None) => {}
-                (_, Some(true)) => write!(f, ", {}", switch.name())?,
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -186,7 +182,7 @@ pub(super) mod tests {
     #[test]
     fn settings_can_be_pasted() {
         let mut setting = setting(37.2728, 14.5041);
-        assert_eq!(setting.to_string(), "37.27 MB, 14.5 ms");
+        assert_eq!(setting.words(&Switch::ALL), "37.27 MB, 14.5 ms");
         assert_eq!(
             setting.environment(&[]),
             "HOROVOD_FUSION_THRESHOLD=39083364 HOROVOD_CYCLE_TIME=14.5"
@@ -197,13 +193,14 @@ pub(super) mod tests {
         );
         setting.switches = [Some(true), Some(false), None, Some(false)];
         assert_eq!(
-            setting.to_string(),
+            setting.words(&Switch::ALL),
             "37.27 MB, 14.5 ms, hierarchical allreduce, no response cache"
         );
         assert_eq!(
             setting.flags(&Switch::ALL),
             "--fusion-threshold-mb 37 --cycle-time-ms 14.5 --hierarchical-allreduce --no-hierarchical-allgather --cache-capacity 0"
         );
+        assert_eq!(setting.words(&[]), "37.27 MB, 14.5 ms");
         assert!(
             setting
                 .environment(&[Switch::HierarchicalAllreduce])

@@ -82,6 +82,17 @@ impl Surface {
         fusion.iter().flat_map(row).collect()
     }
 
+    /// How far two settings are apart, in the coordinates of the surface: each number about 0 to 1 over its lattice.
+    pub(super) fn distance(&self, a: &Setting, b: &Setting) -> f64 {
+        let space = self.posterior.space();
+        let points = self.points(&[*a, *b]);
+        let coordinates: Vec<_> = points.iter().map(|point| space.coordinates(point)).collect();
+        match &coordinates[..] {
+            [a, b] => a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt(),
+            _ => f64::INFINITY,
+        }
+    }
+
     /// The settings as points; a switch that did not vary is that of all trials.
     fn points(&self, settings: &[Setting]) -> Vec<Point> {
         let space = self.posterior.space();

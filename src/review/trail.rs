@@ -25,16 +25,17 @@ pub(super) fn trail(search: &Search, gain: &Gain) -> Vec<String> {
 
 fn of_horovod(search: &Search) -> Vec<String> {
     let trials = &search.trials;
+    let varied = search.varied();
     let mut trail = Vec::new();
     if begins_as_horovod(search) {
         trail.push(format!(
             "It begins with the settings that Horovod always begins with: {}.",
-            list(&trials.iter().take(4).map(|trial| trial.setting.to_string()).collect::<Vec<_>>())
+            list(&trials.iter().take(4).map(|trial| trial.setting.words(&varied)).collect::<Vec<_>>())
         ));
     }
-    let varied: Vec<&str> = search.varied().iter().map(|switch| switch.name()).collect();
-    if !varied.is_empty() {
-        trail.push(format!("The search was run again for each combination of {}; what one taught, the next did not know.", list(&varied)));
+    let names: Vec<&str> = varied.iter().map(|switch| switch.name()).collect();
+    if !names.is_empty() {
+        trail.push(format!("The search was run again for each combination of {}; what one taught, the next did not know.", list(&names)));
     }
     let records = records(trials);
     let skipped = records.len().saturating_sub(RECORDS_MOST);
@@ -46,7 +47,7 @@ fn of_horovod(search: &Search) -> Vec<String> {
                 format!(", {} better than the best before", percent((before.log - record.log).exp_m1()))
             });
             let place = if index == 0 { "scores" } else { "is the best so far:" };
-            trail.push(format!("Trial {} ({}) {place} {}{better}.", record.number, record.setting, search.measure.words(record.value)));
+            trail.push(format!("Trial {} ({}) {place} {}{better}.", record.number, record.setting.words(&varied), search.measure.words(record.value)));
         }
         before = Some(record);
     }
@@ -57,12 +58,13 @@ fn of_horovod(search: &Search) -> Vec<String> {
         }
     }
     if let Some(end) = search.end.as_ref().and_then(Setting::of) {
-        trail.push(format!("The best single trial was taken, {end}, without trying it again."));
+        trail.push(format!("The best single trial was taken, {}, without trying it again.", end.words(&varied)));
     }
     trail
 }
 
 fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
+    let varied = search.varied();
     let mut trail = Vec::new();
     let mut default: Option<&Trial> = None;
     let mut contests = gain.contests.iter();
@@ -73,7 +75,7 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
                 default = Some(trial);
                 trail.push(format!(
                     "The settings in force come first, {}: {}.",
-                    trial.setting,
+                    trial.setting.words(&varied),
                     measured(search, trial)
                 ));
             }
@@ -81,7 +83,7 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
             // The first window of each contest tells all of it.
             Phase::Ab if !in_contest || trial.number == 0 && !is_second_window(search, trial) => {
                 if let Some(contest) = contests.next() {
-                    trail.push(contest_sentence(contest));
+                    trail.push(contest_sentence(contest, &varied));
                 }
             }
             Phase::Ab => {}
@@ -91,11 +93,12 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
     if let Some(end) = search.end.as_ref()
         && let Some(chosen) = Setting::of(end)
     {
+        let setting = chosen.words(&varied);
         let kept = gain.default.as_ref().is_some_and(|default| default.is_near(&chosen));
         trail.push(match (kept, gain.contests.is_empty()) {
-            (true, true) => format!("No other setting promised enough for a comparison: {chosen} stays."),
-            (true, false) => format!("The challenger had not shown that it is faster, and further rounds would not have paid: {chosen} stays."),
-            (false, _) => format!("{chosen} is faster beyond the doubt that the rule allows, and takes the default's place."),
+            (true, true) => format!("No other setting promised enough for a comparison: {setting} stays."),
+            (true, false) => format!("The challenger had not shown that it is faster, and further rounds would not have paid: {setting} stays."),
+            (false, _) => format!("{setting} is faster beyond the doubt that the rule allows, and takes the default's place."),
         });
     }
     trail
@@ -114,7 +117,7 @@ fn measured(search: &Search, trial: &Trial) -> String {
 }
 
 fn sample(search: &Search, trial: &Trial, default: Option<&Trial>) -> String {
-    let mut sentence = format!("Sample {} tries {}: {}", trial.number, trial.setting, measured(search, trial));
+    let mut sentence = format!("Sample {} tries {}: {}", trial.number, trial.setting.words(&search.varied()), measured(search, trial));
     let slower = default.map(|default| (trial.log - default.log).exp_m1());
     if let Some(slower) = slower {
         sentence += &match slower {
@@ -132,11 +135,11 @@ fn sample(search: &Search, trial: &Trial, default: Option<&Trial>) -> String {
     sentence + "."
 }
 
-fn contest_sentence(contest: &Contest) -> String {
+fn contest_sentence(contest: &Contest, varied: &[Switch]) -> String {
     let rounds: Vec<String> = contest.by_round.iter().map(|gain| signed(*gain)).collect();
     format!(
         "{} is compared with the default in alternating windows, and gains {} ({} to {}) in {}: {}.",
-        contest.challenger,
+        contest.challenger.words(varied),
         signed(contest.gain.mean),
         signed(contest.gain.low),
         signed(contest.gain.high),
@@ -190,10 +193,10 @@ mod tests {
         assert_eq!(
             trail_of(HOROVOD, rows),
             [
-                "It begins with the settings that Horovod always begins with: 4 MB, 5 ms, no response cache, 32 MB, 50 ms, no response cache, \
-                 16 MB, 25 ms, no response cache and 8 MB, 10 ms, no response cache.",
-                "Trial 1 (4 MB, 5 ms, no response cache) scores 100.",
-                "Trial 2 (32 MB, 50 ms, no response cache) is the best so far: 110, 10 % better than the best before.",
+                "It begins with the settings that Horovod always begins with: 4 MB, 5 ms, 32 MB, 50 ms, \
+                 16 MB, 25 ms and 8 MB, 10 ms.",
+                "Trial 1 (4 MB, 5 ms) scores 100.",
+                "Trial 2 (32 MB, 50 ms) is the best so far: 110, 10 % better than the best before.",
                 "None of the 2 trials after it was better.",
             ]
         );

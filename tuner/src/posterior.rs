@@ -130,13 +130,20 @@ impl Posterior {
             observations.push(of_groups);
         }
         let shares = shares(&weighed.iter().map(|w| w.1).collect::<Vec<_>>());
-        // Beside its noise, a setting is off the smooth surface by the nugget: one that was tried once scatters by both.
-        let rough = (groups.len() as f64 / seen.len() as f64).sqrt();
-        let scatter = |(level, _, scores): &(usize, f64, &Scores)| {
+        // A setting that was tried once is off the smooth surface by the nugget, too.
+        let rough = groups.len() as f64 / seen.len() as f64;
+        let mut scattered: Vec<(f64, f64)> = levels.iter().map(|_| (0.0, 0.0)).collect();
+        for ((level, _, scores), share) in weighed.iter().zip(&shares) {
             let nugget = scores.hyperparameters(&kernel, 1.0).nugget;
-            levels[*level].sd.hypot(rough * nugget)
-        };
-        let noise = NoiseEstimate::new(weighed.iter().map(scatter).zip(shares.iter().copied()).collect())?;
+            let variance = levels[*level].sd.powi(2) + rough * nugget * nugget;
+            scattered[*level].0 += share * variance;
+            scattered[*level].1 += share;
+        }
+        for ((variance, share), level) in scattered.iter_mut().zip(&levels) {
+            *variance = if *share > 0.0 { (*variance / *share).sqrt() } else { level.sd };
+        }
+        scattered.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let noise = NoiseEstimate::new(&scattered)?;
         let parts = resampled(&shares).into_iter().map(|index| Part {
             noise: weighed[index].0,
             scores: weighed[index].2.clone(),

@@ -12,7 +12,7 @@ use crate::cli::timeline::output::{Output, check_distinct};
 use crate::cli::timeline::text::Look;
 use crate::cli::timeline::write_json;
 use crate::review::words::{counted, knob, percent, signed};
-use crate::review::{Comparison, Difference, Review, compare};
+use crate::review::{Comparison, Difference, Review, Switch, compare};
 
 /// Version of the JSON.
 const COMPARISON_VERSION: u32 = 1;
@@ -90,16 +90,17 @@ pub(super) fn preferred(comparison: &Comparison) -> Vec<String> {
         return vec!["One of the logs has no choice.".to_owned()];
     };
     let (a, b) = (&comparison.a, &comparison.b);
+    let [first, second] = [&preference.a, &preference.b].map(|setting| setting.words(&Switch::ALL));
     if preference.same {
-        return vec![format!("Both chose {}.", preference.a)];
+        return vec![format!("Both chose {first}.")];
     }
     let interval = |difference: &Difference| {
         format!("{} ({} to {})", signed(difference.mean), signed(difference.low), signed(difference.high))
     };
     let mut lines = vec![
-        format!("{a} chose {}, {b} chose {}.", preference.a, preference.b),
+        format!("{a} chose {first}, {b} chose {second}."),
         format!(
-            "The second setting’s step time against the first’s: {} by {a}, {} by {b}, {} by both.",
+            "The second setting's step time against the first's: {} by {a}, {} by {b}, {} by both.",
             interval(&preference.by_a),
             interval(&preference.by_b),
             interval(&preference.together)
@@ -109,9 +110,9 @@ pub(super) fn preferred(comparison: &Comparison) -> Vec<String> {
     lines.push(if preference.contradiction {
         "The logs contradict each other: these are not the same job under the same conditions. Measure both settings in one run.".to_owned()
     } else if together.low > 0.0 {
-        format!("{} is better, by {}.", preference.a, percent(together.mean))
+        format!("{first} is better, by {}.", percent(together.mean))
     } else if together.high < 0.0 {
-        format!("{} is better, by {}.", preference.b, percent(together.mean))
+        format!("{second} is better, by {}.", percent(together.mean))
     } else if together.low > -MATTERS && together.high < MATTERS {
         "They are as good as each other.".to_owned()
     } else {

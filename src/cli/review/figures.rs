@@ -269,10 +269,11 @@ fn samples(review: &Review, switches: [Option<bool>; 4]) -> Vec<SurfaceSample> {
                 Kind::Sample
             };
             let mean = trials.iter().map(|&trial| review.trials[trial].value).sum::<f64>() / trials.len() as f64;
+            let words = setting.words(&review.varied);
             let name = match kind {
-                Kind::Default => format!("default: {setting}"),
-                Kind::Best if review.ending.finished => format!("chosen: {setting}"),
-                Kind::Best => format!("best so far: {setting}"),
+                Kind::Default => format!("default: {words}"),
+                Kind::Best if review.ending.finished => format!("chosen: {words}"),
+                Kind::Best => format!("best so far: {words}"),
                 _ => String::new(),
             };
             SurfaceSample {
@@ -301,7 +302,7 @@ fn samples(review: &Review, switches: [Option<bool>; 4]) -> Vec<SurfaceSample> {
         })
     {
         sample.kind = Kind::Other;
-        sample.name = format!("expected best of those tried: {setting}");
+        sample.name = format!("expected best of those tried: {}", setting.words(&review.varied));
     }
     samples
 }

@@ -64,7 +64,7 @@ fn one(review: &Review, index: usize, several: bool) -> Result<Markup, Error> {
         push("surface", "What to expect of every setting", Some(html! { @for surface in &surfaces { (surface) } }));
     }
     push("choice", "The choice, and whether it was luck", review.best.as_ref().map(|best| choice(review, best)));
-    push("noise", "Noise", paragraphs(&say::noise(&review.noise, review.measure)));
+    push("noise", "Noise", paragraphs(&say::noise(review)));
     push("knobs", "Which knobs mattered", (!review.knobs.is_empty()).then(|| knobs(review)));
     push("finished", "Was it finished?", paragraphs(&say::finished(review)));
     push("tried", "What was tried", review.tried.as_ref().and_then(|tried| paragraphs(&say::tried(review, tried))));
@@ -170,7 +170,7 @@ fn choice(review: &Review, best: &Best) -> Markup {
                 tbody {
                     @for candidate in text::shown(best) {
                         tr.favourite[candidate == &best.favourite] {
-                            th scope="row" { (candidate.setting) }
+                            th scope="row" { (say::words(review, &candidate.setting)) }
                             td.n { (candidate.trials) }
                             td.n { (number(candidate.measured)) }
                             td.n { (number(candidate.expected.value)) }
@@ -248,7 +248,7 @@ fn trials(review: &Review) -> Markup {
                     tr {
                         td.n { (trial.line) }
                         td { (phase(trial)) " " (trial.number) }
-                        td { (trial.setting) }
+                        td { (say::words(review, &trial.setting)) }
                         td.n { (number(trial.value)) }
                         @if timed {
                             td.n { (optional(trial.ci95)) }
@@ -277,7 +277,7 @@ fn guide(review: &Review) -> Markup {
                  Horovod calls MB. A score that is 5 % higher is a step that takes 5 % less time."
             }
         } @else {
-            p { "Step times are those of the slowest rank, medians of a trial’s steps; lower is better. Thresholds are in MiB, called MB." }
+            p { "Step times are those of the slowest rank, medians of a trial's steps; lower is better. Thresholds are in MiB, called MB." }
         }
         p {
             "“Expected” is what a smooth surface, fitted to all trials, says of a setting: a Gaussian process over the logarithms of threshold and \

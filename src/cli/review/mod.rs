@@ -12,7 +12,6 @@ mod input;
 mod say;
 mod text;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use serde::Serialize;

@@ -2,8 +2,7 @@
 
 use crate::review::words::{counted, knob, list, number, percent, signed};
 use crate::review::{
-    Against, Best, Candidate, Difference, Effect, Importance, Knob, Measure, Noise, Reason, Review, Scatter, Setting, Tried,
-    Writer,
+    Against, Best, Candidate, Difference, Effect, Importance, Knob, Measure, Reason, Review, Scatter, Setting, Tried, Writer,
 };
 
 /// Scatter of equal settings above which single trials tell little.
@@ -13,11 +12,16 @@ const LUCKY: f64 = 0.01;
 /// A default that these never try, MiB and ms.
 const DEFAULT: &str = "128 MB and 1 ms";
 
+/// A setting, with the switches that were tried both ways.
+pub(super) fn words(review: &Review, setting: &Setting) -> String {
+    setting.words(&review.varied)
+}
+
 /// Whose log, and what it comes to.
 pub(super) fn headline(review: &Review) -> String {
     let writer = match review.writer {
-        Writer::Horovod => "Horovod’s autotune log",
-        Writer::Ronde => "Ronde’s autotune log",
+        Writer::Horovod => "Horovod's autotune log",
+        Writer::Ronde => "Ronde's autotune log",
     };
     let trials = match &review.tried {
         Some(tried) => format!("{} of {}", counted(tried.trials, "trial"), counted(tried.settings, "setting")),
@@ -32,9 +36,9 @@ pub(super) fn answer(review: &Review) -> Vec<String> {
     let (Some(best), Some(advice)) = (&review.best, &review.advice) else {
         return vec![no_trials(review)];
     };
-    let setting = advice.setting;
+    let setting = words(review, &advice.setting);
     let mut lines = vec![match advice.reason {
-        Reason::Verdict => match review.gain.contest_of(&setting) {
+        Reason::Verdict => match review.gain.contest_of(&advice.setting) {
             Some(contest) => format!("Use {setting}: {} than the default, by {}.", faster(&contest.gain), counted(contest.rounds, "round")),
             None => format!("Use {setting}: nothing that was tried is faster."),
         },
@@ -46,6 +50,14 @@ pub(super) fn answer(review: &Review) -> Vec<String> {
         ),
         Reason::Default => format!("Keep the default, {setting}: nothing that was tried is surely faster."),
     }];
+    if best.luck > LUCKY && advice.reason == Reason::Choice {
+        lines.push(format!(
+            "Expect {} there, not the {} that was measured: {} of that was luck.",
+            review.measure.words(best.choice.expected.value),
+            number(best.choice.measured),
+            percent(best.luck)
+        ));
+    }
     if !best.ties.is_empty() && advice.reason != Reason::Verdict {
         lines.push(format!(
             "{} of the {} cannot be told from the best.",
@@ -107,7 +119,7 @@ pub(super) fn tried(review: &Review, tried: &Tried) -> Vec<String> {
     )];
     if !tried.default_measured && review.writer == Writer::Horovod {
         lines.push(format!(
-            "Never tried: Horovod’s default of {DEFAULT} (64 MB and 5 ms in old releases). Its search goes up to 64 MB and down to 1 ms, so no \
+            "Never tried: Horovod's default of {DEFAULT} (64 MB and 5 ms in old releases). Its search goes up to 64 MB and down to 1 ms, so no \
              log of it can say what tuning gained."
         ));
     }
@@ -115,14 +127,15 @@ pub(super) fn tried(review: &Review, tried: &Tried) -> Vec<String> {
 }
 
 /// How far equal settings scatter.
-pub(super) fn noise(noise: &Noise, measure: Measure) -> Vec<String> {
+pub(super) fn noise(review: &Review) -> Vec<String> {
+    let noise = &review.noise;
     let mut lines = Vec::new();
     let scatter = |scatter: &Scatter| format!("{} ({} to {})", percent(scatter.sd), percent(scatter.low), percent(scatter.high));
     if let Some(replicates) = &noise.replicates {
         let example = noise.most_often.as_ref().map_or(String::new(), |most| {
             let values: Vec<String> = most.values.iter().take(8).map(|value| number(*value)).collect();
             let more = if most.values.len() > 8 { " …" } else { "" };
-            format!(": {} was measured {} times, {}{more}", most.setting, most.values.len(), values.join(", "))
+            format!(": {} was measured {} times, {}{more}", words(review, &most.setting), most.values.len(), values.join(", "))
         });
         lines.push(format!("Trials of one setting (within 1 %) differ by a standard deviation of {}{example}.", scatter(replicates)));
     }
@@ -137,7 +150,7 @@ pub(super) fn noise(noise: &Noise, measure: Measure) -> Vec<String> {
         lines.push(format!("{beside} smooth surface through all trials leaves {} unexplained.", scatter(fitted)));
     }
     if noise.sd().is_some_and(|sd| sd > NOISY) {
-        let of = match measure {
+        let of = match review.measure {
             Measure::Score => "score",
             Measure::StepMs => "step time",
         };
@@ -155,9 +168,9 @@ pub(super) fn chosen(review: &Review, best: &Best) -> Vec<String> {
         Measure::StepMs => "step time",
     };
     let mut lines = vec![match (review.ending.finished, review.writer) {
-        (true, Writer::Horovod) => format!("Chosen: {}, with the best single {what}, {}.", choice.setting, measure.words(choice.measured)),
-        (true, Writer::Ronde) => format!("Chosen: {}.", choice.setting),
-        (false, _) => format!("Nothing was chosen. The best {what} so far is {} at {}.", measure.words(choice.measured), choice.setting),
+        (true, Writer::Horovod) => format!("Chosen: {}, with the best single {what}, {}.", words(review, &choice.setting), measure.words(choice.measured)),
+        (true, Writer::Ronde) => format!("Chosen: {}.", words(review, &choice.setting)),
+        (false, _) => format!("Nothing was chosen. The best {what} so far is {} at {}.", measure.words(choice.measured), words(review, &choice.setting)),
     }];
     lines.extend(gained(review));
     let expected = &choice.expected;
@@ -175,7 +188,7 @@ pub(super) fn chosen(review: &Review, best: &Best) -> Vec<String> {
     if !best.is_favourite {
         lines.push(format!(
             "More is expected of {}: {} ({} to {}), {}.",
-            best.favourite.setting,
+            words(review, &best.favourite.setting),
             measure.words(best.favourite.expected.value),
             number(best.favourite.expected.low),
             number(best.favourite.expected.high),
@@ -199,12 +212,13 @@ fn gained(review: &Review) -> Vec<String> {
     let Some(default) = &review.gain.default else {
         return Vec::new();
     };
+    let default_words = words(review, default);
     let mut lines = Vec::new();
     if let Some(contest) = review.gain.contests.last() {
         lines.push(format!(
-            "In {} of alternating windows {} took {} and the default, {default}, {}: a gain of {} ({} to {}).",
+            "In {} of alternating windows {} took {} and the default, {default_words}, {}: a gain of {} ({} to {}).",
             counted(contest.rounds, "round"),
-            contest.challenger,
+            words(review, &contest.challenger),
             review.measure.words(contest.challenger_ms),
             review.measure.words(contest.default_ms),
             signed(contest.gain.mean),
@@ -215,7 +229,7 @@ fn gained(review: &Review) -> Vec<String> {
         && !best.choice.setting.is_near(default)
     {
         lines.push(format!(
-            "It was not compared with the default, {default}, in alternating windows; by the trials alone it gains {} ({} to {}).",
+            "It was not compared with the default, {default_words}, in alternating windows; by the trials alone it gains {} ({} to {}).",
             signed(gain.mean),
             signed(gain.low),
             signed(gain.high)
@@ -279,8 +293,9 @@ pub(super) fn next(review: &Review) -> Vec<String> {
     let mut lines = Vec::new();
     match &next.setting {
         Some(setting) => lines.push(format!(
-            "Try {setting}: it is faster than {} with a probability of {}, and promises {} on average.",
-            best.favourite.setting,
+            "Try {}: it is faster than {} with a probability of {}, and promises {} on average.",
+            words(review, setting),
+            words(review, &best.favourite.setting),
             share(next.probability),
             percent(next.improvement),
         )),
@@ -308,12 +323,12 @@ pub(super) fn cost(review: &Review) -> Vec<String> {
     };
     let mut lines = vec![match cost.against {
         Against::Default => format!(
-            "The trials cost about {} of the default’s, in {} of the search (those right after a change are in no log).",
+            "The trials cost about {} of the default's, in {} of the search (those right after a change are in no log).",
             if cost.steps_lost > 0.05 { format!("{} steps", number(cost.steps_lost)) } else { "no step".to_owned() },
             counted(cost.steps, "step"),
         ),
         Against::Favourite => format!(
-            "While it was tuned, the job’s steps took {} longer than under the best setting tried, on average: {} steps’ worth of time in {}{}.",
+            "While it was tuned, the job's steps took {} longer than under the best setting tried, on average: {} steps' worth of time in {}{}.",
             percent(cost.share.max(0.0)),
             number(cost.steps_lost.max(0.0)),
             counted(cost.steps, "step"),

@@ -25,7 +25,7 @@ fn sections(review: &Review, look: &Look) -> Vec<Vec<String>> {
     if let Some(tried) = &review.tried {
         sections.push(section("Tried", say::tried(review, tried)));
     }
-    sections.push(section("Noise", say::noise(&review.noise, review.measure)));
+    sections.push(section("Noise", say::noise(review)));
     if let Some(best) = &review.best {
         let mut lines = prose(&say::chosen(review, best), look);
         lines.extend(candidates(best, review, look));
@@ -74,10 +74,10 @@ pub(super) fn shown(best: &Best) -> Vec<&Candidate> {
 
 fn candidates(best: &Best, review: &Review, look: &Look) -> Vec<String> {
     let measured = if review.measure == crate::review::Measure::Score { "best score" } else { "best ms" };
-    let mut table = Table::new(&["<setting", "trials", measured, "expected", "95 %", "is best", "<slower than the first"]);
+    let mut table = Table::new(&["<setting", "trials", measured, "expected", "95 %", "is best", "slower than the first"]);
     for candidate in shown(best) {
         table.row([
-            candidate.setting.to_string(),
+            say::words(review, &candidate.setting),
             candidate.trials.to_string(),
             number(candidate.measured),
             number(candidate.expected.value),

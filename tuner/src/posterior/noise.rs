@@ -46,21 +46,28 @@ pub(super) fn levels(known: bool) -> Vec<Level> {
 }
 
 impl NoiseEstimate {
-    /// Median and interval of standard deviations with their weights; none if these are no numbers.
-    pub(super) fn new(mut weighed: Vec<(f64, f64)>) -> Option<Self> {
+    /// Median and interval of standard deviations, ascending, with their weights; none if these are no numbers. Each stands for what
+    /// is nearer to it than to its neighbours, where its weight is spread evenly over the logarithm.
+    pub(super) fn new(weighed: &[(f64, f64)]) -> Option<Self> {
         let total: f64 = weighed.iter().map(|(_, weight)| weight).sum();
         if !(total.is_finite() && total > 0.0) {
             return None;
         }
-        weighed.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let last = weighed.last()?.0;
+        let middle = |a: usize, b: usize| {
+            let (a, b) = (weighed.get(a)?, weighed.get(b)?);
+            Some((a.0 * b.0).sqrt())
+        };
         let quantile = |share: f64| {
-            let mut sum = 0.0;
-            let reached = |(_, weight): &&(f64, f64)| {
-                sum += weight;
-                sum >= share * total
-            };
-            weighed.iter().find(reached).map_or(last, |(sd, _)| *sd)
+            let mut left = share * total;
+            for (index, &(sd, weight)) in weighed.iter().enumerate() {
+                if left <= weight && weight > 0.0 {
+                    let low = index.checked_sub(1).and_then(|before| middle(before, index)).unwrap_or(sd);
+                    let high = middle(index, index + 1).unwrap_or(sd);
+                    return low * (high / low).powf(left / weight);
+                }
+                left -= weight;
+            }
+            weighed.last().map_or(MOST, |last| last.0)
         };
         Some(Self {
             sd: quantile(0.5),
@@ -76,11 +83,13 @@ mod tests {
 
     #[test]
     fn quantiles_by_hand() {
-        // 0.01 … 1.00, all of one weight.
-        let noise = NoiseEstimate::new((1..=100).rev().map(|i| (f64::from(i) / 100.0, 2.0)).collect()).unwrap();
-        assert_eq!((noise.low, noise.sd, noise.high), (0.03, 0.5, 0.98));
-        assert_eq!(NoiseEstimate::new(vec![]), None);
-        assert_eq!(NoiseEstimate::new(vec![(0.1, f64::NAN)]), None);
+        // All weight on 0.02, between 0.01 and 0.04: from 0.0141 to 0.0283, evenly over the logarithm.
+        let noise = NoiseEstimate::new(&[(0.01, 0.0), (0.02, 3.0), (0.04, 0.0)]).unwrap();
+        assert!((noise.sd - 0.02).abs() < 1e-12);
+        assert!((noise.low - 0.02 * 2f64.powf(-0.475)).abs() < 1e-12);
+        assert!((noise.high - 0.02 * 2f64.powf(0.475)).abs() < 1e-12);
+        assert_eq!(NoiseEstimate::new(&[]), None);
+        assert_eq!(NoiseEstimate::new(&[(0.1, f64::NAN)]), None);
     }
 
     #[test]
