@@ -370,6 +370,12 @@ pub enum Error {
     /// A setting in the environment is wrong.
     #[error(transparent)]
     Configuration(Arc<dyn std::error::Error + Send + Sync>),
+    /// Settings are to be changed by who may not, or to what they cannot be.
+    #[error("the settings stay as they are: {reason}")]
+    SettingsRefused {
+        /// What is in the way.
+        reason: String,
+    },
     /// A timeline is to be started or stopped in a job that was not set up for one.
     #[error(
         "timelines are off in this job: set HOROVOD_TIMELINE=DYNAMIC on all ranks to start and stop them while it runs, or \

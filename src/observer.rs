@@ -34,6 +34,8 @@ pub(crate) trait Observer: Send {
     fn ordered(&mut self, _order: &Order) -> Result<(), Error> {
         Ok(())
     }
+    /// Other settings come into force after this cycle, because rank 0 has ordered so.
+    fn switched(&mut self, _settings: Settings) {}
     /// How this rank's clock relates to rank 0's has been measured anew: after a cycle has begun and before it brings
     /// anything else. Never on rank 0, nor where ranks share a clock.
     fn aligned(&mut self, _alignment: &Alignment) {}

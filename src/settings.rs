@@ -1,6 +1,8 @@
 //! The settings in force: the part of the knobs that a tuner may change while the job runs.
 
-use serde::Serialize;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 /// The settings that can change while a job runs; every rank uses the same in the same cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -19,6 +21,32 @@ impl Settings {
     /// Whether they mean the same, whatever their versions.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         Self { version: 0, ..*self } == Self { version: 0, ..*other }
+    }
+}
+
+/// What to change of the settings; none = as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsChange {
+    /// Bytes that one batch may hold; 0 = no fusion.
+    pub fusion_threshold_bytes: Option<u64>,
+    /// Least time between the starts of two cycles.
+    pub cycle_time: Option<Duration>,
+    /// Whether known tensors are negotiated through the response cache.
+    pub cache: Option<bool>,
+}
+
+impl SettingsChange {
+    /// The settings that come after `settings`.
+    pub(crate) fn after(&self, settings: &Settings) -> Settings {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Settings {
+            version: settings.version + 1,
+            fusion_threshold_bytes: self
+                .fusion_threshold_bytes
+                .unwrap_or(settings.fusion_threshold_bytes),
+            cycle_time_ns: self.cycle_time.map_or(settings.cycle_time_ns, nanos),
+            cache: self.cache.unwrap_or(settings.cache),
+        }
     }
 }
 

@@ -208,7 +208,7 @@ impl Observer for Telemetry {
     fn agreed(&mut self, began: Nanos, now: Nanos, joined: bool) {
         self.agreed = now;
         if let Some(tuning) = &mut self.tuning {
-            tuning.meter.cycle((now - began).as_nanos() as u64);
+            tuning.meter.cycle(began, (now - began).as_nanos() as u64);
             tuning.tracer.agreed(began, now);
             if joined {
                 tuning.meter.disturbed(); // a step without all ranks is no sample
@@ -241,6 +241,10 @@ impl Observer for Telemetry {
         // The cycle has ended. Nothing of it may come to a recording that begins now.
         self.track.interrupt();
         self.track.timeline().obey(order)
+    }
+
+    fn switched(&mut self, settings: Settings) {
+        self.progress.set_settings(settings); // at once, for the caller who ordered it
     }
 
     fn aligned(&mut self, alignment: &Alignment) {

@@ -15,6 +15,7 @@ mod options;
 mod process_set;
 mod registry;
 mod scope;
+mod settings;
 mod timeline;
 
 pub use buffer::{Buffer, Failed};
@@ -29,7 +30,6 @@ pub use scope::{Scope, ScopedHandle};
 use crate::autotune::AutotuneReport;
 use crate::error::Error;
 use crate::queue::lock;
-use crate::settings::Settings;
 
 use job::Job;
 use registry::Registry;
@@ -163,11 +163,6 @@ impl Context {
             (false, true) => Ok(()),
             (false, false) => Err(Error::StaticProcessSets),
         }
-    }
-
-    /// The settings in force on this rank.
-    pub fn settings(&self) -> Settings {
-        self.job.progress.settings()
     }
 
     /// What the tuner is doing or has done: on rank 0, if `HOROVOD_AUTOTUNE` is on.

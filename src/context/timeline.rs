@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Context, fork};
 use crate::error::Error;
+use crate::negotiation;
 use crate::timeline::Order;
 
 /// Longest path that Linux takes; a longer one is not sent to the other ranks.
@@ -104,7 +105,6 @@ impl Context {
         self.order(Order::Stop)
     }
 
-    /// Has every rank carry out `order` in the same cycle, if this is rank 0; returns when it has done so itself.
     fn order(&self, order: Order) -> Result<(), Error> {
         if fork::forked() {
             return Err(Error::Forked);
@@ -115,9 +115,6 @@ impl Context {
         if self.job.identity.rank != 0 {
             return Ok(());
         }
-        let engine = self.world.engine()?;
-        let ticket = engine.front.order(order)?;
-        engine.wait(&ticket, None);
-        ticket.outcome().unwrap_or(Err(Error::ShutDown))
+        self.command(negotiation::Order::Timeline(order))
     }
 }

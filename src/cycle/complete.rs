@@ -2,10 +2,11 @@
 
 use super::Cycle;
 use crate::error::Error;
+use crate::negotiation::Order;
 use crate::observer::{CycleEnd, NoObserver};
 use crate::queue::Submission;
 use crate::settings::Settings;
-use crate::timeline::Order;
+use crate::timeline;
 
 impl Cycle {
     /// Closes the books of the cycle and says what makes the next one urgent.
@@ -36,12 +37,20 @@ impl Cycle {
     /// Carries out what rank 0 has ordered, at this cycle's end on every rank.
     fn obey(&mut self) -> Vec<Result<(), Error>> {
         let is_first = self.transport.rank() == 0; // where the caller is told
-        let carry_out = |order: Order| {
-            let outcome = self.observer.ordered(&order);
-            if let (Err(error), false) = (&outcome, is_first) {
-                tracing::error!("{error}; the other ranks record all the same");
+        let carry_out = |order: Order| match order {
+            Order::Timeline(order) => {
+                let outcome = self.observer.ordered(&order);
+                if let (Err(error), false) = (&outcome, is_first) {
+                    tracing::error!("{error}; the other ranks record all the same");
+                }
+                outcome
             }
-            outcome
+            Order::Settings(change) => {
+                self.settings = change.after(&self.settings);
+                self.newest = self.settings;
+                self.observer.switched(self.settings);
+                Ok(())
+            }
         };
         self.ordered.drain(..).map(carry_out).collect()
     }
@@ -94,7 +103,8 @@ impl Cycle {
         self.observer = Box::new(NoObserver);
         for ordered in self.orders.drain(..) {
             // Where a peer has left before it heard of the order, what it was to stop has ended all the same.
-            let is_done = ordered.order == Order::Stop && matches!(error, Error::PeerLeft { .. });
+            let is_done = ordered.order == Order::Timeline(timeline::Order::Stop)
+                && matches!(error, Error::PeerLeft { .. });
             let outcome = if is_done { Ok(()) } else { Err(error.clone()) };
             ordered.ticket.complete(outcome);
         }

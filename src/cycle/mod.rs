@@ -20,11 +20,10 @@ use crate::collective::Collective;
 use crate::error::Error;
 use crate::fusion::Plan;
 use crate::negotiation::coordinator::Ticks;
-use crate::negotiation::{Coordinator, OpKind, Request, ResponseCache};
+use crate::negotiation::{Coordinator, OpKind, Order, Request, ResponseCache};
 use crate::observer::{NoObserver, Observer};
 use crate::queue::{Front, Ordered, Submission};
 use crate::settings::Settings;
-use crate::timeline::Order;
 use crate::transport::{Agreement, Block, Transport};
 
 mod clocks;

@@ -7,11 +7,13 @@
 
 pub mod cache;
 pub mod coordinator;
+pub mod order;
 pub mod request;
 pub mod response;
 pub mod stall;
 
 pub use cache::ResponseCache;
 pub use coordinator::Coordinator;
+pub use order::Order;
 pub use request::{Group, OpKind, Params, Request, RequestList};
 pub use response::{Agreed, Refusal, Response, ResponseList};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::order::Order;
 use super::request::{Group, Params};
 use crate::error::{Error, Mismatch};
-use crate::timeline::Order;
 
 /// Why a tensor will not travel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,12 +106,12 @@ pub struct ResponseList {
     pub evict: Vec<u32>,
     /// Tensors that are complete, in the order in which they became so.
     pub responses: Vec<Response>,
-    /// What every rank is to do with its timeline at the end of this cycle, in this order.
+    /// What every rank is to do at the end of this cycle, in this order.
     pub orders: Vec<Order>,
 }
 
 /// Version of the frames below; ranks of one job have the same (checked when they meet).
-pub const WIRE_VERSION: u8 = 3;
+pub const WIRE_VERSION: u8 = 4;
 
 /// A frame: the version, then the message in postcard's format.
 ///
@@ -149,16 +149,25 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;
+    use crate::settings::SettingsChange;
+    use crate::timeline;
 
     #[test]
     fn orders_travel_with_any_path_that_linux_takes() {
         let paths = [&b"t.json"[..], b"", b"\xff\xfe not UTF-8"];
-        let start = |path: &[u8]| Order::Start {
-            path: OsStr::from_bytes(path).into(),
-            mark_cycles: true,
+        let start = |path: &[u8]| {
+            Order::Timeline(timeline::Order::Start {
+                path: OsStr::from_bytes(path).into(),
+                mark_cycles: true,
+            })
         };
+        let change = SettingsChange {
+            fusion_threshold_bytes: Some(1 << 40),
+            ..SettingsChange::default()
+        };
+        let others = [Order::Timeline(timeline::Order::Stop), Order::Settings(change)];
         let answer = ResponseList {
-            orders: paths.map(start).into_iter().chain([Order::Stop]).collect(),
+            orders: paths.map(start).into_iter().chain(others).collect(),
             ..ResponseList::default()
         };
         let mut frame = Vec::new();

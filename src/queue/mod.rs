@@ -16,9 +16,8 @@ pub(crate) use ticket::Ticket;
 
 use crate::clock::{Clock, Nanos};
 use crate::error::Error;
-use crate::negotiation::{OpKind, Params};
+use crate::negotiation::{OpKind, Order, Params};
 use crate::tensor::Span;
-use crate::timeline::Order;
 use crate::timeline::period::{Item, PeriodFinder};
 use crate::transport::Doorbell;
 

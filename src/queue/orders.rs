@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Ticket;
 use crate::error::Error;
-use crate::timeline::Order;
+use crate::negotiation::Order;
 
 /// An order and who waits for it.
 pub(crate) struct Ordered {

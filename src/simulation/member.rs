@@ -11,11 +11,10 @@ use crate::context::ProcessSet;
 use crate::cycle::{Cycle, Parts};
 use crate::drive::{Engine, Fellows};
 use crate::error::Error;
-use crate::negotiation::{OpKind, Params, ResponseCache};
+use crate::negotiation::{OpKind, Order, Params, ResponseCache};
 use crate::queue::{Entry, Front, Output, Ticket, lock};
 use crate::settings::Settings;
 use crate::tensor::{Dtype, Shape, Span};
-use crate::timeline::Order;
 use crate::transport::Transport;
 use crate::transport::sim::{SimClock, SimSet, SimTransport, World};
 
@@ -129,7 +128,7 @@ impl Member {
         self.submit("join", OpKind::Join, Dtype::U8, Default::default(), None)
     }
 
-    /// Orders something of all ranks' timelines; on rank 0 of the set of all ranks.
+    /// Orders something of all ranks; on rank 0 of the set of all ranks.
     pub(super) fn order(&self, order: Order) -> Result<Arc<Ticket>, Error> {
         self.engine.front.order(order)
     }

@@ -1,4 +1,4 @@
-//! Orders of rank 0, such as to start a timeline, are carried out by every rank in the same cycle, whatever else goes on.
+//! Orders of rank 0, such as to start a timeline or to change settings, are carried out by every rank in the same cycle, whatever else goes on.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -11,13 +11,15 @@ use super::member::{Home, Member, Setup};
 use super::record::{Diary, Log};
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::negotiation::Order;
 use crate::queue::lock;
-use crate::timeline::Order;
+use crate::settings::SettingsChange;
+use crate::timeline::Order::{Start, Stop};
 use crate::transport::sim::{SimSet, World};
 
 /// Threads of rank 0 that order things.
 const COMMANDERS: usize = 2;
-const ORDERS_EACH: usize = 4;
+const ORDERS_EACH: usize = 5;
 
 /// A job in which rank r trains for some steps, joins, and then waits for the end, with orders all the while.
 #[derive(Clone, Copy, Debug)]
@@ -39,13 +41,17 @@ struct Outcome {
 }
 
 fn order(commander: usize, number: usize) -> Order {
-    let path = ["a", "b", "no", "stop"][(commander + number) % 4];
-    match path {
-        "stop" => Order::Stop,
-        path => Order::Start {
+    match ["a", "b", "no", "stop", "change"][(2 * commander + number) % 5] {
+        "change" => Order::Settings(SettingsChange {
+            fusion_threshold_bytes: Some(8 * number as u64),
+            cycle_time: Some(Duration::from_micros(100 * (1 + number as u64))),
+            cache: Some(number.is_multiple_of(2)),
+        }),
+        "stop" => Order::Timeline(Stop),
+        path => Order::Timeline(Start {
             path: path.into(),
             mark_cycles: number % 2 == 1,
-        },
+        }),
     }
 }
 
@@ -151,16 +157,22 @@ proptest! {
         let outcome = Ordered { ranks, seed, is_spread, setup, death: None }.run();
         for (log, diary) in outcome.logs.iter().zip(&outcome.diaries) {
             prop_assert_eq!(log, &outcome.logs[0]);
-            prop_assert_eq!(log.orders.len(), COMMANDERS * ORDERS_EACH);
+            prop_assert_eq!(log.orders.len() + log.switched.len(), COMMANDERS * ORDERS_EACH);
+            prop_assert_eq!(log.switched.len(), COMMANDERS);
             prop_assert_eq!(diary.marks.0, diary.marks.1);
+            for (cycle, settings) in &log.switched {
+                // In force from the next cycle on, and for good; two orders may come with one cycle.
+                prop_assert!(log.versions[*cycle..].iter().all(|version| *version >= settings.version));
+                prop_assert!(log.versions[..*cycle].iter().all(|version| *version < settings.version));
+            }
         }
         for (order, outcome) in &outcome.told {
             match (order, outcome) {
-                (Order::Start { path, .. }, Err(Error::Output { path: named, .. })) => {
+                (Order::Timeline(Start { path, .. }), Err(Error::Output { path: named, .. })) => {
                     prop_assert_eq!((path.to_str(), path), (Some("no"), named));
                 }
-                (Order::Start { path, .. }, Ok(())) => prop_assert_ne!(path.to_str(), Some("no")),
-                (Order::Stop, Ok(())) => {}
+                (Order::Timeline(Start { path, .. }), Ok(())) => prop_assert_ne!(path.to_str(), Some("no")),
+                (Order::Timeline(Stop) | Order::Settings(_), Ok(())) => {}
                 other => prop_assert!(false, "{:?}", other),
             }
         }
@@ -176,7 +188,7 @@ proptest! {
         let outcome = Ordered { ranks, seed, is_spread, setup: Job::default().setup, death }.run();
         prop_assert_eq!(outcome.told.len(), COMMANDERS * ORDERS_EACH);
         for (order, told) in &outcome.told {
-            let is_refused = matches!(order, Order::Start { path, .. } if path.as_os_str() == "no");
+            let is_refused = matches!(order, Order::Timeline(Start { path, .. }) if path.as_os_str() == "no");
             match told {
                 Ok(()) => prop_assert!(!is_refused),
                 Err(Error::Output { .. }) => prop_assert!(is_refused),
@@ -189,6 +201,9 @@ proptest! {
         for log in &outcome.logs {
             let shorter = done.len().min(log.orders.len());
             prop_assert_eq!(&log.orders[..shorter], &done[..shorter]);
+            let switched = &outcome.logs[0].switched;
+            let shorter = switched.len().min(log.switched.len());
+            prop_assert_eq!(&log.switched[..shorter], &switched[..shorter]);
         }
     }
 }
@@ -222,7 +237,7 @@ fn who_stops_when_a_peer_has_left_already_has_stopped() {
             world.spawn(rank, "its program".into(), move || {
                 if rank == 0 {
                     in_world.sleep_until(in_world.now() + Duration::from_secs(1)); // rank 1 has left
-                    for order in [Order::Stop, Order::Stop, order(0, 0)] {
+                    for order in [Order::Timeline(Stop), Order::Timeline(Stop), order(0, 0)] {
                         let outcome = member.order(order).and_then(|ticket| {
                             member.wait(&ticket, None);
                             ticket.outcome().expect("waited for")

@@ -18,8 +18,10 @@ pub(super) struct Log {
     pub(super) batches: Vec<Vec<String>>,
     /// Settings version in force in each cycle.
     pub(super) versions: Vec<u64>,
-    /// Orders carried out, and after how many cycles.
+    /// What was ordered of the timeline and carried out, and after how many cycles.
     pub(super) orders: Vec<(usize, Order)>,
+    /// Settings that came into force by an order, and after how many cycles.
+    pub(super) switched: Vec<(usize, Settings)>,
 }
 
 /// What one rank noted for itself.
@@ -75,6 +77,12 @@ impl Observer for Recorder {
             }),
             _ => Ok(()),
         }
+    }
+
+    fn switched(&mut self, settings: Settings) {
+        let mut log = lock(&self.log);
+        let cycle = log.versions.len();
+        log.switched.push((cycle, settings));
     }
 
     fn aligned(&mut self, alignment: &Alignment) {

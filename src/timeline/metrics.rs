@@ -81,8 +81,11 @@ pub struct StepMeter {
     marked: bool,
     /// End of the step before; none until the first.
     boundary: Option<Nanos>,
-    /// What has been executed since then.
+    /// What cycles before the one under way have executed since then.
     sums: Sums,
+    /// When the cycle under way began, and what it has executed: a mark made before it is heard of after it.
+    cycle_began: Nanos,
+    cycle: Sums,
     /// Foreign tensors since then, and whether the period changed.
     foreign: usize,
     changed: bool,
@@ -111,10 +114,12 @@ impl StepMeter {
         Self::default()
     }
 
-    /// A cycle has spent `negotiate_ns` nanoseconds on negotiation. Called before its batches.
-    pub fn cycle(&mut self, negotiate_ns: u64) {
-        self.sums.cycles += 1;
-        self.sums.negotiate_ns += negotiate_ns;
+    /// A cycle that began at `began` has spent `negotiate_ns` nanoseconds on negotiation. Called before its batches.
+    pub fn cycle(&mut self, began: Nanos, negotiate_ns: u64) {
+        self.sums.add(&std::mem::take(&mut self.cycle));
+        self.cycle_began = began;
+        self.cycle.cycles += 1;
+        self.cycle.negotiate_ns += negotiate_ns;
     }
 
     /// A batch of `tensors` has been executed. Answers if it ended a step.
@@ -123,13 +128,13 @@ impl StepMeter {
         batch: &ExecutedBatch,
         tensors: impl IntoIterator<Item = Item>,
     ) -> Option<Step> {
-        self.sums.batches += 1;
-        self.sums.collective_ns += batch.collective_ns;
-        self.sums.wait_ns += batch.wait_ns;
+        self.cycle.batches += 1;
+        self.cycle.collective_ns += batch.collective_ns;
+        self.cycle.wait_ns += batch.wait_ns;
         let (mut ends, mut wholes) = (0, 0);
         for tensor in tensors {
-            self.sums.tensors += 1;
-            self.sums.bytes += tensor.bytes();
+            self.cycle.tensors += 1;
+            self.cycle.bytes += tensor.bytes();
             if self.marked {
                 continue;
             }
@@ -193,6 +198,9 @@ impl StepMeter {
     }
 
     fn end_step(&mut self, now: Nanos) -> Option<Step> {
+        if self.cycle_began < now {
+            self.sums.add(&std::mem::take(&mut self.cycle));
+        }
         let sums = std::mem::take(&mut self.sums);
         let foreign = std::mem::take(&mut self.foreign);
         let changed = std::mem::take(&mut self.changed);
@@ -216,6 +224,16 @@ impl StepMeter {
 }
 
 impl Sums {
+    fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.tensors += other.tensors;
+        self.batches += other.batches;
+        self.cycles += other.cycles;
+        self.negotiate_ns += other.negotiate_ns;
+        self.collective_ns += other.collective_ns;
+        self.wait_ns += other.wait_ns;
+    }
+
     fn sample(&self, step_ns: u64) -> StepSample {
         StepSample {
             step_ms: ms(step_ns),
@@ -289,8 +307,9 @@ mod tests {
 
     impl Job {
         fn batch(&mut self, after_ms: u64, items: Vec<Item>) -> Option<Step> {
+            let began = Nanos(self.now_ns);
             self.now_ns += after_ms * MS;
-            self.meter.cycle(MS / 4);
+            self.meter.cycle(began, MS / 4);
             let batch = ExecutedBatch {
                 ended: Nanos(self.now_ns),
                 collective_ns: 2 * MS,
@@ -410,5 +429,22 @@ mod tests {
             panic!("no sample");
         };
         assert_eq!((sample.step_ms, sample.tensors, sample.batches), (40.0, 62, 4));
+    }
+
+    #[test]
+    fn what_moves_after_a_mark_belongs_to_the_next_step() {
+        let mut job = Job::default();
+        let mut tensors = Vec::new();
+        for step in 0..6 {
+            // The mark is heard of at the end of a cycle that has moved tensors of the next step, more of them each time.
+            let mark = Nanos(job.now_ns);
+            job.now_ns += MS;
+            job.batch(10, Job::gradients(0..1 + step));
+            if let Some(Step::Sample(sample)) = job.meter.mark_step(mark) {
+                tensors.push((sample.tensors, sample.batches, sample.cycles));
+            }
+            job.batch(10, Job::gradients(1 + step..31));
+        }
+        assert_eq!(tensors, [(31, 2, 2); 5]); // the first mark ends nothing
     }
 }

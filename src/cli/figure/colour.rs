@@ -1,14 +1,14 @@
 //! Colours: those of the page, which follow light and dark, and the scale from the best to the worst, which does not.
 //!
 //! The scale is viridis, bright for the best: even to the eye, in its order also in grey and with any colour blindness.
-//! It goes by ratios, for 5 % are 5 % on a fast network and on a slow one.
+//! It goes by ratios, for 5 % are 5 % on a fast network and on a slow one, and gives the first percents more room than
+//! the hundredth: what is asked of a picture is which settings are good, not how bad the bad ones are.
 
 use plotters::style::RGBAColor;
 use plotters::style::colors::colormaps::ViridisRGB;
 
 use super::spacing::tick;
 use crate::cli::html::chart::Axis;
-use crate::cli::html::number::percent;
 
 /// The page behind the figure.
 pub(super) const PAPER: RGBAColor = RGBAColor(0xff, 0xff, 0xff, 1.0);
@@ -79,6 +79,8 @@ enum Measure {
 const LEAST: f64 = 1.1;
 /// And at most so long, or one very bad value would make all others look alike.
 const MOST: f64 = 3.0;
+/// Below 1: the beginning of the scale is stretched.
+const STRETCH: f64 = 0.6;
 
 impl Shades {
     /// For values of which some may be no numbers.
@@ -121,7 +123,11 @@ impl Shades {
             Measure::Difference { best, most } => (value / 2.0 - best / 2.0) / most,
         };
         let far = if self.better == Better::Lower { far } else { -far };
-        if far.is_nan() { 1.0 } else { far.clamp(0.0, 1.0) }
+        match self.measure {
+            _ if far.is_nan() => 1.0,
+            Measure::Ratio { .. } => far.clamp(0.0, 1.0).powf(STRETCH),
+            Measure::Difference { .. } => far.clamp(0.0, 1.0),
+        }
     }
 
     /// What a legend of the scale names, and where on it; the first is the best.
@@ -146,7 +152,7 @@ impl Shades {
     fn shares(&self, most: f64) -> Vec<(f64, String)> {
         let (sign, shares): (&str, &[f64]) = match self.better {
             Better::Lower => ("+", &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0]),
-            Better::Higher => ("−", &[0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 2.0 / 3.0]),
+            Better::Higher => ("−", &[0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.66]),
         };
         let log = |share: f64| match self.better {
             Better::Lower => share.ln_1p(),
@@ -154,10 +160,11 @@ impl Shades {
         };
         let mut ticks = vec![(0.0, "best".to_owned())];
         for &share in shares {
-            let at = log(share) / most;
-            let apart = ticks.last().is_none_or(|(last, _)| at - last >= 0.12);
-            if apart && at <= 1.0 + 1e-9 {
-                ticks.push((at.min(1.0), format!("{sign}{}", percent(share))));
+            let far = log(share) / most;
+            let at = far.min(1.0).powf(STRETCH);
+            let apart = ticks.last().is_none_or(|(last, _)| at - last >= 0.1);
+            if apart && far <= 1.0 + 1e-9 {
+                ticks.push((at, format!("{sign}{} %", tick(share * 100.0))));
             }
         }
         if self.beyond
@@ -215,12 +222,18 @@ mod tests {
             (shades.at(40.0), shades.at(80.0), shades.at(400.0)),
             (0.0, 1.0, 1.0)
         );
-        // √2 is half way to 2.
-        assert!((shades.at(40.0 * 2f64.sqrt()) - 0.5).abs() < 1e-12);
-        assert_eq!(names(&shades), ["best", "+10 %", "+20 %", "+50 %", "+100 %"]);
+        // √2 is half way to 2, and the first half is stretched.
+        assert!((shades.at(40.0 * 2f64.sqrt()) - 0.5f64.powf(0.6)).abs() < 1e-12);
+        assert_eq!(
+            names(&shades),
+            ["best", "+2 %", "+10 %", "+20 %", "+50 %", "+100 %"]
+        );
         let shades = Shades::new([480.0, 424.0, 240.0], Better::Higher);
         assert_eq!((shades.at(480.0), shades.at(240.0)), (0.0, 1.0));
-        assert_eq!(names(&shades), ["best", "−10 %", "−20 %", "−30 %", "−50 %"]);
+        assert_eq!(
+            names(&shades),
+            ["best", "−2 %", "−10 %", "−20 %", "−30 %", "−50 %"]
+        );
     }
 
     #[test]

@@ -264,13 +264,17 @@ pub(super) fn beside(
             end = *at;
         }
     }
-    let label = fitted(label, LABEL.size, LABEL.bold, plot.height.max(120.0));
-    canvas.upwards(&label, (MARGIN + LABEL.size, plot.centre().1), LABEL)
+    // Not above the plot, where the title is; below is room.
+    let label = fitted(label, LABEL.size, LABEL.bold, plot.height + BELOW);
+    let half = font::width(&label, LABEL.size, LABEL.bold) / 2.0;
+    let middle = plot.centre().1.max(plot.y + half);
+    canvas.upwards(&label, (MARGIN + LABEL.size, middle), LABEL)
 }
 
 /// Width of what [`beside`] draws, with the margin.
 pub(super) fn beside_width(ticks: &[(f64, String)]) -> f64 {
-    MARGIN + LABEL.size + 10.0 + widest(ticks) + 8.0
+    // Whole, so that what is drawn from here on has sharp edges.
+    (MARGIN + LABEL.size + 10.0 + widest(ticks) + 8.0).ceil()
 }
 
 fn widest(ticks: &[(f64, String)]) -> f64 {
@@ -281,7 +285,7 @@ fn widest(ticks: &[(f64, String)]) -> f64 {
 }
 
 /// Height of what [`scale_bar`] draws.
-pub(super) const SCALE_BAR: f64 = 50.0;
+pub(super) const SCALE_BAR: f64 = 54.0;
 
 /// The scale's colours with what they say, its label above.
 pub(super) fn scale_bar(
@@ -291,7 +295,7 @@ pub(super) fn scale_bar(
     label: &str,
     shades: &Shades,
 ) -> Result<(), FigureError> {
-    const STEPS: u32 = 60;
+    const STEPS: u32 = 100;
     let label = fitted(label, LABEL.size, LABEL.bold, width);
     canvas.text(&label, (at.0, at.1 + 11.0), Anchor::Start, LABEL)?;
     let bar = Area {

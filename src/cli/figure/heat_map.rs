@@ -1,9 +1,10 @@
 //! A map of all combinations of two knobs, a cell each: what a sweep found.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::canvas::{Anchor, Area, Canvas, Lettering, Stroke};
-use super::colour::{LINE, ON_BRIGHT, ON_DARK, SOFT, Scale, Shades, readable_on, shade};
+use super::colour::{ON_BRIGHT, ON_DARK, SOFT, Scale, Shades, readable_on, shade};
 use super::frame::{
     BELOW, Heading, Legend, MARGIN, SCALE_BAR, Symbol, below, beside, beside_width, hatched, scale_bar,
 };
@@ -107,7 +108,7 @@ impl HeatMap {
 
     fn legend(&self) -> Vec<(Symbol, String)> {
         let mut marks: Vec<&Mark> = self.marks.iter().collect();
-        marks.sort_by_key(|mark| std::cmp::Reverse(mark.kind));
+        marks.sort_by_key(|mark| Reverse(mark.kind));
         let mut entries: Vec<_> = marks
             .into_iter()
             .map(|mark| (Symbol::Mark(mark.kind, Ground::Shade), mark.name.clone()))
@@ -139,11 +140,14 @@ impl Layout {
     /// Where a cell is, its share of the gaps included; none if it is off the map.
     fn cell(&self, x: usize, y: usize) -> Option<Area> {
         let (&(left, width), &(low, height)) = (self.columns.get(x)?, self.rows.get(y)?);
+        // Whole, so that neighbours meet without a seam.
+        let (from, to) = (left.round(), (left + width).round());
+        let (bottom, top) = (low.round(), (low + height).round());
         Some(Area {
-            x: self.plot.x + left,
-            y: self.plot.bottom() - low - height,
-            width,
-            height,
+            x: self.plot.x + from,
+            y: self.plot.bottom() - top,
+            width: to - from,
+            height: top - bottom,
         })
     }
 
@@ -207,81 +211,97 @@ impl Figure for HeatMap {
 
 impl HeatMap {
     fn draw_cells(&self, canvas: &Canvas, layout: &Layout, shades: &Shades) -> Result<(), FigureError> {
-        let gap = layout.gap();
         let size = self.text_size(layout);
-        let outline = Stroke {
-            colour: LINE,
-            width: 0.8,
-        };
-        canvas.frame(&layout.plot.inside(-gap), outline)?;
+        let marks = self.marks_of_cells();
         for cell in &self.cells {
             let Some(area) = layout.cell(cell.x, cell.y) else {
                 continue;
             };
-            let area = area.inside(gap);
-            let lettering = |size: f64, colour| Lettering {
+            let area = area.inside(layout.gap());
+            let (value, marked) = (number(cell), marks.get(&(cell.x, cell.y)).map_or(0, Vec::len));
+            let (colour, size, room) = match value {
+                Some(value) => {
+                    let shade = shade(shades.at(value));
+                    canvas.fill(&area, shade)?;
+                    (readable_on(shade), size, 0.0)
+                }
+                None => {
+                    hatched(canvas, &area)?;
+                    (SOFT, Some(size.unwrap_or(TEXT_SIZES[3]).min(12.0)), 2.0)
+                }
+            };
+            let Some(size) = size else { continue };
+            let wide = font::width(&cell.text, size, false);
+            if wide + room > area.width || size + room > area.height {
+                continue;
+            }
+            // Out of the way of marks in the corner.
+            let (x, mut y) = area.centre();
+            let corner = corner(&area, marked);
+            if marked > 0 && x - wide / 2.0 < corner.right() + 2.0 {
+                let half = font::CAPITALS * size / 2.0;
+                y = y
+                    .max(corner.bottom() + 2.0 + half)
+                    .min(area.bottom() - half - 3.0);
+            }
+            let lettering = Lettering {
                 colour,
                 size,
                 bold: false,
             };
-            match number(cell) {
-                Some(value) => {
-                    let colour = shade(shades.at(value));
-                    canvas.fill(&area, colour)?;
-                    if let Some(size) = size {
-                        canvas.centred(
-                            &cell.text,
-                            area.centre(),
-                            Anchor::Middle,
-                            lettering(size, readable_on(colour)),
-                        )?;
-                    }
-                }
-                None => {
-                    hatched(canvas, &area)?;
-                    let size = size.unwrap_or(TEXT_SIZES[3]).min(12.0);
-                    if font::width(&cell.text, size, false) + 2.0 <= area.width && size + 2.0 <= area.height {
-                        canvas.centred(&cell.text, area.centre(), Anchor::Middle, lettering(size, SOFT))?;
-                    }
-                }
-            }
+            canvas.centred(&cell.text, (x, y), Anchor::Middle, lettering)?;
         }
         Ok(())
     }
 
-    fn draw_marks(&self, canvas: &Canvas, layout: &Layout) -> Result<(), FigureError> {
-        let size = self.text_size(layout);
-        let mut of_cell: BTreeMap<(usize, usize), Vec<Kind>> = BTreeMap::new();
+    /// What stands out in each cell, the most important first.
+    fn marks_of_cells(&self) -> BTreeMap<(usize, usize), Vec<Kind>> {
+        let mut marks: BTreeMap<(usize, usize), Vec<Kind>> = BTreeMap::new();
         for mark in &self.marks {
-            of_cell.entry((mark.x, mark.y)).or_default().push(mark.kind);
+            marks.entry((mark.x, mark.y)).or_default().push(mark.kind);
         }
-        for ((x, y), mut kinds) in of_cell {
+        for kinds in marks.values_mut() {
+            kinds.sort_by_key(|kind| Reverse(*kind));
+            kinds.dedup();
+        }
+        marks
+    }
+
+    fn draw_marks(&self, canvas: &Canvas, layout: &Layout) -> Result<(), FigureError> {
+        let text = self.text_size(layout).is_some();
+        for ((x, y), kinds) in self.marks_of_cells() {
             let Some(area) = layout.cell(x, y) else { continue };
             let area = area.inside(layout.gap());
-            kinds.sort_by_key(|kind| std::cmp::Reverse(*kind));
-            kinds.dedup();
-            let most = kinds.first().copied();
-            if let Some(kind) = most.filter(|kind| *kind != Kind::Other) {
-                edge(canvas, &area, kind)?;
+            let small = area.width.min(area.height) < 16.0;
+            if let Some(kind) = kinds.first().filter(|kind| **kind != Kind::Other && !small) {
+                edge(canvas, &area, *kind)?;
             }
-            // In a corner, out of the text's way; in the middle of a cell that is too small for text.
-            let corner = size.is_some() && area.height >= 34.0;
-            let radius = if corner {
-                4.6
-            } else {
-                (area.width.min(area.height) * 0.3).clamp(3.0, 5.0)
-            };
             for (i, kind) in kinds.iter().enumerate() {
-                let along = i as f64 * radius * 3.2;
-                let at = match corner {
-                    true => (area.x + 12.0 + along, area.y + 12.0),
-                    false if size.is_some() => (area.x + 9.0 + along, area.y + 9.0),
+                let along = i as f64 * MARK_APART;
+                let at = match text {
+                    true => (area.x + CORNER + along, area.y + CORNER),
                     false => (area.centre().0 + along, area.centre().1),
                 };
-                kind.draw(canvas, at, radius, Ground::Shade)?;
+                kind.draw(canvas, at, MARK, Ground::Shade)?;
             }
         }
         Ok(())
+    }
+}
+
+/// Size of marks, distance of the first from the edges, and of one from the next.
+const MARK: f64 = 4.4;
+const CORNER: f64 = 10.5;
+const MARK_APART: f64 = 14.0;
+
+/// What so many marks take of a cell's upper left corner.
+fn corner(area: &Area, marks: usize) -> Area {
+    let reach = CORNER + 1.4 * MARK;
+    Area {
+        x: area.x,
+        y: area.y,
+        width: reach + MARK_APART * marks.saturating_sub(1) as f64,
+        height: reach,
     }
 }
 

@@ -56,8 +56,8 @@ const PLOT_HEIGHT: f64 = 400.0;
 /// Areas of one colour from the best to the worst.
 const BANDS: u32 = 24;
 /// How unsure (standard deviation as a share of the differences in the mean) gets how pale, each step upon the last.
-const PALER: [f64; 4] = [0.2, 0.35, 0.55, 0.8];
-const PALER_BY: f64 = 0.22;
+const PALER: [f64; 8] = [0.03, 0.05, 0.075, 0.1, 0.135, 0.17, 0.21, 0.26];
+const PALER_BY: f64 = 0.1;
 /// More samples than these are drawn small.
 const CROWD: usize = 60;
 
@@ -366,7 +366,8 @@ struct Strip {
 impl Strip {
     fn of(values: &AxisValues, line: &Line) -> Vec<Strip> {
         let places: Vec<f64> = values.values.iter().map(|value| line.at(*value)).collect();
-        let between = |i: usize| (places[i] + places[i + 1]) / 2.0;
+        // Whole, so that neighbours meet without a seam.
+        let between = |i: usize| ((places[i] + places[i + 1]) / 2.0).round();
         (0..places.len())
             .map(|i| {
                 let zero = i == 0 && line.zero.is_some();
@@ -450,8 +451,8 @@ impl Grid<'_> {
         ring: &[At],
         stroke: Stroke,
     ) -> Result<(), FigureError> {
-        let (right, top) = ((self.xs.len() - 1) as f64, (self.ys.len() - 1) as f64);
-        let inside = |(x, y): &At| *x > 0.5 && *y > 0.5 && *x < right + 0.5 && *y < top + 0.5;
+        let (right, top) = (self.xs.len() as f64, self.ys.len() as f64);
+        let inside = |(x, y): &At| *x > 1e-9 && *y > 1e-9 && *x < right - 1e-9 && *y < top - 1e-9;
         for part in ring.split(|place| !inside(place)).filter(|part| part.len() >= 2) {
             canvas.line(part.iter().map(|place| self.at(layout, *place)).collect(), stroke)?;
         }

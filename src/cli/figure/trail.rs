@@ -229,7 +229,7 @@ impl Trail {
         let to = highest.clamp(high, high + span) + 0.08 * span;
         // Times and scores are never below zero.
         let from = if low >= 0.0 { from.max(0.0) } else { from };
-        Axis::linear("", from, to, 6, tick)
+        Axis::linear("", from, to, 8, tick)
     }
 }
 

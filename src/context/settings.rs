@@ -1,0 +1,84 @@
+//! Settings: which are in force, and changing them by hand.
+
+use super::{Context, fork};
+use crate::error::Error;
+use crate::knobs::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX, Knobs};
+use crate::negotiation::Order;
+use crate::settings::{Settings, SettingsChange};
+
+impl Context {
+    /// The settings in force on this rank.
+    pub fn settings(&self) -> Settings {
+        self.job.progress.settings()
+    }
+
+    /// Changes settings while the job runs, as the tuner does: from the same cycle on all ranks. Rank 0 alone may call it;
+    /// it returns, with what is then in force, when they are in force on rank 0. For programs that measure one setting
+    /// after another; to find the best one, let the tuner do it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ronde::{Context, ReduceOp, settings::SettingsChange};
+    /// # let context = Context::builder().alone().build()?;
+    /// let change = SettingsChange { cycle_time: Some(Duration::from_millis(5)), ..SettingsChange::default() };
+    /// let settings = context.set_settings(change)?;
+    /// assert_eq!(settings.cycle_time_ns, 5_000_000);
+    /// assert_eq!(settings, context.settings());
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::SettingsRefused`] on other ranks, while the tuner is on, and for values that the knobs could not have;
+    /// a rank that is lost or has left.
+    pub fn set_settings(&self, change: SettingsChange) -> Result<Settings, Error> {
+        if fork::forked() {
+            return Err(Error::Forked);
+        }
+        let refused = |reason: String| Err(Error::SettingsRefused { reason });
+        if self.job.identity.rank != 0 {
+            let rank = self.job.identity.rank;
+            return refused(format!("this is rank {rank}, and rank 0 decides"));
+        }
+        if let Some(reason) = objection(&change, &self.job.knobs) {
+            return refused(reason);
+        }
+        self.command(Order::Settings(change))?;
+        Ok(self.settings())
+    }
+
+    /// Has every rank carry out `order` in the same cycle, which this is rank 0 for; returns when it has done so itself.
+    pub(super) fn command(&self, order: Order) -> Result<(), Error> {
+        let engine = self.world.engine()?;
+        let ticket = engine.front.order(order)?;
+        engine.wait(&ticket, None);
+        ticket.outcome().unwrap_or(Err(Error::ShutDown))
+    }
+}
+
+/// What is wrong with `change` in a job of these knobs.
+fn objection(change: &SettingsChange, knobs: &Knobs) -> Option<String> {
+    if knobs.autotune {
+        return Some("the tuner sets them (HOROVOD_AUTOTUNE=1)".to_owned());
+    }
+    if let Some(bytes) = change.fusion_threshold_bytes {
+        if bytes > FUSION_THRESHOLD_BYTES_MAX {
+            return Some(format!(
+                "a fusion threshold of {bytes} bytes is more than {FUSION_THRESHOLD_BYTES_MAX}"
+            ));
+        }
+        if bytes > 0 && knobs.disable_group_fusion {
+            return Some("HOROVOD_DISABLE_GROUP_FUSION=1 leaves nothing to fuse".to_owned());
+        }
+    }
+    if let Some(time) = change.cycle_time
+        && time.as_secs_f64() * 1e3 > CYCLE_TIME_MS_MAX
+    {
+        return Some(format!(
+            "a cycle time of {time:?} is more than {CYCLE_TIME_MS_MAX} ms"
+        ));
+    }
+    if change.cache == Some(true) && knobs.cache_capacity == 0 {
+        return Some("the response cache has no room (HOROVOD_CACHE_CAPACITY=0)".to_owned());
+    }
+    None
+}
