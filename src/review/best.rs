@@ -70,6 +70,8 @@ pub struct Candidate {
     pub expected: Estimate,
     /// Probability that it is the best of the settings tried.
     pub probability_best: f64,
+    /// Probability that it is within 1 % of the best of the settings tried.
+    pub probability_good: f64,
     /// How much slower it is than the favourite.
     pub slower: Difference,
 }
@@ -111,9 +113,15 @@ impl Best {
         let settings: Vec<Setting> = order.iter().map(|&group| firsts[group]).collect();
         let draws = surface.draws(&settings);
         let mut wins = vec![0u32; order.len()];
+        let mut near = vec![0u32; order.len()];
         for draw in &draws {
-            wins[lowest(draw)] += 1;
+            let winner = lowest(draw);
+            wins[winner] += 1;
+            for (count, value) in near.iter_mut().zip(draw) {
+                *count += u32::from(value - draw[winner] <= MATTERS);
+            }
         }
+        let share = |count: u32| f64::from(count) / draws.len().max(1) as f64;
         let candidate = |place: usize| {
             let group = &groups[order[place]];
             let logs: Vec<f64> = group.iter().map(|&index| trials[index].log).collect();
@@ -124,7 +132,8 @@ impl Best {
                 trials: group.len() as u64,
                 measured,
                 expected: Estimate::new(search.measure, expected.mean, expected.sd),
-                probability_best: f64::from(wins[place]) / draws.len().max(1) as f64,
+                probability_best: share(wins[place]),
+                probability_good: share(near[place]),
                 slower: Difference::of(draws.iter().map(|draw| draw[place] - draw[0]).collect()),
             }
         };
@@ -230,6 +239,7 @@ mod tests {
         }
         let best = best(HOROVOD, &rows);
         assert!(best.is_favourite && best.choice.probability_best > 0.99, "{best:?}");
+        assert!(best.choice.probability_good >= best.choice.probability_best, "{best:?}");
         assert!(best.ties.is_empty() && best.luck.abs() < 0.02 && best.settings == 4, "{best:?}");
         assert_eq!(best.choice.setting.fusion_mb, 64.0);
     }

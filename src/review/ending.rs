@@ -59,7 +59,8 @@ fn of_ronde(search: &Search) -> Ending {
     let finished = search.end.is_some();
     let (evidence, steps_left) = match search.trials.last() {
         _ if finished => ("its verdict is there (row `final`)".to_owned(), None),
-        None => ("nothing was measured: the job ended while its first sample was under way".to_owned(), None),
+        None => ("the job ended while the first sample was under way".to_owned(), None),
+        Some(_) if search.is_followed => ("the job changed under it, and the search began anew".to_owned(), None),
         Some(last) if last.phase == Phase::Ab => {
             let rounds = u64::from(ROUNDS_MAX).saturating_sub(last.number + 1);
             (
@@ -68,7 +69,7 @@ fn of_ronde(search: &Search) -> Ending {
             )
         }
         Some(last) => (
-            format!("there is no verdict (row `final`): the job ended after sample {}, before the comparison with the default", last.number),
+            format!("there is no verdict (row `final`): the job ended after sample {}, before any comparison with the default", last.number),
             None,
         ),
     };
@@ -220,15 +221,20 @@ mod tests {
         assert_eq!((nothing.finished, nothing.samples_left), (false, Some([21, 336])));
     }
 
+    fn of_text_followed(default: &str) -> Ending {
+        Ending::of(&read(RONDE, &format!("{default}{default}"))[0], &Known::default())
+    }
+
     #[test]
     fn rondes_ends_with_its_verdict() {
         let of = |rows: &str| Ending::of(&read(RONDE, rows)[0], &Known::default());
         let default = "0,0,0,1,1,128,500,default,0,10,61.2,1.2,,0.02\n";
         assert!(of(default).evidence[0].contains("after sample 0"));
+        assert!(of_text_followed(default).evidence[0].contains("began anew"));
         let ab = of(&format!("{default}0,0,0,1,1,128,500,ab,2,5,61.0,1.2,,0.02\n"));
         assert!(ab.evidence[0].contains("in round 3") && !ab.finished);
         assert_eq!(ab.steps_left, Some([0, 9 * 11]));
         assert!(of(&format!("{default}0,0,0,1,1,128,500,final,,10,61.2,,,0.02\n")).finished);
-        assert!(of("").evidence[0].contains("nothing was measured"));
+        assert!(of("").evidence[0].contains("first sample was under way"));
     }
 }

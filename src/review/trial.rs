@@ -110,6 +110,8 @@ pub(super) struct Search {
     pub(super) end: Option<LogRow>,
     /// Ronde's best so far.
     pub(super) best: Option<LogRow>,
+    /// Whether the log goes on with another search.
+    pub(super) is_followed: bool,
     /// What was left out and why.
     pub(super) warnings: Vec<String>,
 }
@@ -147,6 +149,7 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
         trials: Vec::new(),
         end: None,
         best: None,
+        is_followed: false,
         warnings: Vec::new(),
     };
     let mut searches = vec![new()];
@@ -160,6 +163,7 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
         let current = searches.len() - 1;
         let begun = searches[current].end.is_some() || !searches[current].trials.is_empty();
         if log.is_ronde && phase == Phase::Default && begun {
+            searches[current].is_followed = true;
             searches.push(new());
             left_out.push(0);
         }

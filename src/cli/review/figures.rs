@@ -30,12 +30,27 @@ pub(super) struct Pictures {
 }
 
 impl Pictures {
-    /// Of a review with trials.
-    pub(super) fn of(review: &Review) -> Option<Self> {
+    /// Of a review with trials; their titles begin with `whose`.
+    pub(super) fn of(review: &Review, whose: &str) -> Option<Self> {
         review.best.as_ref()?;
+        let titled = |title: String| match whose {
+            "" => title[..1].to_uppercase() + &title[1..],
+            whose => format!("{whose}: {title}"),
+        };
+        let surfaces = combinations(review).into_iter().filter_map(|switches| {
+            let surface = surface(review, switches)?;
+            Some(Surface {
+                title: titled(surface.title),
+                ..surface
+            })
+        });
+        let trail = trail(review);
         Some(Self {
-            trail: trail(review),
-            surfaces: combinations(review).into_iter().filter_map(|switches| surface(review, switches)).collect(),
+            surfaces: surfaces.collect(),
+            trail: Trail {
+                title: titled(trail.title),
+                ..trail
+            },
         })
     }
 
@@ -64,7 +79,7 @@ pub(super) fn png(reviews: &[Review]) -> Result<Vec<u8>, Error> {
 }
 
 fn pictures(reviews: &[Review], format: &'static str) -> Result<Vec<Pictures>, Error> {
-    let pictures: Vec<Pictures> = reviews.iter().filter_map(Pictures::of).collect();
+    let pictures: Vec<Pictures> = reviews.iter().filter_map(|review| Pictures::of(review, &review.source)).collect();
     if pictures.is_empty() {
         return Err(Error::NothingToDraw { format });
     }
@@ -117,13 +132,14 @@ fn trail(review: &Review) -> Trail {
         Better::Lower => "Lower is better. Bars: 95 % intervals.",
     };
     Trail {
-        title: format!("{}: {} of each trial", review.source, y_label),
+        title: format!("{y_label} of each trial"),
         subtitle: subtitle.to_owned(),
         x_label: "trial".to_owned(),
         y_label: y_label.to_owned(),
         y_unit: y_unit.to_owned(),
         points: review.trials.iter().enumerate().map(point).collect(),
-        line: line(review),
+        // Windows that alternate make a line through them a saw.
+        line: line(review).filter(|_| review.writer == Writer::Horovod),
         references: references(review),
     }
 }
@@ -183,7 +199,7 @@ fn combinations(review: &Review) -> Vec<[Option<bool>; 4]> {
 
 /// What is expected over threshold and cycle time under one combination of switches.
 fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Surface> {
-    let (label, unit, better) = measured(review.measure);
+    let (label, _, better) = measured(review.measure);
     let (fusion, cycle) = (grid(review, |setting| setting.fusion_mb, DEFAULT.0), grid(review, |setting| setting.cycle_ms, DEFAULT.1));
     let place = |&fusion_mb: &f64| {
         cycle.iter().map(move |&cycle_ms| Setting {
@@ -199,7 +215,7 @@ fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Surface> {
     let named: Vec<String> = switches_in_words(review, switches);
     let of = if named.is_empty() { String::new() } else { format!(", {}", named.join(", ")) };
     Some(Surface {
-        title: format!("{}: expected {label} over threshold and cycle time{of}", review.source),
+        title: format!("expected {label} over threshold and cycle time{of}"),
         subtitle: "By all trials together; paler where little is known.".to_owned(),
         x: AxisValues {
             label: "cycle time".to_owned(),
@@ -216,8 +232,8 @@ fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Surface> {
         samples: samples(review, switches),
         scale: Scale {
             label: match better {
-                Better::Lower => format!("{label} above the best, {unit}"),
-                Better::Higher => format!("{label} below the best, {unit}"),
+                Better::Lower => format!("expected {label} above the best"),
+                Better::Higher => format!("expected {label} below the best"),
             },
             better,
         },
@@ -238,7 +254,7 @@ fn grid(review: &Review, of: impl Fn(&Setting) -> f64, default: f64) -> Vec<f64>
     let values: Vec<f64> = review.trials.iter().map(|trial| of(&trial.setting)).collect();
     let above = values.iter().copied().filter(|value| *value > 0.0).chain([default]);
     let (low, high) = above.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| (low.min(value), high.max(value)));
-    let room = (high / low).powf(0.04).max(1.15);
+    let room = (high / low).powf(0.04).max(1.1);
     let (low, high) = (low / room, high * room);
     let ratio = (high / low).ln() / (GRID - 1) as f64;
     let zero = values.iter().any(|value| *value <= 0.0).then_some(0.0);
@@ -322,10 +338,11 @@ mod tests {
     #[test]
     fn a_surface_for_each_combination_and_the_default_where_it_would_be() {
         let reviews = reviews(&format!("{HEADER}0,5,0,100\n0,50,32,120\n1,5,4,150\n0,20,10,110\n"));
-        let pictures = Pictures::of(&reviews[0]).unwrap();
+        let pictures = Pictures::of(&reviews[0], "").unwrap();
         assert_eq!((pictures.trail.points.len(), pictures.surfaces.len()), (4, 2));
         // The choice's combination comes first, though the other was tried more often.
         let [first, second] = &pictures.surfaces[..] else { panic!() };
+        assert_eq!(pictures.trail.title, "Score of each trial");
         assert!(first.title.ends_with("hierarchical allreduce on") && second.title.ends_with("hierarchical allreduce off"));
         assert_eq!((first.y.values[0], first.x.values.len(), first.y.values.len()), (0.0, GRID, GRID + 1));
         assert_eq!(first.mean.len(), GRID * (GRID + 1));
@@ -340,7 +357,7 @@ mod tests {
     fn of_many_trials_a_line_through_some() {
         let rows: String = (0..5000).map(|i| format!("0,{},{},{}\n", 1 + i % 90, 1 + i % 60, 100 + i % 17)).collect();
         let reviews = reviews(&format!("{HEADER}{rows}"));
-        let pictures = Pictures::of(&reviews[0]).unwrap();
+        let pictures = Pictures::of(&reviews[0], "").unwrap();
         let line = pictures.trail.line.unwrap();
         assert!(line.points.len() <= LINE_MOST && line.points.iter().all(|place| place.low <= place.mean));
         assert_eq!(pictures.trail.points.len(), 5000);
@@ -349,7 +366,7 @@ mod tests {
     #[test]
     fn without_trials_there_is_no_picture() {
         let reviews = reviews(HEADER);
-        assert!(Pictures::of(&reviews[0]).is_none());
+        assert!(Pictures::of(&reviews[0], "").is_none());
         assert_eq!(svg(&reviews).unwrap_err().to_string(), "--svg: there is nothing to draw: no log has a trial");
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn page(reviews: &[Review]) -> Result<String, Error> {
 
 fn one(review: &Review, index: usize, several: bool) -> Result<Markup, Error> {
     let id = |name: &str| if several { format!("{name}-{index}") } else { name.to_owned() };
-    let pictures = Pictures::of(review);
+    let pictures = Pictures::of(review, "");
     let mut sections: Vec<(&str, &str, Markup)> = Vec::new();
     let mut push = |name, heading, body: Option<Markup>| {
         if let Some(body) = body {
@@ -76,7 +76,7 @@ fn one(review: &Review, index: usize, several: bool) -> Result<Markup, Error> {
     Ok(html! {
         div id={ "log-" (index) } {
             @if several { h2 { (Foreign(&review.source)) } }
-            p.soft { (Foreign(&say::headline(review))) "." }
+            p.soft { (Foreign(&say::summary(review))) "." }
             p.answer { strong { @for sentence in say::answer(review) { (Foreign(&sentence)) " " } } }
             @if let Some([environment, flags]) = say::paste(review) {
                 pre.paste { (Foreign(&environment)) "\n" (Foreign(&flags)) }
@@ -117,8 +117,8 @@ fn tiles(review: &Review) -> Markup {
             @if let Some(best) = &review.best {
                 (tile("Luck of the choice", &percent(best.luck.max(0.0)), "of what was measured, beyond what is expected there"))
                 (tile(
-                    "Choice is the best tried",
-                    &say::share(best.choice.probability_best),
+                    "Choice is within 1 % of the best tried",
+                    &say::share(best.choice.probability_good),
                     &match best.ties.len() {
                         0 => "nothing else comes near".to_owned(),
                         ties => format!("{} cannot be told from the best", counted(ties as u64, "other")),
@@ -137,7 +137,7 @@ fn tiles(review: &Review) -> Markup {
             @if let Some(cost) = &review.cost {
                 (tile(
                     "Cost",
-                    &format!("{} steps", number(cost.steps_lost.max(0.0))),
+                    &say::steps(cost.steps_lost),
                     &cost.payback_step.map_or_else(|| format!("in {}", counted(cost.steps, "step")), |step| format!("paid back at step {step}")),
                 ))
             }
@@ -164,8 +164,8 @@ fn choice(review: &Review, best: &Best) -> Markup {
             table {
                 caption { "Of which most is expected: the first, the choice, and what cannot be told from the first" }
                 thead { tr {
-                    th scope="col" { "setting" } th.n scope="col" { "trials" } th.n scope="col" { (measured) } th.n scope="col" { "expected" }
-                    th.n scope="col" { "95 %" } th.n scope="col" { "is the best" } th.n scope="col" { "slower than the first" }
+                    th scope="col" { "setting" } th.n scope="col" { "trials" } th.n scope="col" { (measured) } th.n scope="col" { "expected (95 %)" }
+                    th.n scope="col" { "is the best" } th.n scope="col" { "within 1 %" } th.n scope="col" { "slower than the first" }
                 } }
                 tbody {
                     @for candidate in text::shown(best) {
@@ -173,9 +173,9 @@ fn choice(review: &Review, best: &Best) -> Markup {
                             th scope="row" { (say::words(review, &candidate.setting)) }
                             td.n { (candidate.trials) }
                             td.n { (number(candidate.measured)) }
-                            td.n { (number(candidate.expected.value)) }
-                            td.n { (number(candidate.expected.low)) "–" (number(candidate.expected.high)) }
+                            td.n { (say::expected(candidate)) }
                             td.n { (say::share(candidate.probability_best)) }
+                            td.n { (say::share(candidate.probability_good)) }
                             td.n { @if candidate != &best.favourite { (say::behind(candidate)) } }
                         }
                     }

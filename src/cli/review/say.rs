@@ -9,6 +9,8 @@ use crate::review::{
 pub(super) const NOISY: f64 = 0.03;
 /// Luck that is worth a word.
 const LUCKY: f64 = 0.01;
+/// A choice that is slower than the favourite by less is as good.
+const AS_GOOD: f64 = 0.003;
 /// A default that these never try, MiB and ms.
 const DEFAULT: &str = "128 MB and 1 ms";
 
@@ -17,8 +19,13 @@ pub(super) fn words(review: &Review, setting: &Setting) -> String {
     setting.words(&review.varied)
 }
 
-/// Whose log, and what it comes to.
+/// Which log, whose, and what it comes to.
 pub(super) fn headline(review: &Review) -> String {
+    format!("{}: {}", review.source, summary(review))
+}
+
+/// Whose log, and what it comes to.
+pub(super) fn summary(review: &Review) -> String {
     let writer = match review.writer {
         Writer::Horovod => "Horovod's autotune log",
         Writer::Ronde => "Ronde's autotune log",
@@ -28,7 +35,7 @@ pub(super) fn headline(review: &Review) -> String {
         None => "no trial".to_owned(),
     };
     let end = if review.ending.finished { "finished" } else { "not finished" };
-    format!("{}: {writer}, {trials}, {end}", review.source)
+    format!("{writer}, {trials}, {end}")
 }
 
 /// The answer in a sentence or two.
@@ -170,7 +177,8 @@ pub(super) fn chosen(review: &Review, best: &Best) -> Vec<String> {
     let mut lines = vec![match (review.ending.finished, review.writer) {
         (true, Writer::Horovod) => format!("Chosen: {}, with the best single {what}, {}.", words(review, &choice.setting), measure.words(choice.measured)),
         (true, Writer::Ronde) => format!("Chosen: {}.", words(review, &choice.setting)),
-        (false, _) => format!("Nothing was chosen. The best {what} so far is {} at {}.", measure.words(choice.measured), words(review, &choice.setting)),
+        (false, Writer::Ronde) => format!("Nothing was chosen. The log's best so far is {}.", words(review, &choice.setting)),
+        (false, Writer::Horovod) => format!("Nothing was chosen. The best {what} so far is {} at {}.", measure.words(choice.measured), words(review, &choice.setting)),
     }];
     lines.extend(gained(review));
     let expected = &choice.expected;
@@ -185,7 +193,7 @@ pub(super) fn chosen(review: &Review, best: &Best) -> Vec<String> {
     } else {
         format!("{again}: it was no luck.")
     });
-    if !best.is_favourite {
+    if choice.slower.mean > AS_GOOD {
         lines.push(format!(
             "More is expected of {}: {} ({} to {}), {}.",
             words(review, &best.favourite.setting),
@@ -196,9 +204,10 @@ pub(super) fn chosen(review: &Review, best: &Best) -> Vec<String> {
         ));
     }
     lines.push(format!(
-        "Probability that the choice is the best of the {} tried: {}{}.",
+        "Probability that the choice is the best of the {} tried: {}; that it is within 1 % of the best: {}{}.",
         counted(best.settings, "setting"),
         share(choice.probability_best),
+        share(choice.probability_good),
         match best.ties.len() {
             0 => "; none of the others comes near".to_owned(),
             ties => format!("; {} cannot be told from the best", counted(ties as u64, "other")),
@@ -291,15 +300,24 @@ pub(super) fn next(review: &Review) -> Vec<String> {
         return Vec::new();
     };
     let mut lines = Vec::new();
+    let verdict = review.writer == Writer::Ronde && review.ending.finished;
+    if verdict {
+        lines.push(
+            "Nothing: the search ended since no other setting promised enough, by its trials and by a model of the job, which is in no log."
+                .to_owned(),
+        );
+    }
     match &next.setting {
         Some(setting) => lines.push(format!(
-            "Try {}: it is faster than {} with a probability of {}, and promises {} on average.",
+            "{} {}: it is faster than {} with a probability of {}, and promises {} on average.",
+            if verdict { "By the trials alone one would try" } else { "Try" },
             words(review, setting),
             words(review, &best.favourite.setting),
             share(next.probability),
             percent(next.improvement),
         )),
-        None => lines.push(format!("Nothing: no other setting promises more than {}.", percent(next.improvement.max(0.001)))),
+        None if !verdict => lines.push(format!("Nothing: no other setting promises more than {}.", percent(next.improvement.max(0.001)))),
+        None => {}
     }
     if let Some(trials) = next.trials_to_tell.filter(|trials| *trials > 3) {
         lines.push(format!("To tell two settings that differ by 2 % takes {trials} trials of each, with this noise."));
@@ -324,13 +342,13 @@ pub(super) fn cost(review: &Review) -> Vec<String> {
     let mut lines = vec![match cost.against {
         Against::Default => format!(
             "The trials cost about {} of the default's, in {} of the search (those right after a change are in no log).",
-            if cost.steps_lost > 0.05 { format!("{} steps", number(cost.steps_lost)) } else { "no step".to_owned() },
+            if cost.steps_lost > 0.05 { steps(cost.steps_lost) } else { "no step".to_owned() },
             counted(cost.steps, "step"),
         ),
         Against::Favourite => format!(
-            "While it was tuned, the job's steps took {} longer than under the best setting tried, on average: {} steps' worth of time in {}{}.",
+            "While it was tuned, the job's steps took {} longer than under the best setting tried, on average: the time of {} in {}{}.",
             percent(cost.share.max(0.0)),
-            number(cost.steps_lost.max(0.0)),
+            steps(cost.steps_lost),
             counted(cost.steps, "step"),
             if cost.steps_assumed { " (at 10 steps per sample; --steps-per-sample says otherwise)" } else { "" },
         ),
@@ -352,7 +370,22 @@ fn slower(difference: &Difference, who: &str) -> String {
 
 /// How much slower a candidate is than the favourite, for a table.
 pub(super) fn behind(candidate: &Candidate) -> String {
-    format!("{} ({} to {})", signed(candidate.slower.mean), signed(candidate.slower.low), signed(candidate.slower.high))
+    let end = |share: f64| signed(share).trim_end_matches(" %").to_owned();
+    let slower = &candidate.slower;
+    format!("{} ({} to {})", signed(slower.mean), end(slower.low), end(slower.high))
+}
+
+/// What is expected of a candidate, for a table.
+pub(super) fn expected(candidate: &Candidate) -> String {
+    let expected = &candidate.expected;
+    format!("{} ({}–{})", number(expected.value), number(expected.low), number(expected.high))
+}
+
+/// A number of steps that need not be whole; not below 0.
+pub(super) fn steps(steps: f64) -> String {
+    let steps = steps.max(0.0);
+    let number = if steps < 9.95 { format!("{steps:.1}") } else { format!("{steps:.0}") };
+    format!("{number} steps")
 }
 
 /// A probability.
@@ -379,6 +412,7 @@ mod tests {
     #[test]
     fn probabilities_have_no_false_certainty() {
         assert_eq!([0.0, 0.004, 0.126, 0.9999].map(share), ["below 1 %", "below 1 %", "13 %", "above 99 %"]);
+        assert_eq!([-1.0, 0.492, 139.6].map(steps), ["0.0 steps", "0.5 steps", "140 steps"]);
         assert_eq!(capitalized("élan"), "Élan");
         assert_eq!(capitalized(""), "");
     }

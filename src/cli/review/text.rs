@@ -74,15 +74,15 @@ pub(super) fn shown(best: &Best) -> Vec<&Candidate> {
 
 fn candidates(best: &Best, review: &Review, look: &Look) -> Vec<String> {
     let measured = if review.measure == crate::review::Measure::Score { "best score" } else { "best ms" };
-    let mut table = Table::new(&["<setting", "trials", measured, "expected", "95 %", "is best", "slower than the first"]);
+    let mut table = Table::new(&["<setting", "trials", measured, "expected (95 %)", "is best", "within 1 %", "slower than the first"]);
     for candidate in shown(best) {
         table.row([
             say::words(review, &candidate.setting),
             candidate.trials.to_string(),
             number(candidate.measured),
-            number(candidate.expected.value),
-            format!("{}–{}", number(candidate.expected.low), number(candidate.expected.high)),
+            say::expected(candidate),
             say::share(candidate.probability_best),
+            say::share(candidate.probability_good),
             if candidate == &best.favourite { String::new() } else { say::behind(candidate) },
         ]);
     }

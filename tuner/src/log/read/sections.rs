@@ -77,7 +77,7 @@ fn separator(line: &str) -> Option<u8> {
     }
     let separates = |separator: &u8| {
         let has = |name: &&str| fields(line, *separator).any(|field| field == *name);
-        REQUIRED.iter().all(|name| has(&name))
+        REQUIRED.iter().all(has)
     };
     SEPARATORS.into_iter().find(separates)
 }
