@@ -77,7 +77,7 @@ pub(crate) fn autotune(data: &[u8]) {
         assert!(log.best.is_none_or(|best| best < log.rows.len()));
         assert!(log.rows.iter().all(|row| (1..=lines).contains(&row.line)));
         // A review takes as long as a thousand readings: one in so many is reviewed, and none of many trials.
-        if log.rows.len() > 24 || data.len() % REVIEWED != 0 {
+        if log.rows.len() > 24 || !data.len().is_multiple_of(REVIEWED) {
             continue;
         }
         for review in review(&log, "log", &Known::default()) {

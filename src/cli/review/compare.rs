@@ -24,7 +24,7 @@ const MATTERS: f64 = 0.01;
 /// # Errors
 /// [`Error`].
 pub(super) fn run(paths: [&std::path::Path; 2], args: &Args) -> Result<ExitCode, Error> {
-    check_distinct(&args.outputs(), &paths.map(std::path::Path::to_owned))?;
+    check_distinct(&args.outputs(), &input::files(&paths.map(std::path::Path::to_owned)))?;
     let json = args.json.as_deref().map(Output::open).transpose()?;
     let known = args.known();
     let (a, b) = (input::read_one(paths[0], &known)?, input::read_one(paths[1], &known)?);

@@ -347,7 +347,7 @@ mod tests {
         assert_eq!((first.y.values[0], first.x.values.len(), first.y.values.len()), (0.0, GRID, GRID + 1));
         assert_eq!(first.mean.len(), GRID * (GRID + 1));
         let default = second.samples.iter().find(|sample| sample.kind == Kind::Default).unwrap();
-        assert_eq!((default.x, default.y), DEFAULT);
+        assert_eq!((default.y, default.x), DEFAULT);
         assert!(first.samples.iter().any(|sample| sample.kind == Kind::Best && sample.text == "150"));
         let picture = svg(&reviews).unwrap();
         assert!(picture.contains("Review of a.csv") && picture.matches("fusion threshold").count() >= 2);

@@ -37,6 +37,11 @@ pub(super) fn read(paths: &[PathBuf], known: &Known) -> Result<Vec<Review>, Erro
     Ok(reviews)
 }
 
+/// The files among these, none of which may be written over.
+pub(super) fn files(paths: &[PathBuf]) -> Vec<PathBuf> {
+    paths.iter().filter(|path| !is_stdout(path)).cloned().collect()
+}
+
 /// The search of a log that is to be compared with another's: the last one that measured something.
 ///
 /// # Errors

@@ -41,7 +41,7 @@ pub(super) fn main(args: &Args) -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<ExitCode, Error> {
-    check_distinct(&args.outputs(), &args.paths)?;
+    check_distinct(&args.outputs(), &input::files(&args.paths))?;
     let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
     let (html, json) = (open(&args.html)?, open(&args.json)?);
     let (png, svg) = (open(&args.png)?, open(&args.svg)?);
