@@ -7,7 +7,7 @@ mod argv;
 mod bench;
 mod completions;
 pub mod config_file;
-#[allow(dead_code)] // until sweep and review draw
+#[allow(dead_code, unused_imports)] // until sweep and review draw
 mod figure;
 mod html;
 pub mod knob_flags;

@@ -7,8 +7,7 @@
 use plotters::style::RGBAColor;
 use plotters::style::colors::colormaps::ViridisRGB;
 
-use super::spacing::tick;
-use crate::cli::html::chart::Axis;
+use super::spacing::{linear, tick};
 
 /// The page behind the figure.
 pub(super) const PAPER: RGBAColor = RGBAColor(0xff, 0xff, 0xff, 1.0);
@@ -116,15 +115,17 @@ impl Shades {
         }
     }
 
-    /// Where a value is on the scale: 0 is the best, 1 the end.
+    /// Where a value is on the scale: 0 is the best, 1 the end, where also lies what is no number.
     pub(super) fn at(&self, value: f64) -> f64 {
+        if !value.is_finite() {
+            return 1.0;
+        }
         let far = match self.measure {
             Measure::Ratio { best, most } => (value.max(f64::MIN_POSITIVE) / best).ln() / most,
             Measure::Difference { best, most } => (value / 2.0 - best / 2.0) / most,
         };
         let far = if self.better == Better::Lower { far } else { -far };
         match self.measure {
-            _ if far.is_nan() => 1.0,
             Measure::Ratio { .. } => far.clamp(0.0, 1.0).powf(STRETCH),
             Measure::Difference { .. } => far.clamp(0.0, 1.0),
         }
@@ -139,7 +140,7 @@ impl Shades {
                     Better::Lower => (best, best + 2.0 * most),
                     Better::Higher => (best - 2.0 * most, best),
                 };
-                let ticks = Axis::linear("", from, to, 4, tick).ticks;
+                let ticks = linear(from, to, 4).ticks;
                 ticks
                     .into_iter()
                     .map(|(value, name)| (self.at(value), name))
@@ -229,7 +230,10 @@ mod tests {
             ["best", "+2 %", "+10 %", "+20 %", "+50 %", "+100 %"]
         );
         let shades = Shades::new([480.0, 424.0, 240.0], Better::Higher);
-        assert_eq!((shades.at(480.0), shades.at(240.0)), (0.0, 1.0));
+        assert_eq!(
+            (shades.at(480.0), shades.at(240.0), shades.at(f64::NAN)),
+            (0.0, 1.0, 1.0)
+        );
         assert_eq!(
             names(&shades),
             ["best", "−2 %", "−10 %", "−20 %", "−30 %", "−50 %"]

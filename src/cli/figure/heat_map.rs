@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use super::canvas::{Anchor, Area, Canvas, Lettering, Stroke};
 use super::colour::{ON_BRIGHT, ON_DARK, SOFT, Scale, Shades, readable_on, shade};
-use super::frame::{
-    BELOW, Heading, Legend, MARGIN, SCALE_BAR, Symbol, below, beside, beside_width, hatched, scale_bar,
-};
+use super::frame::{BELOW, Heading, MARGIN, SCALE_BAR, below, beside, beside_width, hatched, scale_bar};
+use super::legend::{Legend, Symbol};
 use super::marks::{Ground, Kind};
 use super::spacing::{AxisValues, tick};
 use super::{Figure, FigureError, font};

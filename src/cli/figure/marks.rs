@@ -5,13 +5,11 @@ use std::f64::consts::{FRAC_PI_2, PI};
 
 use super::FigureError;
 use super::canvas::{At, Canvas, Stroke};
-use super::colour::{ON_BRIGHT, ON_DARK, PAPER, SERIES, SOFT};
+use super::colour::{ON_BRIGHT, ON_DARK, PAPER, SERIES};
 
 /// What a measurement or a setting is among the others; each has its own shape, so that colour alone tells nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    /// Measured and not counted (warm-up, cut short): a cross.
-    SetAside,
     /// One of the tried: a dot.
     Sample,
     /// The default, measured again in turns with the candidate: a hollow diamond.
@@ -39,7 +37,6 @@ impl Kind {
     /// What all of a kind are called in a legend.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Kind::SetAside => "not counted",
             Kind::Sample => "sample",
             Kind::AbDefault => "default, in turns with the candidate",
             Kind::AbCandidate => "candidate, in turns with the default",
@@ -52,7 +49,6 @@ impl Kind {
     /// Its colour on the page.
     pub(super) fn colour(self) -> RGBAColor {
         match self {
-            Kind::SetAside => SOFT,
             Kind::Sample => SERIES[0],
             Kind::AbDefault | Kind::Default => SERIES[1],
             Kind::AbCandidate | Kind::Best => SERIES[2],
@@ -81,28 +77,6 @@ impl Kind {
             width: if ground == Ground::Page { 0.8 } else { 1.3 },
         };
         match self {
-            Kind::SetAside => {
-                let arm = radius * 0.8;
-                let strokes = match ground {
-                    Ground::Page => vec![thick],
-                    // Its edge first, then itself upon that.
-                    Ground::Shade => vec![
-                        Stroke {
-                            width: thick.width + 2.0,
-                            ..thick
-                        },
-                        Stroke {
-                            colour: fill,
-                            ..thick
-                        },
-                    ],
-                };
-                for stroke in strokes {
-                    canvas.line(vec![(at.0 - arm, at.1 - arm), (at.0 + arm, at.1 + arm)], stroke)?;
-                    canvas.line(vec![(at.0 - arm, at.1 + arm), (at.0 + arm, at.1 - arm)], stroke)?;
-                }
-                Ok(())
-            }
             Kind::Sample => {
                 canvas.disc(at, radius, fill)?;
                 canvas.ring(at, radius, thin)
@@ -140,7 +114,7 @@ impl Kind {
                     corner(FRAC_PI_2 + f64::from(i) * PI / 5.0, far)
                 })
                 .collect(),
-            Kind::Sample | Kind::SetAside => Vec::new(), // no corners
+            Kind::Sample => Vec::new(), // no corners
         }
     }
 }

@@ -17,6 +17,7 @@ mod colour;
 mod font;
 mod frame;
 mod heat_map;
+mod legend;
 mod marks;
 mod render;
 #[cfg(test)]

@@ -167,7 +167,7 @@ pub(super) fn tuning() -> Trail {
     add(0, 46.3, Kind::Default);
     for i in 1..20 {
         let value = 42.2 + 14.0 * (-f64::from(i) / 5.0).exp() * (1.0 + 0.5 * noise(i)) + 0.8 * noise(i + 40);
-        add(i, value, if i == 3 { Kind::SetAside } else { Kind::Sample });
+        add(i, value, if i == 3 { Kind::Other } else { Kind::Sample });
     }
     for i in 0..3 {
         add(20 + 2 * i, 46.2 + 0.4 * noise(90 + i), Kind::AbDefault);
@@ -367,6 +367,8 @@ pub(super) fn odd_surfaces() -> Vec<(&'static str, Surface)> {
     let mut empty = posterior(false);
     empty.x.values.clear();
     empty.y.values.clear();
+    let mut far = posterior(false);
+    far.x.values = vec![351.75, 4.44e254];
     let mut negative = posterior(false);
     for mean in &mut negative.mean {
         *mean -= 60.0;
@@ -388,6 +390,7 @@ pub(super) fn odd_surfaces() -> Vec<(&'static str, Surface)> {
         ("few", few),
         ("small", small),
         ("empty", empty),
+        ("far", far),
         ("negative", negative),
         ("crowded", crowded),
     ]

@@ -154,12 +154,29 @@ fn few_ticks(from: f64, to: Option<f64>) -> Vec<(f64, String)> {
     let Some(to) = to else {
         return vec![(from, tick(from))];
     };
-    let ticks = Axis::linear("", from, to, 4, tick).ticks;
+    let ticks = linear(from, to, 4).ticks;
     if ticks.len() >= 2 {
         ticks
     } else {
         [from, to].map(|v| (v, tick(v))).to_vec()
     }
+}
+
+/// From `from` to `to`, about so many round values named, all with as many decimals as tell them apart.
+pub(super) fn linear(from: f64, to: f64, ticks: usize) -> Axis {
+    let mut axis = Axis::linear("", from, to, ticks, tick);
+    let step = match axis.ticks.as_slice() {
+        [first, second, ..] => second.0 - first.0,
+        _ => return axis,
+    };
+    // A step is 1, 2 or 5 times a power of ten.
+    let decimals = (-step.log10() - 1e-6).ceil().max(0.0) as usize;
+    if decimals <= 6 && axis.ticks.iter().all(|(value, _)| value.abs() < 1e6) {
+        for (value, name) in &mut axis.ticks {
+            *name = number::fixed(*value, decimals);
+        }
+    }
+    axis
 }
 
 /// A label and the unit behind it.
@@ -237,6 +254,20 @@ mod tests {
             ["0", "0.5", "1", "2.5", "128", "1,000", "1e−5", "−0.25", "2.5e7"]
         );
         assert_eq!(of(&[]).name(), "threshold, MB");
+    }
+
+    #[test]
+    fn round_values_are_told_apart() {
+        let names = |from, to| {
+            linear(from, to, 4)
+                .ticks
+                .into_iter()
+                .map(|(_, name)| name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(39.97, 40.01), ["39.97", "39.98", "39.99", "40.00", "40.01"]);
+        assert_eq!(names(0.0, 2.0), ["0.0", "0.5", "1.0", "1.5", "2.0"]);
+        assert_eq!(names(0.0, 4e7), ["0", "1e7", "2e7", "3e7", "4e7"]);
     }
 
     proptest! {

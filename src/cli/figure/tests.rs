@@ -117,7 +117,7 @@ fn a_trail_draws_every_point() {
         "step time, ms",
         "sample",
         "best",
-        "not counted",
+        "other",
     ] {
         assert!(elements.iter().any(|element| element.text == text), "{text}");
     }
@@ -228,39 +228,47 @@ fn every_colour_of_the_page_follows_it() {
     }
 }
 
-/// Renders all figures; with `RONDE_FIGURES=dir` leaves them there to be looked at.
+/// A figure of whatever type.
+trait Shown {
+    fn inline(&self) -> Markup;
+    fn files(&self) -> (String, Vec<u8>);
+}
+
+impl<F: Figure> Shown for F {
+    fn inline(&self) -> Markup {
+        inline(self, "a figure").unwrap()
+    }
+
+    fn files(&self) -> (String, Vec<u8>) {
+        (svg(self).unwrap(), png(self).unwrap())
+    }
+}
+
+/// Puts all figures into a page; with `RONDE_FIGURES=dir` leaves it there, with each as SVG and PNG, to be looked at.
 #[test]
 fn the_gallery_renders() {
     let folder = std::env::var_os("RONDE_FIGURES").map(PathBuf::from);
     let mut body = Vec::new();
-    let mut show = |name: &str, figure: &dyn Fn() -> (String, Vec<u8>, Markup)| {
-        let (svg, png, inline) = figure();
-        assert!(decoded(&png).0 > 0, "{name}");
+    let mut show = |name: &str, figure: &dyn Shown| {
         if let Some(folder) = &folder {
-            fs::write(folder.join(format!("{name}.svg")), &svg).unwrap();
-            fs::write(folder.join(format!("{name}.png")), &png).unwrap();
+            let (svg, png) = figure.files();
+            fs::write(folder.join(format!("{name}.svg")), svg).unwrap();
+            fs::write(folder.join(format!("{name}.png")), png).unwrap();
         }
-        body.push(section(name, name, &inline));
+        body.push(section(name, name, &figure.inline()));
     };
-    fn all(figure: &impl Figure) -> (String, Vec<u8>, Markup) {
-        (
-            svg(figure).unwrap(),
-            png(figure).unwrap(),
-            inline(figure, "a figure").unwrap(),
-        )
-    }
-    show("sweep", &|| all(&sweep()));
-    show("tuning", &|| all(&tuning()));
-    show("posterior", &|| all(&posterior(false)));
-    show("posterior-zero", &|| all(&posterior(true)));
+    show("sweep", &sweep());
+    show("tuning", &tuning());
+    show("posterior", &posterior(false));
+    show("posterior-zero", &posterior(true));
     for (name, figure) in odd_maps() {
-        show(&format!("map-{name}"), &|| all(&figure));
+        show(&format!("map-{name}"), &figure);
     }
     for (name, figure) in odd_trails() {
-        show(&format!("trail-{name}"), &|| all(&figure));
+        show(&format!("trail-{name}"), &figure);
     }
     for (name, figure) in odd_surfaces() {
-        show(&format!("surface-{name}"), &|| all(&figure));
+        show(&format!("surface-{name}"), &figure);
     }
     let page = Document {
         title: "Figures",

@@ -1,16 +1,20 @@
 //! Measurements one after the other: what a tuner tried, how sure it was of each, and where it ended.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod range;
+
+use std::collections::BTreeSet;
 
 use super::canvas::{Anchor, Area, Canvas, Lettering, Stroke};
 use super::colour::{INK, SERIES, SOFT, thin};
 use super::frame::{
-    AXIS, BAND, BELOW, FITTED, GRID, Heading, Legend, MARGIN, REFERENCE, Symbol, below, beside, beside_width,
+    AXIS, BAND, BELOW, FITTED, GRID, Heading, MARGIN, REFERENCE, below, beside, beside_width,
 };
+use super::legend::{Legend, Symbol};
 use super::marks::{Ground, Kind};
-use super::spacing::{named, tick};
+use super::spacing::named;
 use super::{Figure, FigureError, font};
 use crate::cli::html::chart::Axis;
+use range::{CROWD, heights, places, sane, thinned};
 
 /// Measurements one after the other with what they scatter, and what a model made of them.
 #[derive(Clone, Debug)]
@@ -85,12 +89,8 @@ const PLOT_HEIGHT: f64 = 300.0;
 const NAME_WIDTH: f64 = 170.0;
 /// Names of references are at least so far apart.
 const NAME_HEIGHT: f64 = 15.0;
-/// More points than these are thinned out.
-const CROWD: usize = 1200;
 /// More points than these have no error bars.
 const BARS: usize = 250;
-/// From this ratio of the highest to the lowest, heights are logarithms: else all but the highest lie on the floor.
-const LOGARITHMIC: f64 = 12.0;
 
 /// What stands beside a plot.
 const NAME: Lettering = Lettering {
@@ -134,19 +134,19 @@ impl Trail {
         let mut points: Vec<TrailPoint> = self
             .points
             .iter()
-            .filter(|point| point.x.is_finite() && point.value.is_finite())
+            .filter(|point| sane(point.x) && sane(point.value))
             .copied()
             .collect();
         let x = places(points.iter().map(|point| point.x));
         if points.len() > CROWD {
-            points = thinned(&points, &x);
+            points = thinned(&points, &x, PLOT_WIDTH);
         }
         points.sort_by(|a, b| a.kind.cmp(&b.kind).then(a.x.total_cmp(&b.x)));
-        let y = self.heights(&points);
+        let y = heights(self, &points);
         let mut references: Vec<(f64, String)> = self
             .references
             .iter()
-            .filter(|reference| reference.value.is_finite())
+            .filter(|reference| sane(reference.value))
             .map(|reference| {
                 (
                     reference.value,
@@ -187,93 +187,6 @@ impl Trail {
         let line = self.line.iter().map(|line| (Symbol::Line, line.name.clone()));
         kinds.into_iter().rev().map(mark).chain(line).collect()
     }
-
-    /// From the lowest to the highest of what is drawn; error bars that go far beyond all points are cut off.
-    fn heights(&self, points: &[TrailPoint]) -> Axis {
-        let line = self
-            .line
-            .iter()
-            .flat_map(|line| &line.points)
-            .map(|place| place.mean);
-        let references = self.references.iter().map(|reference| reference.value);
-        let values: Vec<f64> = points
-            .iter()
-            .map(|point| point.value)
-            .chain(line)
-            .chain(references)
-            .collect();
-        let (low, high) = range(values.into_iter()).unwrap_or((0.0, 1.0));
-        let bands = self
-            .line
-            .iter()
-            .flat_map(|line| &line.points)
-            .flat_map(|place| [place.low, place.high]);
-        let bars = points.iter().flat_map(|point| [point.low, point.high]);
-        let (lowest, highest) = range(bands.chain(bars)).unwrap_or((low, high));
-        if low > 1e-300 && high / low > LOGARITHMIC {
-            let (from, to) = (
-                lowest.clamp(low / 2.0, low) / 1.1,
-                highest.clamp(high, high * 2.0) * 1.1,
-            );
-            let axis = Axis::decades("", from, to, 8, tick);
-            if axis.ticks.len() >= 2 {
-                return axis;
-            }
-        }
-        // Halves, as the difference of two huge numbers is none.
-        let span = 2.0
-            * (high / 2.0 - low / 2.0)
-                .max(high.abs().max(low.abs()) * 0.005)
-                .max(f64::MIN_POSITIVE);
-        let from = lowest.clamp(low - span, low) - 0.08 * span;
-        let to = highest.clamp(high, high + span) + 0.08 * span;
-        // Times and scores are never below zero.
-        let from = if low >= 0.0 { from.max(0.0) } else { from };
-        Axis::linear("", from, to, 8, tick)
-    }
-}
-
-/// The axis of the places; counted ones have a little room at both ends and only whole numbers named.
-fn places(values: impl Iterator<Item = f64> + Clone) -> Axis {
-    let (low, high) = range(values.clone()).unwrap_or((0.0, 1.0));
-    let whole = values.clone().all(|x| x.fract() == 0.0);
-    let room = if whole {
-        0.5f64.max((high - low) * 0.015)
-    } else {
-        (high - low) * 0.02
-    };
-    let mut axis = Axis::linear("", low - room, high + room, 12, tick);
-    if whole {
-        axis.ticks.retain(|(value, _)| value.fract() == 0.0);
-    }
-    axis
-}
-
-fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
-    values
-        .filter(|v| v.is_finite())
-        .fold(None, |range: Option<(f64, f64)>, v| {
-            Some(range.map_or((v, v), |(low, high)| (low.min(v), high.max(v))))
-        })
-}
-
-/// The highest and the lowest of each kind in each column of pixels: what a crowd looks like from afar.
-fn thinned(points: &[TrailPoint], x: &Axis) -> Vec<TrailPoint> {
-    let mut columns: BTreeMap<(Kind, usize), (TrailPoint, TrailPoint)> = BTreeMap::new();
-    for point in points {
-        let column = (x.at(point.x) * PLOT_WIDTH / 2.0) as usize;
-        let (low, high) = columns.entry((point.kind, column)).or_insert((*point, *point));
-        if point.value < low.value {
-            *low = *point;
-        }
-        if point.value > high.value {
-            *high = *point;
-        }
-    }
-    columns
-        .into_values()
-        .flat_map(|(low, high)| [low, high])
-        .collect()
 }
 
 impl Figure for Trail {
@@ -308,11 +221,8 @@ impl Figure for Trail {
 impl Trail {
     fn draw_line(&self, canvas: &Canvas, layout: &Layout) -> Result<(), FigureError> {
         let Some(line) = &self.line else { return Ok(()) };
-        let drawn = |place: &&TrailLinePoint| {
-            [place.x, place.mean, place.low, place.high]
-                .iter()
-                .all(|v| v.is_finite())
-        };
+        let drawn =
+            |place: &&TrailLinePoint| [place.x, place.mean, place.low, place.high].into_iter().all(sane);
         let places: Vec<&TrailLinePoint> = line.points.iter().filter(drawn).collect();
         if places.len() < 2 {
             return Ok(());
@@ -415,7 +325,7 @@ fn apart(heights: &mut [f64], (from, to): (f64, f64)) {
 }
 
 #[cfg(test)]
-mod unit_tests {
+mod tests {
     use super::*;
 
     #[test]
@@ -426,21 +336,5 @@ mod unit_tests {
         let mut heights = [190.0, 200.0, 204.0];
         apart(&mut heights, (0.0, 205.0));
         assert_eq!(heights, [175.0, 190.0, 205.0]);
-    }
-
-    #[test]
-    fn a_crowd_keeps_its_outline() {
-        let point = |i: usize| TrailPoint {
-            x: i as f64,
-            value: if i == 70_000 { 9.0 } else { (i % 7) as f64 },
-            low: 0.0,
-            high: 0.0,
-            kind: if i == 5 { Kind::Best } else { Kind::Sample },
-        };
-        let points: Vec<TrailPoint> = (0..100_000).map(point).collect();
-        let x = places(points.iter().map(|p| p.x));
-        let thinned = thinned(&points, &x);
-        assert!(thinned.len() < 700, "{}", thinned.len());
-        assert!(thinned.iter().any(|p| p.value == 9.0) && thinned.iter().any(|p| p.kind == Kind::Best));
     }
 }
