@@ -70,7 +70,9 @@ pub(crate) fn profile(data: &[u8]) {
 /// As an autotune log: what can be read can be reviewed, and nothing in a review is outside its range.
 pub(crate) fn autotune(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let Ok(logs) = ronde_tuner::read_logs(&text) else { return };
+    let Ok(logs) = ronde_tuner::read_logs(&text) else {
+        return;
+    };
     assert!(!logs.is_empty(), "a text that is read has a log");
     let lines = text.matches(['\n', '\r']).count() as u64 + 1;
     for log in logs {
@@ -81,9 +83,18 @@ pub(crate) fn autotune(data: &[u8]) {
             continue;
         }
         for review in review(&log, "log", &Known::default()) {
-            assert!(review.trials.iter().all(|trial| trial.value > 0.0 && trial.value.is_finite()));
+            assert!(
+                review
+                    .trials
+                    .iter()
+                    .all(|trial| trial.value > 0.0 && trial.value.is_finite())
+            );
             assert_eq!(review.best.is_some(), !review.trials.is_empty());
-            for candidate in review.best.iter().flat_map(|best| best.ties.iter().chain([&best.choice, &best.favourite])) {
+            for candidate in review
+                .best
+                .iter()
+                .flat_map(|best| best.ties.iter().chain([&best.choice, &best.favourite]))
+            {
                 assert!((0.0..=1.0).contains(&candidate.probability_best), "{candidate:?}");
                 assert!(candidate.expected.low <= candidate.expected.high, "{candidate:?}");
             }

@@ -74,10 +74,19 @@ mod tests {
         let mut rows = String::new();
         for i in 0..10 {
             // Fast about 32 MB, slow about 2 MB, where one trial was lucky.
-            rows += &format!("0,0,0, 1,5,{},{}\n0,0,0, 1,5,{},{}\n", 30 + i, 600 + 9 * (i % 3), 2.0 + 0.1 * f64::from(i), 400 + 9 * (i % 3));
+            rows += &format!(
+                "0,0,0, 1,5,{},{}\n0,0,0, 1,5,{},{}\n",
+                30 + i,
+                600 + 9 * (i % 3),
+                2.0 + 0.1 * f64::from(i),
+                400 + 9 * (i % 3)
+            );
         }
         rows += "0,0,0, 1,5,2.45,640\n";
         let (fusion_mb, reason) = advice(HOROVOD, &rows);
-        assert!(reason == Reason::Favourite && fusion_mb >= 30.0, "{fusion_mb} {reason:?}");
+        assert!(
+            reason == Reason::Favourite && fusion_mb >= 30.0,
+            "{fusion_mb} {reason:?}"
+        );
     }
 }

@@ -142,7 +142,10 @@ impl Best {
         let chosen_place = chosen_group.and_then(|group| order.iter().position(|&other| other == group));
         let choice = chosen_place.map_or_else(|| favourite.clone(), &candidate);
         let luck = luck(search, &choice);
-        let mut ties: Vec<Candidate> = (1..order.len()).map(candidate).filter(|other| other.slower.low <= 0.0).collect();
+        let mut ties: Vec<Candidate> = (1..order.len())
+            .map(candidate)
+            .filter(|other| other.slower.low <= 0.0)
+            .collect();
         ties.sort_by(|a, b| b.probability_best.total_cmp(&a.probability_best));
         Some(Self {
             is_verdict: search.end.is_some(),
@@ -168,7 +171,12 @@ fn choice(search: &Search) -> Option<Setting> {
 
 /// How much better the trial that decided was than what is expected there. Ronde goes by the windows, not by the best trial.
 fn luck(search: &Search, choice: &Candidate) -> f64 {
-    let at_choice = || search.trials.iter().filter(|trial| trial.setting.is_near(&choice.setting));
+    let at_choice = || {
+        search
+            .trials
+            .iter()
+            .filter(|trial| trial.setting.is_near(&choice.setting))
+    };
     let measured = match search.writer {
         Writer::Horovod => at_choice().map(|trial| trial.log).fold(f64::INFINITY, f64::min),
         Writer::Ronde => {
@@ -177,7 +185,11 @@ fn luck(search: &Search, choice: &Candidate) -> f64 {
         }
     };
     let expected = search.measure.log(choice.expected.value);
-    if measured.is_finite() { (expected - measured).exp_m1() } else { 0.0 }
+    if measured.is_finite() {
+        (expected - measured).exp_m1()
+    } else {
+        0.0
+    }
 }
 
 /// Index of the lowest value, the first of equals.
@@ -219,12 +231,21 @@ mod tests {
         // One setting again and again, and one trial of a neighbour that was 20 % better.
         let mut rows = String::new();
         for i in 0..20 {
-            rows += &format!("0,0,0, 1,{},{},{}\n", 5.0 + 0.3 * f64::from(i), 16.0, 500 + 30 * (i % 3) - 30);
+            rows += &format!(
+                "0,0,0, 1,{},{},{}\n",
+                5.0 + 0.3 * f64::from(i),
+                16.0,
+                500 + 30 * (i % 3) - 30
+            );
         }
         rows += "0,0,0, 1,8,17,620\n";
         let best = best(HOROVOD, &rows);
         assert_eq!((best.choice.measured, best.is_verdict), (620.0, false));
-        assert!((490.0..550.0).contains(&best.choice.expected.value), "{:?}", best.choice);
+        assert!(
+            (490.0..550.0).contains(&best.choice.expected.value),
+            "{:?}",
+            best.choice
+        );
         assert!(best.luck > 0.1 && best.choice.probability_best < 0.7, "{best:?}");
         assert!(best.ties.len() > 10, "{}", best.ties.len());
     }
@@ -238,9 +259,18 @@ mod tests {
             }
         }
         let best = best(HOROVOD, &rows);
-        assert!(best.is_favourite && best.choice.probability_best > 0.99, "{best:?}");
-        assert!(best.choice.probability_good >= best.choice.probability_best, "{best:?}");
-        assert!(best.ties.is_empty() && best.luck.abs() < 0.02 && best.settings == 4, "{best:?}");
+        assert!(
+            best.is_favourite && best.choice.probability_best > 0.99,
+            "{best:?}"
+        );
+        assert!(
+            best.choice.probability_good >= best.choice.probability_best,
+            "{best:?}"
+        );
+        assert!(
+            best.ties.is_empty() && best.luck.abs() < 0.02 && best.settings == 4,
+            "{best:?}"
+        );
         assert_eq!(best.choice.setting.fusion_mb, 64.0);
     }
 

@@ -79,7 +79,10 @@ fn overlap(a: &Review, b: &Review) -> Option<Overlap> {
     let (tried_a, tried_b) = (a.tried.as_ref()?, b.tried.as_ref()?);
     let (surface_a, surface_b) = (a.surface.as_ref()?, b.surface.as_ref()?);
     let of_a = settings(a);
-    let settings = settings(b).iter().filter(|b| of_a.iter().any(|a| same_numbers(a, b))).count();
+    let settings = settings(b)
+        .iter()
+        .filter(|b| of_a.iter().any(|a| same_numbers(a, b)))
+        .count();
     let fusion_mb = meet(tried_a.fusion_mb, tried_b.fusion_mb);
     let cycle_ms = meet(tried_a.cycle_ms, tried_b.cycle_ms);
     let mut overlap = Overlap {
@@ -104,7 +107,11 @@ fn overlap(a: &Review, b: &Review) -> Option<Overlap> {
                 })
             })
             .collect();
-        surface.at(&places).into_iter().map(|expected| expected.mean).collect()
+        surface
+            .at(&places)
+            .into_iter()
+            .map(|expected| expected.mean)
+            .collect()
     };
     let (means_a, means_b) = (of(a, surface_a), of(b, surface_b));
     overlap.correlation = correlation(&means_a, &means_b);
@@ -141,7 +148,10 @@ fn preference(a: &Review, b: &Review) -> Option<Preference> {
 /// What a search's surface says of ln(step time) at `second` less that at `first`: mean and standard deviation.
 fn answer(review: &Review, first: Setting, second: Setting) -> Option<(f64, f64)> {
     let draws = review.surface.as_ref()?.draws(&[first, second]);
-    let logs: Vec<f64> = draws.iter().filter_map(|draw| Some(draw.get(1)? - draw.first()?)).collect();
+    let logs: Vec<f64> = draws
+        .iter()
+        .filter_map(|draw| Some(draw.get(1)? - draw.first()?))
+        .collect();
     let count = logs.len() as f64;
     let mean = logs.iter().sum::<f64>() / count;
     let square = logs.iter().map(|log| (log - mean) * (log - mean)).sum::<f64>();
@@ -164,7 +174,11 @@ fn same_numbers(a: &Setting, b: &Setting) -> bool {
         switches: b.switches,
         ..*a
     };
-    let contradicts = a.switches.iter().zip(&b.switches).any(|(a, b)| a.is_some() && b.is_some() && a != b);
+    let contradicts = a
+        .switches
+        .iter()
+        .zip(&b.switches)
+        .any(|(a, b)| a.is_some() && b.is_some() && a != b);
     alike.is_near(b) && !contradicts
 }
 
@@ -180,7 +194,9 @@ fn spread([low, high]: [f64; 2]) -> Vec<f64> {
         return vec![high];
     }
     let ratio = (high / from).ln() / (PLACES - 1) as f64;
-    (0..PLACES).map(|place| from * (ratio * place as f64).exp()).collect()
+    (0..PLACES)
+        .map(|place| from * (ratio * place as f64).exp())
+        .collect()
 }
 
 fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
@@ -208,7 +224,10 @@ mod tests {
         let mut rows = String::new();
         for fusion in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0] {
             for cycle in [1.0, 8.0] {
-                rows += &format!("0,0,0, 1,{cycle},{fusion},{}\n", score(fusion) * (1.0 + 0.001 * (fusion + cycle).sin()));
+                rows += &format!(
+                    "0,0,0, 1,{cycle},{fusion},{}\n",
+                    score(fusion) * (1.0 + 0.001 * (fusion + cycle).sin())
+                );
             }
         }
         reviewed(HOROVOD, &rows)
@@ -219,12 +238,18 @@ mod tests {
         let a = log(&|fusion| 500.0 + 50.0 * fusion.log2());
         let b = log(&|fusion| 400.0 + 40.0 * fusion.log2());
         let comparison = compare(&a, &b);
-        assert_eq!((comparison.overlap.settings, comparison.overlap.fusion_mb), (14, Some([1.0, 64.0])));
+        assert_eq!(
+            (comparison.overlap.settings, comparison.overlap.fusion_mb),
+            (14, Some([1.0, 64.0]))
+        );
         assert!(comparison.overlap.correlation.unwrap() > 0.98);
         // Scores lower by a fifth: steps longer by a quarter.
         assert!((comparison.overlap.slower.unwrap().mean - 0.25).abs() < 0.01);
         let preference = comparison.preference.unwrap();
-        assert!(preference.together.mean.abs() < 0.01 && !preference.contradiction, "{preference:?}");
+        assert!(
+            preference.together.mean.abs() < 0.01 && !preference.contradiction,
+            "{preference:?}"
+        );
     }
 
     #[test]
@@ -235,14 +260,20 @@ mod tests {
         assert!(comparison.overlap.correlation.unwrap() < -0.9);
         let preference = comparison.preference.unwrap();
         assert!(preference.contradiction && !preference.same, "{preference:?}");
-        assert!(preference.by_a.low > 0.0 && preference.by_b.high < 0.0, "{preference:?}");
+        assert!(
+            preference.by_a.low > 0.0 && preference.by_b.high < 0.0,
+            "{preference:?}"
+        );
     }
 
     #[test]
     fn logs_without_trials_or_without_anything_in_common() {
         let (empty, one) = (reviewed(HOROVOD, ""), log(&|_| 500.0));
         let comparison = compare(&empty, &one);
-        assert_eq!((comparison.overlap, comparison.preference), (Overlap::default(), None));
+        assert_eq!(
+            (comparison.overlap, comparison.preference),
+            (Overlap::default(), None)
+        );
         let far = reviewed(HOROVOD, "0,0,0, 1,50,100,500\n0,0,0, 1,60,120,510\n");
         assert_eq!(compare(&far, &one).overlap.fusion_mb, None);
         assert_eq!(correlation(&[0.0, 0.0], &[1.0, 2.0]), None);

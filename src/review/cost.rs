@@ -56,7 +56,11 @@ impl Cost {
             }
         };
         let excess = |log: f64| (log - base).exp_m1();
-        let of_default = |setting: &Setting| gain.default.as_ref().is_some_and(|default| default.is_near(setting));
+        let of_default = |setting: &Setting| {
+            gain.default
+                .as_ref()
+                .is_some_and(|default| default.is_near(setting))
+        };
         let (mut steps, mut lost) = (0.0, 0.0);
         for trial in &search.trials {
             let count = steps_of(trial.steps);
@@ -67,8 +71,12 @@ impl Cost {
             }
         }
         let end = search.end.as_ref().and_then(|end| end.steps);
-        let steps = end.filter(|_| search.writer == Writer::Ronde).map_or(steps, |steps| steps as f64);
-        let gained = gain.contest_of(&best.choice.setting).map(|contest| contest.gain.mean);
+        let steps = end
+            .filter(|_| search.writer == Writer::Ronde)
+            .map_or(steps, |steps| steps as f64);
+        let gained = gain
+            .contest_of(&best.choice.setting)
+            .map(|contest| contest.gain.mean);
         let gained = gained.filter(|gained| search.end.is_some() && *gained > 0.0);
         Some(Self {
             steps: steps as u64,
@@ -83,7 +91,10 @@ impl Cost {
 
 /// Mean of the logs of a setting's trials, by their steps.
 fn center(search: &Search, setting: &Setting) -> Option<f64> {
-    let of = search.trials.iter().filter(|trial| trial.setting.is_near(setting));
+    let of = search
+        .trials
+        .iter()
+        .filter(|trial| trial.setting.is_near(setting));
     let (sum, count) = of.fold((0.0, 0.0), |(sum, count), trial| {
         let steps = trial.steps.unwrap_or(1).max(1) as f64;
         (sum + steps * trial.log, count + steps)
@@ -112,7 +123,10 @@ mod tests {
         let rows = "0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,0,600,sample,1,8,200,1,,\n0,0,0,1,1,4,600,sample,2,8,80,1,,\n\
                     0,0,0,1,1,128,500,ab,0,5,100,1,,\n0,0,0,1,1,4,600,ab,0,5,80,1,,\n0,0,0,1,1,4,600,final,,40,80,,,\n";
         let cost = cost(RONDE, rows, Known::default());
-        assert!((cost.steps_lost - 5.4).abs() < 1e-9 && cost.steps == 40, "{cost:?}");
+        assert!(
+            (cost.steps_lost - 5.4).abs() < 1e-9 && cost.steps == 40,
+            "{cost:?}"
+        );
         assert_eq!((cost.against, cost.steps_assumed), (Against::Default, false));
         // 5.4 steps at a gain of 20 % each.
         assert_eq!(cost.payback_step, Some(67));
@@ -126,7 +140,10 @@ mod tests {
             ..Known::default()
         };
         let cost = cost(HOROVOD, rows, known);
-        assert_eq!((cost.against, cost.steps, cost.payback_step), (Against::Favourite, 404, None));
+        assert_eq!(
+            (cost.against, cost.steps, cost.payback_step),
+            (Against::Favourite, 404, None)
+        );
         // One of four was twice as slow: 101 steps, or a little less by what is expected of the favourite.
         assert!((85.0..115.0).contains(&cost.steps_lost), "{cost:?}");
     }

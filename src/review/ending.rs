@@ -58,18 +58,30 @@ impl Ending {
 fn of_ronde(search: &Search) -> Ending {
     let finished = search.end.is_some();
     let (evidence, steps_left) = match search.trials.last() {
-        _ if finished => ("its verdict is there (row `final`)".to_owned(), None),
-        None => ("the job ended while the first sample was under way".to_owned(), None),
-        Some(_) if search.is_followed => ("the job changed under it, and the search began anew".to_owned(), None),
+        _ if finished => ("its verdict is there, in the row \"final\"".to_owned(), None),
+        None => (
+            "the job ended while the first sample was under way".to_owned(),
+            None,
+        ),
+        Some(_) if search.is_followed => (
+            "the job changed under it, and the search began anew".to_owned(),
+            None,
+        ),
         Some(last) if last.phase == Phase::Ab => {
             let rounds = u64::from(ROUNDS_MAX).saturating_sub(last.number + 1);
             (
-                format!("there is no verdict (row `final`): the job ended in round {} of the comparison with the default", last.number + 1),
+                format!(
+                    "there is no row \"final\" with a verdict: the job ended in round {} of the comparison with the default",
+                    last.number + 1
+                ),
                 Some([0, rounds * u64::from(2 * WINDOW_STEPS + 1)]),
             )
         }
         Some(last) => (
-            format!("there is no verdict (row `final`): the job ended after sample {}, before any comparison with the default", last.number),
+            format!(
+                "there is no row \"final\" with a verdict: the job ended after sample {}, before any comparison with the default",
+                last.number
+            ),
             None,
         ),
     };
@@ -99,7 +111,9 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
     let seen = (combinations > 1 || (finished && combinations == 1)).then_some(first);
     let said = known.max_samples.map(|samples| samples.saturating_add(1));
     let default = SAMPLES_DEFAULT + 1;
-    let per_combination = seen.or(said.filter(|said| *said >= first)).or((first <= default).then_some(default));
+    let per_combination = seen
+        .or(said.filter(|said| *said >= first))
+        .or((first <= default).then_some(default));
     if let (Some(seen), Some(said)) = (seen, said)
         && seen != said
     {
@@ -123,7 +137,10 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
         _ => {}
     }
 
-    let columns: Vec<Switch> = Switch::ALL.into_iter().filter(|switch| search.has(*switch)).collect();
+    let columns: Vec<Switch> = Switch::ALL
+        .into_iter()
+        .filter(|switch| search.has(*switch))
+        .collect();
     let varied = search.varied().len() as u32;
     let samples_left = match per_combination {
         _ if finished => None,
@@ -159,7 +176,11 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
 /// Lengths of the runs of rows with one combination of switches.
 fn blocks(search: &Search) -> Vec<u64> {
     let same = |a: &super::Trial, b: &super::Trial| a.setting.switches == b.setting.switches;
-    search.trials.chunk_by(same).map(|block| block.len() as u64).collect()
+    search
+        .trials
+        .chunk_by(same)
+        .map(|block| block.len() as u64)
+        .collect()
 }
 
 /// Whether a log begins with the settings that Horovod always begins with.
@@ -167,9 +188,9 @@ pub(super) fn begins_as_horovod(search: &Search) -> bool {
     let begin = search.trials.iter().zip(HOROVODS_FIRST);
     search.writer == Writer::Horovod
         && !search.trials.is_empty()
-        && begin
-            .into_iter()
-            .all(|(trial, (fusion_mb, cycle_ms))| (trial.setting.fusion_mb, trial.setting.cycle_ms) == (fusion_mb, cycle_ms))
+        && begin.into_iter().all(|(trial, (fusion_mb, cycle_ms))| {
+            (trial.setting.fusion_mb, trial.setting.cycle_ms) == (fusion_mb, cycle_ms)
+        })
 }
 
 #[cfg(test)]
@@ -178,7 +199,9 @@ mod tests {
     use crate::review::trial::tests::{HOROVOD, RONDE, read};
 
     fn rows(count: usize, switches: &str, from: usize) -> String {
-        (0..count).map(|i| format!("{switches},5,{},{}\n", i + from, 100 + i + from)).collect()
+        (0..count)
+            .map(|i| format!("{switches},5,{},{}\n", i + from, 100 + i + from))
+            .collect()
     }
 
     fn ending(rows: &str, known: Known) -> Ending {
@@ -188,15 +211,28 @@ mod tests {
     #[test]
     fn the_first_flip_tells_how_many_samples_a_combination_gets() {
         // M + 1 = 21, one switch seen flipped: 42 at least, 21 · 2^4 at most.
-        let ending = ending(&(rows(21, "0,0,0, 0", 0) + &rows(4, "1,0,0, 0", 30)), Known::default());
-        assert_eq!((ending.finished, ending.samples_per_combination, ending.combinations), (false, Some(21), 2));
+        let ending = ending(
+            &(rows(21, "0,0,0, 0", 0) + &rows(4, "1,0,0, 0", 30)),
+            Known::default(),
+        );
+        assert_eq!(
+            (
+                ending.finished,
+                ending.samples_per_combination,
+                ending.combinations
+            ),
+            (false, Some(21), 2)
+        );
         assert_eq!(ending.samples_left, Some([17, 336 - 25]));
         assert_eq!(ending.steps_left, Some([17 * 51, 311 * 51]));
     }
 
     #[test]
     fn a_finished_search_repeats_its_best_row() {
-        let ending = ending(&(rows(21, "0,0,0, 0", 0) + "0,0,0, 0,5,20,120\n"), Known::default());
+        let ending = ending(
+            &(rows(21, "0,0,0, 0", 0) + "0,0,0, 0,5,20,120\n"),
+            Known::default(),
+        );
         assert_eq!((ending.finished, ending.samples_left), (true, None));
         assert!(ending.evidence[0].contains("repeats"));
     }
@@ -210,13 +246,22 @@ mod tests {
             steps_per_sample: Some(20),
         };
         let second = ending(&rows(37, "0,0,0, 0", 0), known);
-        assert_eq!((second.samples_left, second.steps_left), (Some([4, 41 * 16 - 37]), Some([404, 619 * 101])));
+        assert_eq!(
+            (second.samples_left, second.steps_left),
+            (Some([4, 41 * 16 - 37]), Some([404, 619 * 101]))
+        );
         let third = ending(&rows(37, "0,0,0, 0", 0), Known::default());
         assert_eq!(third.samples_left, None);
-        assert!(third.evidence[1].contains("37 trials") && third.evidence[1].contains("to 36 or more"), "{third:?}");
+        assert!(
+            third.evidence[1].contains("37 trials") && third.evidence[1].contains("to 36 or more"),
+            "{third:?}"
+        );
         assert!(third.evidence[2].contains("at least 555 more"), "{third:?}");
         // A whole combination, and no end: another switch is tuned.
-        assert_eq!(ending(&rows(21, "0,0,0, 0", 0), Known::default()).samples_left, Some([21, 315]));
+        assert_eq!(
+            ending(&rows(21, "0,0,0, 0", 0), Known::default()).samples_left,
+            Some([21, 315])
+        );
         let nothing = ending("", Known::default());
         assert_eq!((nothing.finished, nothing.samples_left), (false, Some([21, 336])));
     }

@@ -61,7 +61,10 @@ impl Gain {
 
     /// The contest of this setting, if there was one; the last.
     pub fn contest_of(&self, setting: &Setting) -> Option<&Contest> {
-        self.contests.iter().rev().find(|contest| contest.challenger.is_near(setting))
+        self.contests
+            .iter()
+            .rev()
+            .find(|contest| contest.challenger.is_near(setting))
     }
 }
 
@@ -69,7 +72,8 @@ impl Gain {
 pub(super) fn default(search: &Search) -> Option<Setting> {
     let said = search.trials.iter().find(|trial| trial.phase == Phase::Default);
     let known = || {
-        let is_default = |trial: &&Trial| DEFAULTS.contains(&(trial.setting.fusion_mb, trial.setting.cycle_ms));
+        let is_default =
+            |trial: &&Trial| DEFAULTS.contains(&(trial.setting.fusion_mb, trial.setting.cycle_ms));
         search.trials.iter().find(is_default)
     };
     // A search that resumes begins with the windows: the remembered winner's first, then the default's.
@@ -96,11 +100,17 @@ fn contests(search: &Search, default: &Setting) -> Vec<Contest> {
         }
         last = Some(trial);
     }
-    contests.iter().filter_map(|windows| contest(windows, default)).collect()
+    contests
+        .iter()
+        .filter_map(|windows| contest(windows, default))
+        .collect()
 }
 
 fn contest(windows: &[&Trial], default: &Setting) -> Option<Contest> {
-    let challenger = windows.iter().find(|trial| !trial.setting.is_near(default))?.setting;
+    let challenger = windows
+        .iter()
+        .find(|trial| !trial.setting.is_near(default))?
+        .setting;
     let of = |number: u64, of_default: bool| {
         let mut windows = windows.iter();
         windows.find(|trial| trial.number == number && trial.setting.is_near(default) == of_default)
@@ -113,9 +123,15 @@ fn contest(windows: &[&Trial], default: &Setting) -> Option<Contest> {
         return None;
     }
     let count = rounds.len() as f64;
-    let logs: Vec<f64> = rounds.iter().map(|(default, winner)| winner.log - default.log).collect();
+    let logs: Vec<f64> = rounds
+        .iter()
+        .map(|(default, winner)| winner.log - default.log)
+        .collect();
     let mean = logs.iter().sum::<f64>() / count;
-    let stated: f64 = rounds.iter().map(|(default, winner)| default.variance + winner.variance).sum();
+    let stated: f64 = rounds
+        .iter()
+        .map(|(default, winner)| default.variance + winner.variance)
+        .sum();
     let half = (INTERVAL_95 * stated.sqrt() / count).max(scattered(&logs, mean));
     let center = |of: &dyn Fn(&(&Trial, &Trial)) -> f64| (rounds.iter().map(of).sum::<f64>() / count).exp();
     let gain = |log: f64| -log.exp_m1();
@@ -189,7 +205,11 @@ mod tests {
                     0,0,0,1,1,8,600,sample,2,8,80,,,\n0,0,0,1,1,8,600,ab,0,5,80,2,,\n0,0,0,1,1,128,500,ab,0,5,100,2,,\n\
                     0,0,0,1,1,128,500,ab,1,5,100,2,,\n";
         let gain = gain(RONDE, rows);
-        let challengers: Vec<f64> = gain.contests.iter().map(|contest| contest.challenger.fusion_mb).collect();
+        let challengers: Vec<f64> = gain
+            .contests
+            .iter()
+            .map(|contest| contest.challenger.fusion_mb)
+            .collect();
         assert_eq!(challengers, [4.0, 8.0]);
         assert!(gain.contests[0].gain.mean < 0.0 && gain.contests[1].rounds == 1);
         // Half-widths of 2 and 2.5 % (2 ms at 100 and at 80) together, of one round.

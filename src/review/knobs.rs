@@ -86,7 +86,11 @@ pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
     ];
     let of_numbers = numbers.into_iter().map(|(knob, levels, range)| {
         let place: &dyn Fn(&Setting) -> usize = &|setting| {
-            let value = if knob == Knob::FusionMb { setting.fusion_mb } else { setting.cycle_ms };
+            let value = if knob == Knob::FusionMb {
+                setting.fusion_mb
+            } else {
+                setting.cycle_ms
+            };
             levels.iter().position(|level| *level == value).unwrap_or(0)
         };
         effect(knob, levels, range, &lattice.settings, &draws, place)
@@ -95,10 +99,14 @@ pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
     let of_switches = switches.map(|switch| {
         let knob = Knob::Switch(switch);
         if surface.varied().contains(&switch) {
-            let place: &dyn Fn(&Setting) -> usize = &|setting| usize::from(setting.switch(switch).unwrap_or(false));
+            let place: &dyn Fn(&Setting) -> usize =
+                &|setting| usize::from(setting.switch(switch).unwrap_or(false));
             return effect(knob, &[0.0, 1.0], [0.0, 1.0], &lattice.settings, &draws, place);
         }
-        let on = search.trials.iter().any(|trial| trial.setting.switch(switch) == Some(true));
+        let on = search
+            .trials
+            .iter()
+            .any(|trial| trial.setting.switch(switch) == Some(true));
         fixed(knob, f64::from(u8::from(on)))
     });
     of_numbers.chain(of_switches).collect()
@@ -129,7 +137,10 @@ impl Lattice {
         let values = |of: &dyn Fn(&Setting) -> f64| -> Vec<f64> {
             search.trials.iter().map(|trial| of(&trial.setting)).collect()
         };
-        let tried = [values(&|setting| setting.fusion_mb), values(&|setting| setting.cycle_ms)];
+        let tried = [
+            values(&|setting| setting.fusion_mb),
+            values(&|setting| setting.cycle_ms),
+        ];
         let [fusion, cycle] = [0, 1].map(|knob| spaced(&tried[knob], levels));
         let tried = tried.map(|values| range(values.into_iter()));
         let mut settings = Vec::new();
@@ -161,11 +172,15 @@ fn spaced(tried: &[f64], levels: usize) -> Vec<f64> {
         return vec![high];
     }
     let ratio = (high / low).ln() / (levels - 1) as f64;
-    (0..levels).map(|level| low * (ratio * level as f64).exp()).collect()
+    (0..levels)
+        .map(|level| low * (ratio * level as f64).exp())
+        .collect()
 }
 
 fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
-    values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| [low.min(value), high.max(value)])
+    values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| {
+        [low.min(value), high.max(value)]
+    })
 }
 
 fn effect(
@@ -180,7 +195,10 @@ fn effect(
         return fixed(knob, range[1]);
     }
     let places: Vec<usize> = settings.iter().map(place).collect();
-    let of_draws: Vec<Vec<f64>> = draws.iter().map(|draw| main_effect(draw, &places, levels.len())).collect();
+    let of_draws: Vec<Vec<f64>> = draws
+        .iter()
+        .map(|draw| main_effect(draw, &places, levels.len()))
+        .collect();
     let mut mean = vec![0.0; levels.len()];
     for main in &of_draws {
         mean.iter_mut().zip(main).for_each(|(sum, value)| *sum += value);
@@ -190,7 +208,11 @@ fn effect(
     let reach = Difference::of(of_draws.iter().map(|main| main[worst] - main[best]).collect());
     let shares = draws.iter().zip(&of_draws).map(|(draw, main)| {
         let whole = variance(draw);
-        if whole > 0.0 { (variance(main) / whole).min(1.0) } else { 0.0 }
+        if whole > 0.0 {
+            (variance(main) / whole).min(1.0)
+        } else {
+            0.0
+        }
     });
     let (share, _) = interval(shares.collect());
     Effect {
@@ -233,13 +255,19 @@ fn main_effect(draw: &[f64], places: &[usize], levels: usize) -> Vec<f64> {
         sums[place].0 += value;
         sums[place].1 += 1.0;
     }
-    sums.into_iter().map(|(sum, count)| sum / f64::max(count, 1.0)).collect()
+    sums.into_iter()
+        .map(|(sum, count)| sum / f64::max(count, 1.0))
+        .collect()
 }
 
 fn variance(values: &[f64]) -> f64 {
     let count = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / count;
-    values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / count
+    values
+        .iter()
+        .map(|value| (value - mean) * (value - mean))
+        .sum::<f64>()
+        / count
 }
 
 #[cfg(test)]
@@ -253,7 +281,11 @@ mod tests {
         for on in [false, true] {
             for fusion in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0] {
                 for cycle in [1.0, 3.0, 9.0, 27.0] {
-                    rows += &format!("{},0,0, 1,{cycle},{fusion},{}\n", u8::from(on), score(fusion, cycle, on));
+                    rows += &format!(
+                        "{},0,0, 1,{cycle},{fusion},{}\n",
+                        u8::from(on),
+                        score(fusion, cycle, on)
+                    );
                 }
             }
         }
@@ -264,27 +296,48 @@ mod tests {
     #[test]
     fn one_knob_matters_and_the_others_are_dead() {
         // 30 % between 1 and 32 MB; a ripple of ±0.1 % for noise.
-        let effects = of(&|fusion, cycle, _| 500.0 * (1.0 + 0.06 * fusion.log2()) * (1.0 + 0.001 * (cycle * 7.0 + fusion).sin()));
-        let [fusion, cycle, hierarchical, ..] = &effects[..] else { panic!("{effects:?}") };
+        let effects = of(&|fusion, cycle, _| {
+            500.0 * (1.0 + 0.06 * fusion.log2()) * (1.0 + 0.001 * (cycle * 7.0 + fusion).sin())
+        });
+        let [fusion, cycle, hierarchical, ..] = &effects[..] else {
+            panic!("{effects:?}")
+        };
         assert_eq!(fusion.importance, Importance::Matters);
-        assert!((fusion.reach.mean - 0.3).abs() < 0.02 && fusion.share > 0.95, "{fusion:?}");
-        assert!((fusion.best - 32.0).abs() < 1e-6 && fusion.range == [1.0, 32.0], "{fusion:?}");
+        assert!(
+            (fusion.reach.mean - 0.3).abs() < 0.02 && fusion.share > 0.95,
+            "{fusion:?}"
+        );
+        assert!(
+            (fusion.best - 32.0).abs() < 1e-6 && fusion.range == [1.0, 32.0],
+            "{fusion:?}"
+        );
         assert_eq!([cycle.importance, hierarchical.importance], [Importance::Dead; 2]);
         assert_eq!(effects[5].importance, Importance::Fixed);
-        assert_eq!((effects[5].knob, effects[5].best), (Knob::Switch(Switch::CacheEnabled), 1.0));
+        assert_eq!(
+            (effects[5].knob, effects[5].best),
+            (Knob::Switch(Switch::CacheEnabled), 1.0)
+        );
     }
 
     #[test]
     fn a_switch_can_matter() {
-        let effects = of(&|fusion, cycle, on| 500.0 * if on { 1.1 } else { 1.0 } * (1.0 + 0.001 * (cycle * 7.0 + fusion).sin()));
+        let effects = of(&|fusion, cycle, on| {
+            500.0 * if on { 1.1 } else { 1.0 } * (1.0 + 0.001 * (cycle * 7.0 + fusion).sin())
+        });
         let switch = &effects[2];
-        assert_eq!((switch.importance, switch.best, switch.worst), (Importance::Matters, 1.0, 0.0));
+        assert_eq!(
+            (switch.importance, switch.best, switch.worst),
+            (Importance::Matters, 1.0, 0.0)
+        );
         assert!((switch.reach.mean - 0.1).abs() < 0.02, "{switch:?}");
     }
 
     #[test]
     fn main_effects_by_hand() {
-        assert_eq!(main_effect(&[1.0, 3.0, 10.0, 20.0], &[0, 0, 1, 1], 2), [2.0, 15.0]);
+        assert_eq!(
+            main_effect(&[1.0, 3.0, 10.0, 20.0], &[0, 0, 1, 1], 2),
+            [2.0, 15.0]
+        );
         assert_eq!(variance(&[1.0, 3.0]), 1.0);
     }
 

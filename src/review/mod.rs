@@ -139,17 +139,23 @@ fn one(search: Search, source: String, known: &Known) -> Review {
     let groups = noise::groups(&search.trials);
     let surface = Surface::fit(&search);
     let noise = Noise::of(&search, &groups, surface.as_ref());
-    let best = surface.as_ref().and_then(|surface| Best::of(&search, &groups, surface));
+    let best = surface
+        .as_ref()
+        .and_then(|surface| Best::of(&search, &groups, surface));
     let gain = Gain::of(&search, best.as_ref(), surface.as_ref());
     let next = best.as_ref().zip(surface.as_ref());
     let next = next.map(|(best, surface)| Next::of(best, surface, noise.sd()));
-    let cost = best.as_ref().and_then(|best| Cost::of(&search, known, best, &gain));
+    let cost = best
+        .as_ref()
+        .and_then(|best| Cost::of(&search, known, best, &gain));
     Review {
         warnings: warnings(&search),
         advice: best.as_ref().map(|best| Advice::of(&search, best, &gain)),
         ending: Ending::of(&search, known),
         tried: tried(&search, groups.len() as u64),
-        knobs: surface.as_ref().map_or_else(Vec::new, |surface| knobs::effects(&search, surface)),
+        knobs: surface
+            .as_ref()
+            .map_or_else(Vec::new, |surface| knobs::effects(&search, surface)),
         trail: trail::trail(&search, &gain),
         varied: search.varied(),
         source,
@@ -169,7 +175,9 @@ fn one(search: Search, source: String, known: &Known) -> Review {
 fn tried(search: &Search, settings: u64) -> Option<Tried> {
     let range = |of: &dyn Fn(&Setting) -> f64| {
         let values = search.trials.iter().map(|trial| of(&trial.setting));
-        values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| [low.min(value), high.max(value)])
+        values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| {
+            [low.min(value), high.max(value)]
+        })
     };
     let mut combinations: Vec<[Option<bool>; 4]> = Vec::new();
     for trial in &search.trials {

@@ -50,7 +50,9 @@ impl Next {
         // Far away all is possible: of what promises about as much, the nearest.
         let near = |place: &usize| promise[*place].0 >= NEARLY * most;
         let distance = |place: &usize| surface.distance(&favourite, &settings[*place]);
-        let nearest = (1..settings.len()).filter(near).min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        let nearest = (1..settings.len())
+            .filter(near)
+            .min_by(|a, b| distance(a).total_cmp(&distance(b)));
         let chosen = nearest.unwrap_or(0);
         let (improvement, probability) = promise[chosen];
         Self {
@@ -88,7 +90,10 @@ mod tests {
             .map(|fusion| format!("0,0,0, 1,5,{fusion},{}\n", 200 + 20 * fusion))
             .collect();
         let next = next(&rows);
-        assert!(next.setting.unwrap().fusion_mb > 16.0 && next.improvement > 0.05, "{next:?}");
+        assert!(
+            next.setting.unwrap().fusion_mb > 16.0 && next.improvement > 0.05,
+            "{next:?}"
+        );
         assert!(next.probability > 0.5);
     }
 
@@ -97,7 +102,10 @@ mod tests {
         let mut rows = String::new();
         for fusion in [0.0, 0.0625, 1.0, 4.0, 16.0, 64.0, 256.0] {
             for cycle in [0.1, 0.5, 2.0, 5.0, 20.0, 100.0] {
-                rows += &format!("0,0,0, 1,{cycle},{fusion},{}\n", 500.0 + 0.1 * f64::sin(fusion + cycle));
+                rows += &format!(
+                    "0,0,0, 1,{cycle},{fusion},{}\n",
+                    500.0 + 0.1 * f64::sin(fusion + cycle)
+                );
             }
         }
         let next = next(&rows);

@@ -88,7 +88,9 @@ impl Noise {
 
     /// The estimate to go by: the surface's, with the trials' own where the log tells it; else the replicates'.
     pub fn sd(&self) -> Option<f64> {
-        let fitted = self.fitted.map(|fitted| fitted.sd.hypot(self.stated_sd.unwrap_or(0.0)));
+        let fitted = self
+            .fitted
+            .map(|fitted| fitted.sd.hypot(self.stated_sd.unwrap_or(0.0)));
         fitted.or(self.replicates.map(|replicates| replicates.sd))
     }
 }
@@ -102,7 +104,11 @@ pub(super) fn groups(trials: &[Trial]) -> Vec<Vec<usize>> {
         let (fusion, cycle) = (cell(trial.setting.fusion_mb), cell(trial.setting.cycle_ms));
         let around = (-1..=1).flat_map(|x| (-1..=1).map(move |y| (fusion + x, cycle + y)));
         let near = |group: &&usize| trials[groups[**group][0]].setting.is_near(&trial.setting);
-        let found = around.filter_map(|place| cells.get(&place)).flatten().find(near).copied();
+        let found = around
+            .filter_map(|place| cells.get(&place))
+            .flatten()
+            .find(near)
+            .copied();
         match found {
             Some(group) => groups[group].push(index),
             None => {
@@ -118,7 +124,10 @@ fn replicates(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
     let (mut squares, mut freedom) = (0.0, 0);
     for group in groups.iter().filter(|group| group.len() > 1) {
         let mean = group.iter().map(|&index| trials[index].log).sum::<f64>() / group.len() as f64;
-        squares += group.iter().map(|&index| (trials[index].log - mean).powi(2)).sum::<f64>();
+        squares += group
+            .iter()
+            .map(|&index| (trials[index].log - mean).powi(2))
+            .sum::<f64>();
         freedom += group.len() as u64 - 1;
     }
     scatter(squares, freedom)
@@ -126,15 +135,25 @@ fn replicates(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
 
 /// Half the mean square of the differences between neighbours.
 fn neighbours(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
-    let first: Vec<&Trial> = groups.iter().take(SETTINGS_MOST).map(|group| &trials[group[0]]).collect();
+    let first: Vec<&Trial> = groups
+        .iter()
+        .take(SETTINGS_MOST)
+        .map(|group| &trials[group[0]])
+        .collect();
     let apart = |a: &Setting, b: &Setting| {
         let ratio = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln();
         let (fusion, cycle) = (ratio(a.fusion_mb, b.fusion_mb), ratio(a.cycle_ms, b.cycle_ms));
-        if a.switches == b.switches { fusion.hypot(cycle) } else { f64::INFINITY }
+        if a.switches == b.switches {
+            fusion.hypot(cycle)
+        } else {
+            f64::INFINITY
+        }
     };
     let (mut squares, mut pairs) = (0.0, 0);
     for (index, one) in first.iter().enumerate() {
-        let before = first[..index].iter().map(|other| (apart(&one.setting, &other.setting), other));
+        let before = first[..index]
+            .iter()
+            .map(|other| (apart(&one.setting, &other.setting), other));
         if let Some((distance, other)) = before.min_by(|a, b| a.0.total_cmp(&b.0))
             && distance <= NEIGHBOURS
         {
@@ -176,14 +195,21 @@ mod tests {
         assert!((replicates.high - (0.02f64 / 0.000_982).sqrt()).abs() < 0.01);
         assert!((replicates.low - (0.02f64 / 5.024).sqrt()).abs() < 1e-4);
         assert_eq!(noise.most_often.unwrap().values.len(), 2);
-        assert_eq!((noise.neighbours, noise.fitted, noise.stated_sd), (None, None, None));
+        assert_eq!(
+            (noise.neighbours, noise.fitted, noise.stated_sd),
+            (None, None, None)
+        );
     }
 
     #[test]
     fn neighbours_are_near_but_not_the_same() {
-        let rows: String = (0..5).map(|i| format!("0,0,0, 1,5,{},{}\n", 10.0 * 1.2f64.powi(i), 100 + 10 * (i % 2))).collect();
+        let rows: String = (0..5)
+            .map(|i| format!("0,0,0, 1,5,{},{}\n", 10.0 * 1.2f64.powi(i), 100 + 10 * (i % 2)))
+            .collect();
         let search = &read(HOROVOD, &rows)[0];
-        let neighbours = Noise::of(search, &groups(&search.trials), None).neighbours.unwrap();
+        let neighbours = Noise::of(search, &groups(&search.trials), None)
+            .neighbours
+            .unwrap();
         // Each differs from the one before by 10 %: ln 1.1 / √2.
         assert!((neighbours.sd - 1.1f64.ln() / 2f64.sqrt()).abs() < 1e-6);
         assert_eq!(neighbours.differences, 4);
@@ -191,7 +217,9 @@ mod tests {
 
     #[test]
     fn a_hundred_thousand_trials_are_grouped_at_once() {
-        let rows: String = (0..100_000).map(|i| format!("0,0,0, 1,{},{},{}\n", 1 + i % 100, 1 + i / 1000, 1 + i)).collect();
+        let rows: String = (0..100_000)
+            .map(|i| format!("0,0,0, 1,{},{},{}\n", 1 + i % 100, 1 + i / 1000, 1 + i))
+            .collect();
         let trials = &read(HOROVOD, &rows)[0].trials;
         let groups = groups(trials);
         assert_eq!(groups.iter().map(Vec::len).sum::<usize>(), 100_000);

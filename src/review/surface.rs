@@ -88,7 +88,12 @@ impl Surface {
         let points = self.points(&[*a, *b]);
         let coordinates: Vec<_> = points.iter().map(|point| space.coordinates(point)).collect();
         match &coordinates[..] {
-            [a, b] => a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt(),
+            [a, b] => a
+                .iter()
+                .zip(b)
+                .map(|(a, b)| (a - b) * (a - b))
+                .sum::<f64>()
+                .sqrt(),
             _ => f64::INFINITY,
         }
     }
@@ -112,7 +117,9 @@ fn space(trials: &[Trial], varied: &[Switch]) -> Option<Space> {
         let (low, high) = above.fold(bounds, |(low, high), value| (low.min(value), high.max(value)));
         Parameter::log(name, low.max(LEAST), high, levels)
     };
-    let fusion = numbers("fusion_mb", FUSION_MB, FUSION_LEVELS, &|setting| setting.fusion_mb);
+    let fusion = numbers("fusion_mb", FUSION_MB, FUSION_LEVELS, &|setting| {
+        setting.fusion_mb
+    });
     let cycle = numbers("cycle_ms", CYCLE_MS, CYCLE_LEVELS, &|setting| setting.cycle_ms);
     // No threshold is a regime of its own; no cycle time is only said where somebody said it.
     let stops = trials.iter().any(|trial| trial.setting.cycle_ms <= 0.0);
@@ -163,7 +170,10 @@ mod tests {
         let gain = expected[0].mean - expected[1].mean;
         assert!((gain - (633.2f64 / 583.2).ln()).abs() < 0.02, "{gain}");
         let lattice = surface.lattice(flat.switches);
-        assert_eq!((lattice.len(), lattice[0].fusion_mb, lattice[0].cycle_ms), (17 * 13, 0.0, 0.1));
+        assert_eq!(
+            (lattice.len(), lattice[0].fusion_mb, lattice[0].cycle_ms),
+            (17 * 13, 0.0, 0.1)
+        );
     }
 
     #[test]

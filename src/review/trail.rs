@@ -30,12 +30,21 @@ fn of_horovod(search: &Search) -> Vec<String> {
     if begins_as_horovod(search) {
         trail.push(format!(
             "It begins with the settings that Horovod always begins with: {}.",
-            list(&trials.iter().take(4).map(|trial| trial.setting.words(&varied)).collect::<Vec<_>>())
+            list(
+                &trials
+                    .iter()
+                    .take(4)
+                    .map(|trial| trial.setting.words(&varied))
+                    .collect::<Vec<_>>()
+            )
         ));
     }
     let names: Vec<&str> = varied.iter().map(|switch| switch.name()).collect();
     if !names.is_empty() {
-        trail.push(format!("The search was run again for each combination of {}; what one taught, the next did not know.", list(&names)));
+        trail.push(format!(
+            "The search was run again for each combination of {}; what one taught, the next did not know.",
+            list(&names)
+        ));
     }
     let records = records(trials);
     let skipped = records.len().saturating_sub(RECORDS_MOST);
@@ -44,21 +53,39 @@ fn of_horovod(search: &Search) -> Vec<String> {
         // The first, and the latest.
         if index == 0 || index > skipped {
             let better = before.map_or(String::new(), |before| {
-                format!(", {} better than the best before", percent((before.log - record.log).exp_m1()))
+                format!(
+                    ", {} better than the best before",
+                    percent((before.log - record.log).exp_m1())
+                )
             });
-            let place = if index == 0 { "scores" } else { "is the best so far:" };
-            trail.push(format!("Trial {} ({}) {place} {}{better}.", record.number, record.setting.words(&varied), search.measure.words(record.value)));
+            let place = if index == 0 {
+                "scores"
+            } else {
+                "is the best so far:"
+            };
+            trail.push(format!(
+                "Trial {} ({}) {place} {}{better}.",
+                record.number,
+                record.setting.words(&varied),
+                search.measure.words(record.value)
+            ));
         }
         before = Some(record);
     }
     if let (Some(last), None) = (records.last(), &search.end) {
         let after = trials.iter().filter(|trial| trial.line > last.line).count() as u64;
         if after > 0 {
-            trail.push(format!("None of the {} after it was better.", counted(after, "trial")));
+            trail.push(format!(
+                "None of the {} after it was better.",
+                counted(after, "trial")
+            ));
         }
     }
     if let Some(end) = search.end.as_ref().and_then(Setting::of) {
-        trail.push(format!("The best single trial was taken, {}, without trying it again.", end.words(&varied)));
+        trail.push(format!(
+            "The best single trial was taken, {}, without trying it again.",
+            end.words(&varied)
+        ));
     }
     trail
 }
@@ -94,7 +121,10 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
         && let Some(chosen) = Setting::of(end)
     {
         let setting = chosen.words(&varied);
-        let kept = gain.default.as_ref().is_some_and(|default| default.is_near(&chosen));
+        let kept = gain
+            .default
+            .as_ref()
+            .is_some_and(|default| default.is_near(&chosen));
         trail.push(match (kept, gain.contests.is_empty()) {
             (true, true) => format!("No other setting promised enough for a comparison: {setting} stays."),
             (true, false) => format!("The challenger had not shown that it is faster, and further rounds would not have paid: {setting} stays."),
@@ -106,18 +136,29 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
 
 /// Whether the window just before is of the same round.
 fn is_second_window(search: &Search, trial: &Trial) -> bool {
-    let place = search.trials.iter().position(|other| other.line == trial.line).unwrap_or(0);
+    let place = search
+        .trials
+        .iter()
+        .position(|other| other.line == trial.line)
+        .unwrap_or(0);
     let before = place.checked_sub(1).map(|place| &search.trials[place]);
     before.is_some_and(|before| before.phase == Phase::Ab && before.number == trial.number)
 }
 
 fn measured(search: &Search, trial: &Trial) -> String {
-    let steps = trial.steps.map_or(String::new(), |steps| format!(" in {}", counted(steps, "step")));
+    let steps = trial
+        .steps
+        .map_or(String::new(), |steps| format!(" in {}", counted(steps, "step")));
     format!("{}{steps}", search.measure.words(trial.value))
 }
 
 fn sample(search: &Search, trial: &Trial, default: Option<&Trial>) -> String {
-    let mut sentence = format!("Sample {} tries {}: {}", trial.number, trial.setting.words(&search.varied()), measured(search, trial));
+    let mut sentence = format!(
+        "Sample {} tries {}: {}",
+        trial.number,
+        trial.setting.words(&search.varied()),
+        measured(search, trial)
+    );
     let slower = default.map(|default| (trial.log - default.log).exp_m1());
     if let Some(slower) = slower {
         sentence += &match slower {
@@ -152,8 +193,15 @@ fn contest_sentence(contest: &Contest, varied: &[Switch]) -> String {
 pub(super) fn never_varied(search: &Search) -> Vec<String> {
     let varied = search.varied();
     let mut alike = Vec::new();
-    for switch in Switch::ALL.into_iter().filter(|switch| search.has(*switch) && !varied.contains(switch)) {
-        if let Some(on) = search.trials.last().and_then(|trial| trial.setting.switch(switch)) {
+    for switch in Switch::ALL
+        .into_iter()
+        .filter(|switch| search.has(*switch) && !varied.contains(switch))
+    {
+        if let Some(on) = search
+            .trials
+            .last()
+            .and_then(|trial| trial.setting.switch(switch))
+        {
             alike.push(format!("{} {}", switch.name(), if on { "on" } else { "off" }));
         }
     }
@@ -201,13 +249,23 @@ mod tests {
             ]
         );
         let finished = trail_of(HOROVOD, "0,0,0, 1,5,4,100\n0,0,0, 1,6,4,90\n0,0,0, 1,5,4,100\n");
-        assert_eq!(finished[1], "The best single trial was taken, 4 MB, 5 ms, without trying it again.");
+        assert_eq!(
+            finished[1],
+            "The best single trial was taken, 4 MB, 5 ms, without trying it again."
+        );
         assert!(trail_of(HOROVOD, "").is_empty());
     }
 
     #[test]
     fn what_never_varied_is_told() {
         let search = &read(HOROVOD, "0,1,0, 1,5,4,100\n0,0,0, 1,5,4,100\n")[0];
-        assert_eq!(never_varied(search), ["hierarchical allreduce off", "torus allreduce off", "response cache on"]);
+        assert_eq!(
+            never_varied(search),
+            [
+                "hierarchical allreduce off",
+                "torus allreduce off",
+                "response cache on"
+            ]
+        );
     }
 }

@@ -194,7 +194,10 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
     let first = &mut searches[0].warnings;
     first.splice(0..0, log.warnings.iter().map(ToString::to_string));
     if log.warnings_more > 0 {
-        first.push(format!("{} like these", counted(log.warnings_more, "more warning")));
+        first.push(format!(
+            "{} like these",
+            counted(log.warnings_more, "more warning")
+        ));
     }
     searches
 }
@@ -251,12 +254,18 @@ pub(super) mod tests {
              0,0,0,1,1,4,600,final,,40,50,,,0.02\n\
              0,0,0,1,1,4,400,default,0,10,75,1.2,,0.02\n0,0,0,1,1,4,400,best,0,10,75,,,0.02\n",
         );
-        assert_eq!((searches.len(), searches[0].trials.len(), searches[1].trials.len()), (2, 4, 1));
+        assert_eq!(
+            (searches.len(), searches[0].trials.len(), searches[1].trials.len()),
+            (2, 4, 1)
+        );
         let first = &searches[0];
         assert_eq!((first.measure, first.writer), (Measure::StepMs, Writer::Ronde));
         assert!(first.end.is_some() && first.best.is_none() && searches[1].best.is_some());
         let sample = first.trials[1];
-        assert_eq!((sample.phase, sample.number, sample.steps), (Phase::Sample, 1, Some(8)));
+        assert_eq!(
+            (sample.phase, sample.number, sample.steps),
+            (Phase::Sample, 1, Some(8))
+        );
         assert!((sample.log - 51f64.ln()).abs() < 1e-12);
         // Half an interval of 0.5 ms at 51 ms: a standard deviation of 0.5 %.
         assert!((sample.variance.sqrt() - 0.005).abs() < 1e-5);

@@ -72,17 +72,32 @@ mod tests {
 
     #[test]
     fn digits_that_count() {
-        assert_eq!([14.5041, 37.2728, 0.0625, 128.0, 0.0].map(knob), ["14.5", "37.27", "0.0625", "128", "0"]);
-        assert_eq!([585.899, 46.3699, 2205.82, 0.97].map(number), ["586", "46.4", "2206", "0.97"]);
+        assert_eq!(
+            [14.5041, 37.2728, 0.0625, 128.0, 0.0].map(knob),
+            ["14.5", "37.27", "0.0625", "128", "0"]
+        );
+        assert_eq!(
+            [585.899, 46.3699, 2205.82, 0.97].map(number),
+            ["586", "46.4", "2206", "0.97"]
+        );
         assert_eq!([0.0213, -0.213, 0.0].map(percent), ["2.1 %", "21 %", "0.0 %"]);
-        assert_eq!([0.0213, -0.0213, -0.0001].map(signed), ["+2.1 %", "−2.1 %", "0.0 %"]);
+        assert_eq!(
+            [0.0213, -0.0213, -0.0001].map(signed),
+            ["+2.1 %", "−2.1 %", "0.0 %"]
+        );
         assert_eq!(knob(f64::NAN), "–");
     }
 
     #[test]
     fn lists_and_counts() {
-        assert_eq!([list(&["a"]), list(&["a", "b"]), list(&["a", "b", "c"])], ["a", "a and b", "a, b and c"]);
+        assert_eq!(
+            [list(&["a"]), list(&["a", "b"]), list(&["a", "b", "c"])],
+            ["a", "a and b", "a, b and c"]
+        );
         assert_eq!(list::<&str>(&[]), "");
-        assert_eq!([counted(1, "trial"), counted(2, "trial")], ["1 trial", "2 trials"]);
+        assert_eq!(
+            [counted(1, "trial"), counted(2, "trial")],
+            ["1 trial", "2 trials"]
+        );
     }
 }

@@ -24,10 +24,16 @@ const MATTERS: f64 = 0.01;
 /// # Errors
 /// [`Error`].
 pub(super) fn run(paths: [&std::path::Path; 2], args: &Args) -> Result<ExitCode, Error> {
-    check_distinct(&args.outputs(), &input::files(&paths.map(std::path::Path::to_owned)))?;
+    check_distinct(
+        &args.outputs(),
+        &input::files(&paths.map(std::path::Path::to_owned)),
+    )?;
     let json = args.json.as_deref().map(Output::open).transpose()?;
     let known = args.known();
-    let (a, b) = (input::read_one(paths[0], &known)?, input::read_one(paths[1], &known)?);
+    let (a, b) = (
+        input::read_one(paths[0], &known)?,
+        input::read_one(paths[1], &known)?,
+    );
     let comparison = compare(&a, &b);
     let mut code = ExitCode::SUCCESS;
     if args.stdout_is_free() {
@@ -61,7 +67,9 @@ struct Document<'a> {
 pub(super) fn common(comparison: &Comparison) -> Vec<String> {
     let overlap = &comparison.overlap;
     let (Some(fusion), Some(cycle)) = (overlap.fusion_mb, overlap.cycle_ms) else {
-        return vec!["The ranges that were tried do not meet; each log says something only of its own.".to_owned()];
+        return vec![
+            "The ranges that were tried do not meet; each log says something only of its own.".to_owned(),
+        ];
     };
     let range = |[low, high]: [f64; 2], unit: &str| format!("{} to {} {unit}", knob(low), knob(high));
     let mut lines = vec![format!(
@@ -95,7 +103,12 @@ pub(super) fn preferred(comparison: &Comparison) -> Vec<String> {
         return vec![format!("Both chose {first}.")];
     }
     let interval = |difference: &Difference| {
-        format!("{} ({} to {})", signed(difference.mean), signed(difference.low), signed(difference.high))
+        format!(
+            "{} ({} to {})",
+            signed(difference.mean),
+            signed(difference.low),
+            signed(difference.high)
+        )
     };
     let mut lines = vec![
         format!("{a} chose {first}, {b} chose {second}."),

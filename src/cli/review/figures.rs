@@ -2,8 +2,8 @@
 
 use super::error::Error;
 use crate::cli::figure::{
-    self, AxisValues, Better, Figure, Kind, Reference, Scale, Stack, Surface, SurfaceSample, Trail, TrailLine, TrailLinePoint,
-    TrailPoint,
+    self, AxisValues, Better, Figure, Kind, Reference, Scale, Stack, Surface, SurfaceSample, Trail,
+    TrailLine, TrailLinePoint, TrailPoint,
 };
 use crate::review::words::number;
 use crate::review::{Measure, Phase, Review, Setting, Switch, Trial, Writer};
@@ -79,7 +79,10 @@ pub(super) fn png(reviews: &[Review]) -> Result<Vec<u8>, Error> {
 }
 
 fn pictures(reviews: &[Review], format: &'static str) -> Result<Vec<Pictures>, Error> {
-    let pictures: Vec<Pictures> = reviews.iter().filter_map(|review| Pictures::of(review, &review.source)).collect();
+    let pictures: Vec<Pictures> = reviews
+        .iter()
+        .filter_map(|review| Pictures::of(review, &review.source))
+        .collect();
     if pictures.is_empty() {
         return Err(Error::NothingToDraw { format });
     }
@@ -178,7 +181,10 @@ fn references(review: &Review) -> Vec<Reference> {
         && !default.is_near(&best.choice.setting)
         && let Some(expected) = surface.at(&[*default]).first()
     {
-        references.push(reference("default, expected", review.measure.value(expected.mean)));
+        references.push(reference(
+            "default, expected",
+            review.measure.value(expected.mean),
+        ));
     }
     references
 }
@@ -200,7 +206,10 @@ fn combinations(review: &Review) -> Vec<[Option<bool>; 4]> {
 /// What is expected over threshold and cycle time under one combination of switches.
 fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Surface> {
     let (label, _, better) = measured(review.measure);
-    let (fusion, cycle) = (grid(review, |setting| setting.fusion_mb, DEFAULT.0), grid(review, |setting| setting.cycle_ms, DEFAULT.1));
+    let (fusion, cycle) = (
+        grid(review, |setting| setting.fusion_mb, DEFAULT.0),
+        grid(review, |setting| setting.cycle_ms, DEFAULT.1),
+    );
     let place = |&fusion_mb: &f64| {
         cycle.iter().map(move |&cycle_ms| Setting {
             fusion_mb,
@@ -213,10 +222,14 @@ fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Surface> {
     let mean: Vec<f64> = expected.iter().map(|e| review.measure.value(e.mean)).collect();
     let sd = expected.iter().zip(&mean).map(|(e, mean)| mean * e.sd).collect();
     let named: Vec<String> = switches_in_words(review, switches);
-    let of = if named.is_empty() { String::new() } else { format!(", {}", named.join(", ")) };
+    let of = if named.is_empty() {
+        String::new()
+    } else {
+        format!(", {}", named.join(", "))
+    };
     Some(Surface {
         title: format!("expected {label} over threshold and cycle time{of}"),
-        subtitle: "By all trials together; paler where little is known.".to_owned(),
+        subtitle: "By all trials together; fainter where little is known.".to_owned(),
         x: AxisValues {
             label: "cycle time".to_owned(),
             unit: "ms".to_owned(),
@@ -252,21 +265,34 @@ fn switches_in_words(review: &Review, switches: [Option<bool>; 4]) -> Vec<String
 /// Values a factor apart from the least to the largest that was tried, or the default, with a little room; 0 if it was tried.
 fn grid(review: &Review, of: impl Fn(&Setting) -> f64, default: f64) -> Vec<f64> {
     let values: Vec<f64> = review.trials.iter().map(|trial| of(&trial.setting)).collect();
-    let above = values.iter().copied().filter(|value| *value > 0.0).chain([default]);
-    let (low, high) = above.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| (low.min(value), high.max(value)));
+    let above = values
+        .iter()
+        .copied()
+        .filter(|value| *value > 0.0)
+        .chain([default]);
+    let (low, high) = above.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| {
+        (low.min(value), high.max(value))
+    });
     let room = (high / low).powf(0.04).max(1.1);
     let (low, high) = (low / room, high * room);
     let ratio = (high / low).ln() / (GRID - 1) as f64;
     let zero = values.iter().any(|value| *value <= 0.0).then_some(0.0);
-    zero.into_iter().chain((0..GRID).map(|place| low * (ratio * place as f64).exp())).collect()
+    zero.into_iter()
+        .chain((0..GRID).map(|place| low * (ratio * place as f64).exp()))
+        .collect()
 }
 
 fn samples(review: &Review, switches: [Option<bool>; 4]) -> Vec<SurfaceSample> {
     let default = review.gain.default;
     let choice = review.best.as_ref().map(|best| best.choice.setting);
-    let is = |wanted: Option<Setting>, setting: &Setting| wanted.is_some_and(|wanted| wanted.is_near(setting));
-    let of = review.groups.iter().map(|group| (review.trials[group[0]].setting, group));
-    let mut settings: Vec<(Setting, &Vec<usize>)> = of.filter(|(setting, _)| setting.switches == switches).collect();
+    let is =
+        |wanted: Option<Setting>, setting: &Setting| wanted.is_some_and(|wanted| wanted.is_near(setting));
+    let of = review
+        .groups
+        .iter()
+        .map(|group| (review.trials[group[0]].setting, group));
+    let mut settings: Vec<(Setting, &Vec<usize>)> =
+        of.filter(|(setting, _)| setting.switches == switches).collect();
     let every = settings.len().div_ceil(SAMPLES_MOST).max(1);
     let mut index = 0;
     settings.retain(|(setting, _)| {
@@ -284,7 +310,11 @@ fn samples(review: &Review, switches: [Option<bool>; 4]) -> Vec<SurfaceSample> {
             } else {
                 Kind::Sample
             };
-            let mean = trials.iter().map(|&trial| review.trials[trial].value).sum::<f64>() / trials.len() as f64;
+            let mean = trials
+                .iter()
+                .map(|&trial| review.trials[trial].value)
+                .sum::<f64>()
+                / trials.len() as f64;
             let words = setting.words(&review.varied);
             let name = match kind {
                 Kind::Default => format!("default: {words}"),
@@ -295,7 +325,11 @@ fn samples(review: &Review, switches: [Option<bool>; 4]) -> Vec<SurfaceSample> {
             SurfaceSample {
                 x: setting.cycle_ms,
                 y: setting.fusion_mb,
-                text: if few || kind != Kind::Sample { number(mean) } else { String::new() },
+                text: if few || kind != Kind::Sample {
+                    number(mean)
+                } else {
+                    String::new()
+                },
                 kind,
                 name,
             }
@@ -311,10 +345,15 @@ fn samples(review: &Review, switches: [Option<bool>; 4]) -> Vec<SurfaceSample> {
             name: "default: 128 MB, 1 ms (never tried)".to_owned(),
         });
     }
-    let advised = review.advice.map(|advice| advice.setting).filter(|setting| setting.switches == switches);
+    let advised = review
+        .advice
+        .map(|advice| advice.setting)
+        .filter(|setting| setting.switches == switches);
     if let Some(setting) = advised
         && let Some(sample) = samples.iter_mut().find(|sample| {
-            sample.kind == Kind::Sample && (sample.x - setting.cycle_ms).abs() <= 0.01 * setting.cycle_ms && (sample.y - setting.fusion_mb).abs() <= 0.01 * setting.fusion_mb
+            sample.kind == Kind::Sample
+                && (sample.x - setting.cycle_ms).abs() <= 0.01 * setting.cycle_ms
+                && (sample.y - setting.fusion_mb).abs() <= 0.01 * setting.fusion_mb
         })
     {
         sample.kind = Kind::Other;
@@ -337,25 +376,46 @@ mod tests {
 
     #[test]
     fn a_surface_for_each_combination_and_the_default_where_it_would_be() {
-        let reviews = reviews(&format!("{HEADER}0,5,0,100\n0,50,32,120\n1,5,4,150\n0,20,10,110\n"));
+        let reviews = reviews(&format!(
+            "{HEADER}0,5,0,100\n0,50,32,120\n1,5,4,150\n0,20,10,110\n"
+        ));
         let pictures = Pictures::of(&reviews[0], "").unwrap();
         assert_eq!((pictures.trail.points.len(), pictures.surfaces.len()), (4, 2));
         // The choice's combination comes first, though the other was tried more often.
-        let [first, second] = &pictures.surfaces[..] else { panic!() };
+        let [first, second] = &pictures.surfaces[..] else {
+            panic!()
+        };
         assert_eq!(pictures.trail.title, "Score of each trial");
-        assert!(first.title.ends_with("hierarchical allreduce on") && second.title.ends_with("hierarchical allreduce off"));
-        assert_eq!((first.y.values[0], first.x.values.len(), first.y.values.len()), (0.0, GRID, GRID + 1));
+        assert!(
+            first.title.ends_with("hierarchical allreduce on")
+                && second.title.ends_with("hierarchical allreduce off")
+        );
+        assert_eq!(
+            (first.y.values[0], first.x.values.len(), first.y.values.len()),
+            (0.0, GRID, GRID + 1)
+        );
         assert_eq!(first.mean.len(), GRID * (GRID + 1));
-        let default = second.samples.iter().find(|sample| sample.kind == Kind::Default).unwrap();
+        let default = second
+            .samples
+            .iter()
+            .find(|sample| sample.kind == Kind::Default)
+            .unwrap();
         assert_eq!((default.y, default.x), DEFAULT);
-        assert!(first.samples.iter().any(|sample| sample.kind == Kind::Best && sample.text == "150"));
+        assert!(
+            first
+                .samples
+                .iter()
+                .any(|sample| sample.kind == Kind::Best && sample.text == "150")
+        );
         let picture = svg(&reviews).unwrap();
         assert!(picture.contains("Review of a.csv") && picture.matches("fusion threshold").count() >= 2);
     }
 
     #[test]
     fn of_many_trials_a_line_through_some() {
-        let rows: String = (0..5000).map(|i| format!("0,{},{},{}\n", 1 + i % 90, 1 + i % 60, 100 + i % 17)).collect();
+        let rows: String = (0..5000)
+            .map(|i| format!("0,{},{},{}\n", 1 + i % 90, 1 + i % 60, 100 + i % 17))
+            .collect();
         let reviews = reviews(&format!("{HEADER}{rows}"));
         let pictures = Pictures::of(&reviews[0], "").unwrap();
         let line = pictures.trail.line.unwrap();
@@ -367,6 +427,9 @@ mod tests {
     fn without_trials_there_is_no_picture() {
         let reviews = reviews(HEADER);
         assert!(Pictures::of(&reviews[0], "").is_none());
-        assert_eq!(svg(&reviews).unwrap_err().to_string(), "--svg: there is nothing to draw: no log has a trial");
+        assert_eq!(
+            svg(&reviews).unwrap_err().to_string(),
+            "--svg: there is nothing to draw: no log has a trial"
+        );
     }
 }

@@ -45,7 +45,13 @@ pub(super) fn page(reviews: &[Review]) -> Result<String, Error> {
 }
 
 fn one(review: &Review, index: usize, several: bool) -> Result<Markup, Error> {
-    let id = |name: &str| if several { format!("{name}-{index}") } else { name.to_owned() };
+    let id = |name: &str| {
+        if several {
+            format!("{name}-{index}")
+        } else {
+            name.to_owned()
+        }
+    };
     let pictures = Pictures::of(review, "");
     let mut sections: Vec<(&str, &str, Markup)> = Vec::new();
     let mut push = |name, heading, body: Option<Markup>| {
@@ -55,23 +61,50 @@ fn one(review: &Review, index: usize, several: bool) -> Result<Markup, Error> {
     };
     push("warnings", "Before you believe this", list(&review.warnings));
     if let Some(pictures) = &pictures {
-        push("trials", "Trials", Some(figure::inline(&pictures.trail, &trail_label(review))?));
+        push(
+            "trials",
+            "Trials",
+            Some(figure::inline(&pictures.trail, &trail_label(review))?),
+        );
         let mut surfaces = Vec::new();
         for surface in &pictures.surfaces {
             let label = format!("{}; numbers are in the tables below", surface.title);
             surfaces.push(figure::inline(surface, &label)?);
         }
-        push("surface", "What to expect of every setting", Some(html! { @for surface in &surfaces { (surface) } }));
+        push(
+            "surface",
+            "What to expect of every setting",
+            Some(html! { @for surface in &surfaces { (surface) } }),
+        );
     }
-    push("choice", "The choice, and whether it was luck", review.best.as_ref().map(|best| choice(review, best)));
+    push(
+        "choice",
+        "The choice, and whether it was luck",
+        review.best.as_ref().map(|best| choice(review, best)),
+    );
     push("noise", "Noise", paragraphs(&say::noise(review)));
-    push("knobs", "Which knobs mattered", (!review.knobs.is_empty()).then(|| knobs(review)));
+    push(
+        "knobs",
+        "Which knobs mattered",
+        (!review.knobs.is_empty()).then(|| knobs(review)),
+    );
     push("finished", "Was it finished?", paragraphs(&say::finished(review)));
-    push("tried", "What was tried", review.tried.as_ref().and_then(|tried| paragraphs(&say::tried(review, tried))));
+    push(
+        "tried",
+        "What was tried",
+        review
+            .tried
+            .as_ref()
+            .and_then(|tried| paragraphs(&say::tried(review, tried))),
+    );
     push("next", "What to try next", paragraphs(&say::next(review)));
     push("cost", "Cost and pay-back", paragraphs(&say::cost(review)));
     push("trail", "How it went", trail(review));
-    push("table", "All trials", (!review.trials.is_empty()).then(|| trials(review)));
+    push(
+        "table",
+        "All trials",
+        (!review.trials.is_empty()).then(|| trials(review)),
+    );
     push("guide", "How to read this page", Some(guide(review)));
     Ok(html! {
         div id={ "log-" (index) } {
@@ -95,7 +128,8 @@ fn paragraphs(sentences: &[String]) -> Option<Markup> {
 }
 
 fn list(sentences: &[String]) -> Option<Markup> {
-    (!sentences.is_empty()).then(|| html! { ul { @for sentence in sentences { li { (Foreign(sentence)) } } } })
+    (!sentences.is_empty())
+        .then(|| html! { ul { @for sentence in sentences { li { (Foreign(sentence)) } } } })
 }
 
 fn tile(name: &str, value: &str, detail: &str) -> Markup {
@@ -150,7 +184,9 @@ fn trail_label(review: &Review) -> String {
         Measure::Score => "Score",
         Measure::StepMs => "Step time",
     };
-    format!("{what} of each trial in order, with what is expected by all trials together; the numbers are in the table of all trials")
+    format!(
+        "{what} of each trial in order, with what is expected by all trials together; the numbers are in the table of all trials"
+    )
 }
 
 fn choice(review: &Review, best: &Best) -> Markup {
@@ -186,7 +222,11 @@ fn choice(review: &Review, best: &Best) -> Markup {
 }
 
 fn knobs(review: &Review) -> Markup {
-    let varied: Vec<_> = review.knobs.iter().filter(|effect| effect.importance != Importance::Fixed).collect();
+    let varied: Vec<_> = review
+        .knobs
+        .iter()
+        .filter(|effect| effect.importance != Importance::Fixed)
+        .collect();
     html! {
         @for sentence in say::knobs(&review.knobs) { p { (Foreign(&sentence)) } }
         @if !varied.is_empty() {

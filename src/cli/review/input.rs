@@ -30,7 +30,11 @@ pub(super) fn read(paths: &[PathBuf], known: &Known) -> Result<Vec<Review>, Erro
         let name = name(path);
         let several = logs.len() > 1;
         for (index, log) in logs.iter().enumerate() {
-            let name = if several { format!("{name}, log {}", index + 1) } else { name.clone() };
+            let name = if several {
+                format!("{name}, log {}", index + 1)
+            } else {
+                name.clone()
+            };
             reviews.extend(review(log, &name, known));
         }
     }
@@ -103,7 +107,8 @@ fn text(path: &Path) -> Result<String, Error> {
             most_mb: BYTES_MOST >> 20,
         });
     }
-    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 #[cfg(test)]
@@ -123,7 +128,10 @@ mod tests {
         let bytes = encoder.finish().unwrap();
         std::fs::write(&packed, &bytes).unwrap();
         let reviews = read(&[plain, packed.clone()], &Known::default()).unwrap();
-        assert_eq!((reviews.len(), reviews[0].trials.len(), reviews[1].trials.len()), (2, 1, 1));
+        assert_eq!(
+            (reviews.len(), reviews[0].trials.len(), reviews[1].trials.len()),
+            (2, 1, 1)
+        );
         assert_eq!(reviews[1].source, "a.csv.gz");
         // Without its checksum and length.
         std::fs::write(&packed, &bytes[..bytes.len() - 8]).unwrap();
@@ -133,14 +141,26 @@ mod tests {
     #[test]
     fn what_is_no_log_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let message = |path: &Path| read(&[path.to_owned()], &Known::default()).unwrap_err().to_string();
+        let message = |path: &Path| {
+            read(&[path.to_owned()], &Known::default())
+                .unwrap_err()
+                .to_string()
+        };
         assert!(message(folder.path()).ends_with("is a folder; give a log that HOROVOD_AUTOTUNE_LOG named"));
-        assert_eq!(message(Path::new("/dev/zero")), "/dev/zero is a device; give a log that HOROVOD_AUTOTUNE_LOG named");
+        assert_eq!(
+            message(Path::new("/dev/zero")),
+            "/dev/zero is a device; give a log that HOROVOD_AUTOTUNE_LOG named"
+        );
         assert!(message(&folder.path().join("no")).contains("no: No such file"));
         let other = folder.path().join("other.csv");
         std::fs::write(&other, b"a,b\n\xff\n").unwrap();
         assert!(message(&other).contains("other.csv: not an autotune log"));
         std::fs::write(&other, &LOG[..44]).unwrap();
-        assert!(read_one(&other, &Known::default()).unwrap_err().to_string().contains("no trial"));
+        assert!(
+            read_one(&other, &Known::default())
+                .unwrap_err()
+                .to_string()
+                .contains("no trial")
+        );
     }
 }

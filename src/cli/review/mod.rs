@@ -36,7 +36,10 @@ pub(super) fn main(args: &Args) -> ExitCode {
     };
     match outcome {
         Ok(code) => code,
-        Err(error) => fail(&format!("review: {}", harmless(&error.to_string())), error.exit_code()),
+        Err(error) => fail(
+            &format!("review: {}", harmless(&error.to_string())),
+            error.exit_code(),
+        ),
     }
 }
 
@@ -52,8 +55,17 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     if args.stdout_is_free() {
         code = print(&text::reviews(&reviews, &Look::of_stdout(0)));
     } else {
-        for (review, warning) in reviews.iter().flat_map(|review| review.warnings.iter().map(move |warning| (review, warning))) {
-            fail(&format!("review: warning: {}", harmless(&format!("{}: {warning}", review.source))), 0);
+        for (review, warning) in reviews
+            .iter()
+            .flat_map(|review| review.warnings.iter().map(move |warning| (review, warning)))
+        {
+            fail(
+                &format!(
+                    "review: warning: {}",
+                    harmless(&format!("{}: {warning}", review.source))
+                ),
+                0,
+            );
         }
     }
     if let Some(output) = json {

@@ -2,7 +2,8 @@
 
 use crate::review::words::{counted, knob, list, number, percent, signed};
 use crate::review::{
-    Against, Best, Candidate, Difference, Effect, Importance, Knob, Measure, Reason, Review, Scatter, Setting, Tried, Writer,
+    Against, Best, Candidate, Difference, Effect, Importance, Knob, Measure, Reason, Review, Scatter,
+    Setting, Tried, Writer,
 };
 
 /// Scatter of equal settings above which single trials tell little.
@@ -31,10 +32,18 @@ pub(super) fn summary(review: &Review) -> String {
         Writer::Ronde => "Ronde's autotune log",
     };
     let trials = match &review.tried {
-        Some(tried) => format!("{} of {}", counted(tried.trials, "trial"), counted(tried.settings, "setting")),
+        Some(tried) => format!(
+            "{} of {}",
+            counted(tried.trials, "trial"),
+            counted(tried.settings, "setting")
+        ),
         None => "no trial".to_owned(),
     };
-    let end = if review.ending.finished { "finished" } else { "not finished" };
+    let end = if review.ending.finished {
+        "finished"
+    } else {
+        "not finished"
+    };
     format!("{writer}, {trials}, {end}")
 }
 
@@ -46,7 +55,11 @@ pub(super) fn answer(review: &Review) -> Vec<String> {
     let setting = words(review, &advice.setting);
     let mut lines = vec![match advice.reason {
         Reason::Verdict => match review.gain.contest_of(&advice.setting) {
-            Some(contest) => format!("Use {setting}: {} than the default, by {}.", faster(&contest.gain), counted(contest.rounds, "round")),
+            Some(contest) => format!(
+                "Use {setting}: {} than the default, by {}.",
+                faster(&contest.gain),
+                counted(contest.rounds, "round")
+            ),
             None => format!("Use {setting}: nothing that was tried is faster."),
         },
         Reason::Choice if review.ending.finished => format!("Use {setting}, as the search chose."),
@@ -89,22 +102,47 @@ pub(super) fn finished(review: &Review) -> Vec<String> {
     let ending = &review.ending;
     let mut lines = vec![format!(
         "{}: {}.",
-        if ending.finished { "Finished" } else { "Not finished" },
+        if ending.finished {
+            "Finished"
+        } else {
+            "Not finished"
+        },
         ending.evidence.first().map_or("", String::as_str)
     )];
-    lines.extend(ending.evidence.iter().skip(1).map(|sentence| capitalized(sentence) + "."));
+    lines.extend(
+        ending
+            .evidence
+            .iter()
+            .skip(1)
+            .map(|sentence| capitalized(sentence) + "."),
+    );
     if let Some([least, most]) = ending.samples_left {
         let steps = ending.steps_left.map(|[least, most]| {
-            if least == most { format!("{least} training steps") } else { format!("{least} to {most} training steps") }
+            if least == most {
+                format!("{least} training steps")
+            } else {
+                format!("{least} to {most} training steps")
+            }
         });
-        let trials = if least == most { counted(least, "more trial") } else { format!("{least} to {most} more trials") };
+        let trials = if least == most {
+            counted(least, "more trial")
+        } else {
+            format!("{least} to {most} more trials")
+        };
         lines.push(format!(
             "It would have taken {trials}, {}; {}.",
             steps.unwrap_or_default(),
-            if least == most { "all switches are known to be tuned" } else { "the more, the more of the switches were tuned and not fixed" }
+            if least == most {
+                "all switches are known to be tuned"
+            } else {
+                "the more, the more of the switches were tuned and not fixed"
+            }
         ));
     } else if let Some([_, most]) = ending.steps_left {
-        lines.push(format!("It would have taken at most {}.", counted(most, "more step")));
+        lines.push(format!(
+            "It would have taken at most {}.",
+            counted(most, "more step")
+        ));
     }
     lines
 }
@@ -112,7 +150,11 @@ pub(super) fn finished(review: &Review) -> Vec<String> {
 /// Ranges, combinations, and what was never tried.
 pub(super) fn tried(review: &Review, tried: &Tried) -> Vec<String> {
     let range = |[low, high]: [f64; 2], unit: &str| {
-        if low == high { format!("{} {unit} alone", knob(low)) } else { format!("{} to {} {unit}", knob(low), knob(high)) }
+        if low == high {
+            format!("{} {unit} alone", knob(low))
+        } else {
+            format!("{} to {} {unit}", knob(low), knob(high))
+        }
     };
     let mut lines = vec![format!(
         "Fusion threshold {}, cycle time {}; {}{}.",
@@ -122,7 +164,11 @@ pub(super) fn tried(review: &Review, tried: &Tried) -> Vec<String> {
             1 => "one combination of the switches".to_owned(),
             n => format!("{n} combinations of the switches"),
         },
-        if tried.never_varied.is_empty() { String::new() } else { format!(", always {}", list(&tried.never_varied)) },
+        if tried.never_varied.is_empty() {
+            String::new()
+        } else {
+            format!(", always {}", list(&tried.never_varied))
+        },
     )];
     if !tried.default_measured && review.writer == Writer::Horovod {
         lines.push(format!(
@@ -137,31 +183,61 @@ pub(super) fn tried(review: &Review, tried: &Tried) -> Vec<String> {
 pub(super) fn noise(review: &Review) -> Vec<String> {
     let noise = &review.noise;
     let mut lines = Vec::new();
-    let scatter = |scatter: &Scatter| format!("{} ({} to {})", percent(scatter.sd), percent(scatter.low), percent(scatter.high));
+    let scatter = |scatter: &Scatter| {
+        format!(
+            "{} ({} to {})",
+            percent(scatter.sd),
+            percent(scatter.low),
+            percent(scatter.high)
+        )
+    };
     if let Some(replicates) = &noise.replicates {
         let example = noise.most_often.as_ref().map_or(String::new(), |most| {
             let values: Vec<String> = most.values.iter().take(8).map(|value| number(*value)).collect();
             let more = if most.values.len() > 8 { " …" } else { "" };
-            format!(": {} was measured {} times, {}{more}", words(review, &most.setting), most.values.len(), values.join(", "))
+            format!(
+                ": {} was measured {} times, {}{more}",
+                words(review, &most.setting),
+                most.values.len(),
+                values.join(", ")
+            )
         });
-        lines.push(format!("Trials of one setting (within 1 %) differ by a standard deviation of {}{example}.", scatter(replicates)));
+        lines.push(format!(
+            "Trials of one setting (within 1 %) differ by a standard deviation of {}{example}.",
+            scatter(replicates)
+        ));
     }
     if let Some(neighbours) = &noise.neighbours {
-        lines.push(format!("Neighbours, at most a factor of 1.35 apart, differ by {}.", scatter(neighbours)));
+        lines.push(format!(
+            "Neighbours, at most a factor of 1.35 apart, differ by {}.",
+            scatter(neighbours)
+        ));
     }
     if let Some(stated) = noise.stated_sd {
-        lines.push(format!("The log itself gives its trials a standard error of {}.", percent(stated)));
+        lines.push(format!(
+            "The log itself gives its trials a standard error of {}.",
+            percent(stated)
+        ));
     }
     if let Some(fitted) = &noise.fitted {
-        let beside = if noise.stated_sd.is_some() { "Beside that, a" } else { "A" };
-        lines.push(format!("{beside} smooth surface through all trials leaves {} unexplained.", scatter(fitted)));
+        let beside = if noise.stated_sd.is_some() {
+            "Beside that, a"
+        } else {
+            "A"
+        };
+        lines.push(format!(
+            "{beside} smooth surface through all trials leaves {} unexplained.",
+            scatter(fitted)
+        ));
     }
     if noise.sd().is_some_and(|sd| sd > NOISY) {
         let of = match review.measure {
             Measure::Score => "score",
             Measure::StepMs => "step time",
         };
-        lines.push(format!("So a single {of} says little about differences of a few percent."));
+        lines.push(format!(
+            "So a single {of} says little about differences of a few percent."
+        ));
     }
     lines
 }
@@ -175,10 +251,21 @@ pub(super) fn chosen(review: &Review, best: &Best) -> Vec<String> {
         Measure::StepMs => "step time",
     };
     let mut lines = vec![match (review.ending.finished, review.writer) {
-        (true, Writer::Horovod) => format!("Chosen: {}, with the best single {what}, {}.", words(review, &choice.setting), measure.words(choice.measured)),
+        (true, Writer::Horovod) => format!(
+            "Chosen: {}, with the best single {what}, {}.",
+            words(review, &choice.setting),
+            measure.words(choice.measured)
+        ),
         (true, Writer::Ronde) => format!("Chosen: {}.", words(review, &choice.setting)),
-        (false, Writer::Ronde) => format!("Nothing was chosen. The log's best so far is {}.", words(review, &choice.setting)),
-        (false, Writer::Horovod) => format!("Nothing was chosen. The best {what} so far is {} at {}.", measure.words(choice.measured), words(review, &choice.setting)),
+        (false, Writer::Ronde) => format!(
+            "Nothing was chosen. The log's best so far is {}.",
+            words(review, &choice.setting)
+        ),
+        (false, Writer::Horovod) => format!(
+            "Nothing was chosen. The best {what} so far is {} at {}.",
+            measure.words(choice.measured),
+            words(review, &choice.setting)
+        ),
     }];
     lines.extend(gained(review));
     let expected = &choice.expected;
@@ -264,7 +351,13 @@ pub(super) fn knobs(effects: &[Effect]) -> Vec<String> {
         of.map(|effect| effect.knob.name()).collect()
     };
     let said = |what: &[&str], one: &str, more: &str| {
-        (!what.is_empty()).then(|| capitalized(&format!("{} {}.", list(what), if what.len() == 1 { one } else { more })))
+        (!what.is_empty()).then(|| {
+            capitalized(&format!(
+                "{} {}.",
+                list(what),
+                if what.len() == 1 { one } else { more }
+            ))
+        })
     };
     [
         said(&of(Importance::Matters), "matters", "matter"),
@@ -278,7 +371,11 @@ pub(super) fn knobs(effects: &[Effect]) -> Vec<String> {
             "may matter or not: these trials do not tell",
             "may matter or not: these trials do not tell",
         ),
-        said(&of(Importance::Fixed), "was the same in all trials", "were the same in all trials"),
+        said(
+            &of(Importance::Fixed),
+            "was the same in all trials",
+            "were the same in all trials",
+        ),
     ]
     .into_iter()
     .flatten()
@@ -310,20 +407,31 @@ pub(super) fn next(review: &Review) -> Vec<String> {
     match &next.setting {
         Some(setting) => lines.push(format!(
             "{} {}: it is faster than {} with a probability of {}, and promises {} on average.",
-            if verdict { "By the trials alone one would try" } else { "Try" },
+            if verdict {
+                "By the trials alone one would try"
+            } else {
+                "Try"
+            },
             words(review, setting),
             words(review, &best.favourite.setting),
             share(next.probability),
             percent(next.improvement),
         )),
-        None if !verdict => lines.push(format!("Nothing: no other setting promises more than {}.", percent(next.improvement.max(0.001)))),
+        None if !verdict => lines.push(format!(
+            "Nothing: no other setting promises more than {}.",
+            percent(next.improvement.max(0.001))
+        )),
         None => {}
     }
     if let Some(trials) = next.trials_to_tell.filter(|trials| *trials > 3) {
-        lines.push(format!("To tell two settings that differ by 2 % takes {trials} trials of each, with this noise."));
+        lines.push(format!(
+            "To tell two settings that differ by 2 % takes {trials} trials of each, with this noise."
+        ));
     }
     if review.gain.default.is_none() {
-        lines.push(format!("Measure the default, {DEFAULT}, beside it: nobody knows yet whether tuning gained anything."));
+        lines.push(format!(
+            "Measure the default, {DEFAULT}, beside it: nobody knows yet whether tuning gained anything."
+        ));
     }
     lines
 }
@@ -342,7 +450,7 @@ pub(super) fn cost(review: &Review) -> Vec<String> {
     let mut lines = vec![match cost.against {
         Against::Default => format!(
             "The trials cost about {} of the default's, in {} of the search (those right after a change are in no log).",
-            if cost.steps_lost > 0.05 { steps(cost.steps_lost) } else { "no step".to_owned() },
+            steps(cost.steps_lost),
             counted(cost.steps, "step"),
         ),
         Against::Favourite => format!(
@@ -350,41 +458,74 @@ pub(super) fn cost(review: &Review) -> Vec<String> {
             percent(cost.share.max(0.0)),
             steps(cost.steps_lost),
             counted(cost.steps, "step"),
-            if cost.steps_assumed { " (at 10 steps per sample; --steps-per-sample says otherwise)" } else { "" },
+            if cost.steps_assumed {
+                " (at 10 steps per sample; --steps-per-sample says otherwise)"
+            } else {
+                ""
+            },
         ),
     }];
     if let Some(step) = cost.payback_step {
-        lines.push(format!("The gain has paid for that at step {step}, counted from the first of the search."));
+        lines.push(format!(
+            "The gain has paid for that at step {step}, counted from the first of the search."
+        ));
     }
     lines
 }
 
 /// `12 % faster (11 % to 13 %)`.
 fn faster(gain: &Difference) -> String {
-    format!("{} faster ({} to {})", percent(gain.mean), signed(gain.low), signed(gain.high))
+    format!(
+        "{} faster ({} to {})",
+        percent(gain.mean),
+        signed(gain.low),
+        signed(gain.high)
+    )
 }
 
 fn slower(difference: &Difference, who: &str) -> String {
-    format!("{who} {} slower ({} to {})", percent(difference.mean), signed(difference.low), signed(difference.high))
+    format!(
+        "{who} {} slower ({} to {})",
+        percent(difference.mean),
+        signed(difference.low),
+        signed(difference.high)
+    )
 }
 
 /// How much slower a candidate is than the favourite, for a table.
 pub(super) fn behind(candidate: &Candidate) -> String {
     let end = |share: f64| signed(share).trim_end_matches(" %").to_owned();
     let slower = &candidate.slower;
-    format!("{} ({} to {})", signed(slower.mean), end(slower.low), end(slower.high))
+    format!(
+        "{} ({} to {})",
+        signed(slower.mean),
+        end(slower.low),
+        end(slower.high)
+    )
 }
 
 /// What is expected of a candidate, for a table.
 pub(super) fn expected(candidate: &Candidate) -> String {
     let expected = &candidate.expected;
-    format!("{} ({}–{})", number(expected.value), number(expected.low), number(expected.high))
+    format!(
+        "{} ({}–{})",
+        number(expected.value),
+        number(expected.low),
+        number(expected.high)
+    )
 }
 
 /// A number of steps that need not be whole; not below 0.
 pub(super) fn steps(steps: f64) -> String {
     let steps = steps.max(0.0);
-    let number = if steps < 9.95 { format!("{steps:.1}") } else { format!("{steps:.0}") };
+    if steps < 0.05 {
+        return "no step".to_owned();
+    }
+    let number = if steps < 9.95 {
+        format!("{steps:.1}")
+    } else {
+        format!("{steps:.0}")
+    };
     format!("{number} steps")
 }
 
@@ -411,8 +552,14 @@ mod tests {
 
     #[test]
     fn probabilities_have_no_false_certainty() {
-        assert_eq!([0.0, 0.004, 0.126, 0.9999].map(share), ["below 1 %", "below 1 %", "13 %", "above 99 %"]);
-        assert_eq!([-1.0, 0.492, 139.6].map(steps), ["0.0 steps", "0.5 steps", "140 steps"]);
+        assert_eq!(
+            [0.0, 0.004, 0.126, 0.9999].map(share),
+            ["below 1 %", "below 1 %", "13 %", "above 99 %"]
+        );
+        assert_eq!(
+            [-1.0, 0.492, 139.6].map(steps),
+            ["no step", "0.5 steps", "140 steps"]
+        );
         assert_eq!(capitalized("élan"), "Élan");
         assert_eq!(capitalized(""), "");
     }

@@ -67,14 +67,29 @@ pub(super) fn shown(best: &Best) -> Vec<&Candidate> {
     if !best.is_favourite {
         shown.push(&best.choice);
     }
-    let others = best.ties.iter().filter(|tie| !tie.setting.is_near(&best.choice.setting));
+    let others = best
+        .ties
+        .iter()
+        .filter(|tie| !tie.setting.is_near(&best.choice.setting));
     shown.extend(others.take(CANDIDATES - shown.len()));
     shown
 }
 
 fn candidates(best: &Best, review: &Review, look: &Look) -> Vec<String> {
-    let measured = if review.measure == crate::review::Measure::Score { "best score" } else { "best ms" };
-    let mut table = Table::new(&["<setting", "trials", measured, "expected (95 %)", "is best", "within 1 %", "slower than the first"]);
+    let measured = if review.measure == crate::review::Measure::Score {
+        "best score"
+    } else {
+        "best ms"
+    };
+    let mut table = Table::new(&[
+        "<setting",
+        "trials",
+        measured,
+        "expected (95 %)",
+        "is best",
+        "within 1 %",
+        "slower than the first",
+    ]);
     for candidate in shown(best) {
         table.row([
             say::words(review, &candidate.setting),
@@ -83,18 +98,34 @@ fn candidates(best: &Best, review: &Review, look: &Look) -> Vec<String> {
             say::expected(candidate),
             say::share(candidate.probability_best),
             say::share(candidate.probability_good),
-            if candidate == &best.favourite { String::new() } else { say::behind(candidate) },
+            if candidate == &best.favourite {
+                String::new()
+            } else {
+                say::behind(candidate)
+            },
         ]);
     }
     table.lines(look.width)
 }
 
 fn effects(effects: &[Effect], look: &Look) -> Vec<String> {
-    let varied = || effects.iter().filter(|effect| effect.importance != Importance::Fixed);
+    let varied = || {
+        effects
+            .iter()
+            .filter(|effect| effect.importance != Importance::Fixed)
+    };
     if varied().next().is_none() {
         return Vec::new();
     }
-    let mut table = Table::new(&["<knob", "best at", "worst at", "costs there", "95 %", "share", "<"]);
+    let mut table = Table::new(&[
+        "<knob",
+        "best at",
+        "worst at",
+        "costs there",
+        "95 %",
+        "share",
+        "<",
+    ]);
     for effect in varied() {
         table.row([
             effect.knob.name().to_owned(),
@@ -117,7 +148,15 @@ pub(super) fn comparison(comparison: &Comparison, both: [&Review; 2], look: &Loo
         head.extend(prose(&say::answer(review), look));
         sections.push(head);
     }
-    sections.push(titled("In common", prose(&super::compare::common(comparison), look), look));
-    sections.push(titled("Whose choice", prose(&super::compare::preferred(comparison), look), look));
+    sections.push(titled(
+        "In common",
+        prose(&super::compare::common(comparison), look),
+        look,
+    ));
+    sections.push(titled(
+        "Whose choice",
+        prose(&super::compare::preferred(comparison), look),
+        look,
+    ));
     page(sections, look)
 }

@@ -38,7 +38,9 @@ impl Gp<'_> {
             let mut row = Vec::with_capacity(candidates.blocks() * LANES);
             for block in 0..candidates.blocks() {
                 let from = &scene.observations.x[i];
-                let mut lanes = scene.kernel.covariances(&self.hyper, from, candidates.block(block));
+                let mut lanes = scene
+                    .kernel
+                    .covariances(&self.hyper, from, candidates.block(block));
                 hypothesis.add_candidates(&mut lanes, candidates, i, block);
                 row.extend_from_slice(&lanes);
             }
@@ -64,7 +66,10 @@ impl Gp<'_> {
         let level = self.scene.hypothesis(self.hypothesis).level;
         let mut covariance = Vec::with_capacity(pairs.blocks() * LANES);
         for block in 0..pairs.blocks() {
-            let lanes = self.scene.kernel.covariances_apart(&self.hyper, pairs.block(block));
+            let lanes = self
+                .scene
+                .kernel
+                .covariances_apart(&self.hyper, pairs.block(block));
             covariance.extend(lanes.map(|lane| lane + level));
         }
         covariance.truncate(row_start(count));

@@ -126,10 +126,16 @@ mod tests {
     #[test]
     fn a_group_by_hand() {
         // Own variances 1 and 3, noise 1: s² of 2 and 4; precision 3/4, mean (1/2 · 3 + 1/4 · 0) / (3/4) = 2.
-        let groups = Groups::new(&space(), &[seen(0.5, 4.0, 1.0), seen(0.2, 0.0, 1.0), seen(0.5, 1.0, 3.0)], 1.0);
+        let groups = Groups::new(
+            &space(),
+            &[seen(0.5, 4.0, 1.0), seen(0.2, 0.0, 1.0), seen(0.5, 1.0, 3.0)],
+            1.0,
+        );
         let (observations, scatter) = groups.observations(1.0);
         assert_eq!((observations.x[0][0], observations.x[1][0]), (0.5, 0.2));
-        assert!((observations.y[0] - 2.0).abs() < 1e-12 && (observations.variance[0] - 4.0 / 3.0).abs() < 1e-12);
+        assert!(
+            (observations.y[0] - 2.0).abs() < 1e-12 && (observations.variance[0] - 4.0 / 3.0).abs() < 1e-12
+        );
         assert!((observations.y[1] + 1.0).abs() < 1e-12 && (observations.variance[1] - 2.0).abs() < 1e-12);
         // −½ (ln 2 + 1/2 + ln 4 + 4/4) − ½ ln 3/4; alone: −½ ln 2 + ½ ln 2.
         let expected = -0.5 * (2f64.ln() + 0.5 + 4f64.ln() + 1.0) - 0.5 * 0.75f64.ln();

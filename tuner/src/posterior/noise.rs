@@ -61,7 +61,10 @@ impl NoiseEstimate {
             let mut left = share * total;
             for (index, &(sd, weight)) in weighed.iter().enumerate() {
                 if left <= weight && weight > 0.0 {
-                    let low = index.checked_sub(1).and_then(|before| middle(before, index)).unwrap_or(sd);
+                    let low = index
+                        .checked_sub(1)
+                        .and_then(|before| middle(before, index))
+                        .unwrap_or(sd);
                     let high = middle(index, index + 1).unwrap_or(sd);
                     return low * (high / low).powf(left / weight);
                 }

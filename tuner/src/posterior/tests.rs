@@ -37,15 +37,24 @@ fn the_noise_and_the_surface_are_found() {
     for noise in [0.01, 0.05] {
         let (truth, seen) = (bowl(0.0), bowl(noise));
         // What these eighty happen to scatter by.
-        let squares = truth.iter().zip(&seen).map(|(truth, seen)| (seen.log_time - truth.log_time).powi(2));
+        let squares = truth
+            .iter()
+            .zip(&seen)
+            .map(|(truth, seen)| (seen.log_time - truth.log_time).powi(2));
         let drawn = (squares.sum::<f64>() / 80.0).sqrt();
         let posterior = Posterior::fit(space(), &seen).unwrap();
         let found = posterior.noise();
         assert!(found.low < drawn && drawn < found.high, "{drawn}: {found:?}");
         assert!((0.8..1.25).contains(&(found.sd / drawn)), "{drawn}: {found:?}");
         let bottom = at(&posterior, [0.6, 0.5, 1.0]);
-        assert!((bottom.mean - 2.95).abs() < 3.0 * bottom.sd.max(0.005), "{bottom:?}");
-        assert!(bottom.sd < noise, "the mean of many is better than one: {bottom:?}");
+        assert!(
+            (bottom.mean - 2.95).abs() < 3.0 * bottom.sd.max(0.005),
+            "{bottom:?}"
+        );
+        assert!(
+            bottom.sd < noise,
+            "the mean of many is better than one: {bottom:?}"
+        );
     }
 }
 
@@ -60,7 +69,10 @@ fn draws_have_the_moments_of_the_posterior() {
         let mean = draws.iter().map(|draw| draw[index]).sum::<f64>() / 4000.0;
         let square = draws.iter().map(|draw| (draw[index] - mean).powi(2)).sum::<f64>();
         let sd = (square / 4000.0).sqrt();
-        assert!((mean - expected.mean).abs() < 0.1 * expected.sd, "{mean} {expected:?}");
+        assert!(
+            (mean - expected.mean).abs() < 0.1 * expected.sd,
+            "{mean} {expected:?}"
+        );
         assert!((sd / expected.sd - 1.0).abs() < 0.1, "{sd} {expected:?}");
     }
     // One setting, two names: one value in each surface.
@@ -88,7 +100,10 @@ fn few_equal_or_unusable_measurements() {
     assert!(Posterior::fit(space(), &[seen(f64::NAN)]).is_none());
     let one = Posterior::fit(space(), &[seen(4.0)]).unwrap();
     let expected = one.at(&[point])[0];
-    assert!((expected.mean - 4.0).abs() < 1e-9 && expected.sd < 0.1, "{expected:?}");
+    assert!(
+        (expected.mean - 4.0).abs() < 1e-9 && expected.sd < 0.1,
+        "{expected:?}"
+    );
     let equal = Posterior::fit(space(), &vec![seen(4.0); 30]).unwrap();
     assert!(equal.noise().sd < 0.005 && equal.at(&[point])[0].sd < 0.01);
     // Everything fixed: nothing but noise.
@@ -100,7 +115,11 @@ fn few_equal_or_unusable_measurements() {
         variance: 0.0,
     });
     let posterior = Posterior::fit(fixed, &rows).unwrap();
-    assert!((0.03..0.2).contains(&posterior.noise().sd), "{:?}", posterior.noise());
+    assert!(
+        (0.03..0.2).contains(&posterior.noise().sd),
+        "{:?}",
+        posterior.noise()
+    );
     assert_eq!(posterior.draws(&[point], 10, 0).len(), 10);
 }
 

@@ -89,10 +89,7 @@ fn missing(line: &str) -> Vec<&'static str> {
         REQUIRED.into_iter().filter(|name| !has(name)).collect()
     };
     let by_separator = SEPARATORS.map(of);
-    by_separator
-        .into_iter()
-        .min_by_key(Vec::len)
-        .unwrap_or_default()
+    by_separator.into_iter().min_by_key(Vec::len).unwrap_or_default()
 }
 
 fn fields(line: &str, separator: u8) -> impl Iterator<Item = &str> {

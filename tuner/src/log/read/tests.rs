@@ -76,7 +76,9 @@ fn our_log_ends_with_best() {
 
 #[test]
 fn what_a_spreadsheet_saves() {
-    let text = format!("{FULL}0,1,0,1,5.5,4,1142.25\n").replace(',', ";").replace('.', ",");
+    let text = format!("{FULL}0,1,0,1,5.5,4,1142.25\n")
+        .replace(',', ";")
+        .replace('.', ",");
     let log = read_log(&format!("\u{feff}{}", text.replace('\n', "\r\n"))).unwrap();
     let row = &log.rows[0];
     assert_eq!(
@@ -84,7 +86,8 @@ fn what_a_spreadsheet_saves() {
         (Some(true), Some(5.5), Some(1142.25))
     );
     assert!(log.warnings.is_empty(), "{:?}", log.warnings);
-    let tabs = read_log("cycle_time_ms\ttensor_fusion_threshold\tscore\t\t\n1.5\t64\t100\t\t\n\t\t\t\t\n").unwrap();
+    let tabs =
+        read_log("cycle_time_ms\ttensor_fusion_threshold\tscore\t\t\n1.5\t64\t100\t\t\n\t\t\t\t\n").unwrap();
     assert_eq!((tabs.rows.len(), tabs.rows[0].cycle_time_ms), (1, Some(1.5)));
     // Between commas, a comma is none of a number's.
     let commas = read_log(&format!("{FULL}0,1,0,1,\"5,5\",4,100\n")).unwrap();
