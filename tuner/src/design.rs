@@ -7,7 +7,10 @@ use crate::parameter::Scale;
 use crate::space::{Point, Space};
 
 /// Settings tried before the surrogate chooses.
-pub(crate) const DESIGN_POINTS: usize = 3;
+pub(crate) const DESIGN_POINTS: usize = 5;
+/// Share of each axis, at either end, that the design stays clear of: that is where cliffs are, one step beyond which may cost more
+/// than the whole search may.
+const MARGIN: f64 = 0.3;
 /// Sobol indices looked at for settings that are neither tried nor too risky.
 const DESIGN_TRIES: u32 = 64;
 
@@ -25,7 +28,8 @@ pub(crate) fn design(space: &Space, seed: u64) -> impl Iterator<Item = Point> {
             if parameter.scale() == Scale::Boolean {
                 return levels[usize::from(rng.random::<bool>())];
             }
-            let uniform = f64::from(sobol_burley::sample(index, dimension, sobol_seed));
+            let sobol = f64::from(sobol_burley::sample(index, dimension, sobol_seed));
+            let uniform = MARGIN + (1.0 - 2.0 * MARGIN) * sobol;
             dimension += 1;
             levels[((uniform * levels.len() as f64) as usize).min(levels.len() - 1)]
         });

@@ -125,10 +125,7 @@ impl Tuner {
                 if belief.is_some() {
                     self.weigh_model(&surrogate, &mut proposal);
                 }
-                let favourite = belief
-                    .as_ref()
-                    .map(|belief| lowest(&belief.mean[..candidates.len()]));
-                self.choose(&surrogate, &known, favourite, &mut proposal);
+                self.choose(&surrogate, &known, belief.as_ref(), &mut proposal);
             }
             Err(warning) => {
                 proposal.warnings.push(warning);
@@ -210,14 +207,8 @@ impl Tuner {
         }
     }
 
-    /// Chooses by the surrogate; `favourite` is the candidate that the model likes best.
-    fn choose(
-        &self,
-        surrogate: &Surrogate,
-        known: &Known,
-        favourite: Option<usize>,
-        proposal: &mut Proposal,
-    ) {
+    /// Chooses by the surrogate, and by what the model believes.
+    fn choose(&self, surrogate: &Surrogate, known: &Known, belief: Option<&Belief>, proposal: &mut Proposal) {
         proposal.warnings.extend(surrogate.warning.clone());
         let means = surrogate.observed_means();
         // What is only remembered cannot be the incumbent.
@@ -226,8 +217,18 @@ impl Tuner {
         proposal.gain = surrogate.difference(0, incumbent);
 
         let outlook = surrogate.outlook(incumbent);
-        let tolerable =
-            |index: usize| outlook.slowdown[index] <= SLOWDOWN_MAX && outlook.risk[index] <= RISK_MAX;
+        let candidates = self.lattice.points.len();
+        // A model that has been wrong by a tenth is still to be heeded where it warns of disaster: a single step there can cost
+        // more than the whole search may.
+        let dreaded = |index: usize| {
+            belief
+                .is_some_and(|belief| belief.mean[index] - belief.mean[candidates + incumbent] > SLOWDOWN_MAX)
+        };
+        let tolerable = |index: usize| {
+            outlook.slowdown[index] <= SLOWDOWN_MAX && outlook.risk[index] <= RISK_MAX && !dreaded(index)
+        };
+        // The candidate that the model likes best.
+        let favourite = belief.map(|belief| lowest(&belief.mean[..candidates]));
         let relative = |(mean, sd): (f64, f64)| (known.reference + mean, sd);
         let predicted = |index: usize| relative((outlook.mean[index], outlook.variance[index].sqrt()));
         if let Some(index) = self.first_choice(favourite).filter(|&index| tolerable(index)) {

@@ -17,6 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::parameter::Scale;
 use crate::{Error, Parameter};
 
 /// The most parameters a space can have.
@@ -176,7 +177,8 @@ impl Space {
         }
     }
 
-    /// Every combination of levels, the last parameter fastest, and `start` at the end unless it is one of them.
+    /// Every combination of levels, the last parameter fastest; then those that are missing of `start` with its booleans changed, as
+    /// `start` may lie between levels, and `start` itself.
     pub fn lattice(&self, start: &Point) -> Vec<Point> {
         let mut points = vec![Point::new(&vec![0.0; self.parameters.len()])];
         for (index, parameter) in self.parameters.iter().enumerate() {
@@ -192,8 +194,22 @@ impl Space {
                 })
                 .collect();
         }
-        if !points.contains(start) {
-            points.push(*start);
+        let flags: Vec<usize> = (0..self.parameters.len())
+            .filter(|&index| self.parameters[index].levels() == [0.0, 1.0])
+            .filter(|&index| self.parameters[index].scale() == Scale::Boolean)
+            .collect();
+        let mut beside = vec![*start];
+        for flag in flags {
+            let changed = beside.clone().into_iter().map(|mut point| {
+                point.values[flag] = 1.0 - point.values[flag];
+                point
+            });
+            beside.extend(changed);
+        }
+        for point in beside.into_iter().rev() {
+            if !points.contains(&point) {
+                points.push(point);
+            }
         }
         points
     }
@@ -226,7 +242,8 @@ mod tests {
         let off = space.point(&[123456.0, 1.0]).unwrap();
         assert_eq!(space.lattice(&on).len(), 34);
         let lattice = space.lattice(&off);
-        assert_eq!((lattice.len(), lattice[34]), (35, off));
+        assert_eq!((lattice.len(), lattice[35]), (36, off));
+        assert_eq!(lattice[34].values(), [123456.0, 0.0]);
         assert_eq!(lattice[0].values(), [0.0, 0.0]);
         assert_eq!(lattice[1].values(), [0.0, 1.0]);
     }

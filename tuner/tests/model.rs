@@ -145,6 +145,30 @@ fn a_model_that_is_wrong_loses_its_weight_and_says_so_once() {
 }
 
 #[test]
+fn a_doubted_model_is_still_heeded_where_it_warns_of_disaster() {
+    for level in [1, 3, 9] {
+        // Upside down but for the disaster, which it sees from the level up to which it reaches.
+        let reach = space().parameters()[0].levels()[level];
+        let wrong = model(move |points, measured| {
+            let relative = |point: &Point| match point.value(0) <= reach {
+                true => 5.0,
+                false => -3.0 * (surface(point) / surface(&measured[0].point)).ln(),
+            };
+            Some(Belief {
+                mean: points.iter().map(relative).collect(),
+                features: Vec::new(),
+            })
+        });
+        let (proposals, measured) = search(wrong);
+        assert!(proposals.last().unwrap().model_weight.unwrap() < 0.5);
+        assert!(
+            measured.iter().all(|point| point.value(0) > reach),
+            "{measured:?}"
+        );
+    }
+}
+
+#[test]
 fn a_model_of_no_use_is_a_warning_and_then_nothing() {
     let (cold, measured) = search(None);
     assert_eq!((warnings(&cold), cold[1].model_weight), (vec![], None));

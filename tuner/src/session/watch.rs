@@ -12,8 +12,9 @@ const RETUNE_STEPS: u64 = 500;
 /// Variance of the level of the surface about the setting in force, in squared log step time, when tuning anew: the model's
 /// reference is a setting that was chosen for being low.
 const RETUNE_LEVEL_VARIANCE: f64 = 0.04;
-/// Standard deviation, in log step time, by which the differences between settings may have changed with the job.
-const CHANGED: f64 = 0.10;
+/// Standard deviation, in log step time, by which the differences between settings may have changed with the job: what is remembered
+/// warns of cliffs, and says little of percents.
+const CHANGED: f64 = 0.3;
 /// Drifts that the verdict recounts; older ones are forgotten.
 const DRIFTS_MAX: usize = 64;
 
