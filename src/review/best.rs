@@ -4,6 +4,9 @@
 //! (shrunk towards its neighbours by what the noise deserves), how probable it is that it is the best of those tried, and which
 //! others cannot be told from it.
 
+use std::collections::HashMap;
+
+use ronde_tuner::Expectation;
 use serde::Serialize;
 
 use super::setting::Setting;
@@ -12,6 +15,8 @@ use super::trial::{Measure, Search, Trial, Writer};
 
 /// Settings that are compared, the most promising: beyond, nobody reads on, and surfaces become dear.
 const CANDIDATES_MOST: usize = 120;
+/// Settings that the surface is asked about: of more, those that were best on average.
+const SETTINGS_MOST: usize = 2000;
 /// A difference below this share of the step time is none that matters.
 pub(super) const MATTERS: f64 = 0.01;
 
@@ -101,10 +106,15 @@ impl Best {
         let trials = &search.trials;
         let chosen = choice(search)?;
         let firsts: Vec<Setting> = groups.iter().map(|group| trials[group[0]].setting).collect();
-        let expected = surface.at(&firsts);
         let chosen_group = firsts.iter().position(|first| first.is_near(&chosen));
-        let mut order: Vec<usize> = (0..groups.len()).collect();
-        order.sort_by(|a, b| expected[*a].mean.total_cmp(&expected[*b].mean));
+        let mut order = promising(trials, groups);
+        if let Some(group) = chosen_group.filter(|group| !order.contains(group)) {
+            order.push(group);
+        }
+        let settings: Vec<Setting> = order.iter().map(|&group| firsts[group]).collect();
+        let expected: HashMap<usize, Expectation> =
+            order.iter().copied().zip(surface.at(&settings)).collect();
+        order.sort_by(|a, b| expected[a].mean.total_cmp(&expected[b].mean));
         order.truncate(CANDIDATES_MOST);
         if let Some(group) = chosen_group.filter(|group| !order.contains(group)) {
             order.push(group);
@@ -126,7 +136,7 @@ impl Best {
             let group = &groups[order[place]];
             let logs: Vec<f64> = group.iter().map(|&index| trials[index].log).collect();
             let measured = trials[group[lowest(&logs)]].value;
-            let expected = expected[order[place]];
+            let expected = expected[&order[place]];
             Candidate {
                 setting: settings[place],
                 trials: group.len() as u64,
@@ -157,6 +167,21 @@ impl Best {
             settings: groups.len() as u64,
         })
     }
+}
+
+/// The groups that are worth judging, in order: all of them, or of very many those of the best means.
+fn promising(trials: &[Trial], groups: &[Vec<usize>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    if order.len() > SETTINGS_MOST {
+        let mean = |group: &usize| {
+            let logs = groups[*group].iter().map(|&index| trials[index].log);
+            logs.sum::<f64>() / groups[*group].len() as f64
+        };
+        order.sort_by(|a, b| mean(a).total_cmp(&mean(b)));
+        order.truncate(SETTINGS_MOST);
+        order.sort_unstable();
+    }
+    order
 }
 
 /// What the log says is best: the verdict, else Ronde's best so far, else the best trial.

@@ -79,13 +79,16 @@ pub(super) fn common(comparison: &Comparison) -> Vec<String> {
         counted(overlap.settings, "setting")
     )];
     lines.push(match overlap.correlation {
-        Some(correlation) => format!("There the surfaces have a correlation of {correlation:.2}."),
+        Some(correlation) => {
+            format!("There the surfaces have a correlation of {correlation:.2}.").replace('-', "−")
+        }
         None => "There at least one of the surfaces is flat, so there is nothing to agree on.".to_owned(),
     });
     if let Some(slower) = &overlap.slower {
         lines.push(format!(
-            "Steps took {} longer in {} there, on average (if both jobs reduce the same bytes).",
-            signed(slower.mean),
+            "Steps took {} {} in {} there, on average (if both jobs reduce the same bytes).",
+            percent(slower.mean),
+            if slower.mean < 0.0 { "less" } else { "longer" },
             comparison.b
         ));
     }
