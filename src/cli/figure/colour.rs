@@ -140,7 +140,7 @@ impl Shades {
                     Better::Lower => (best, best + 2.0 * most),
                     Better::Higher => (best - 2.0 * most, best),
                 };
-                let ticks = linear(from, to, 4).ticks;
+                let ticks = linear(from, to, 6).ticks;
                 ticks
                     .into_iter()
                     .map(|(value, name)| (self.at(value), name))

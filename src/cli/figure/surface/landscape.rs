@@ -51,11 +51,11 @@ impl Surface {
         let spread = self.spread();
         let unsure: Vec<f64> = grid.map(|xi, yi| self.unsure_at(spread, xi, yi));
         let whole = grid.area(layout);
-        canvas.fill(&whole, shade(0.5 / f64::from(BANDS)))?;
+        canvas.fill(&whole, shade(0.0))?;
         // Each band lies upon the better ones: no seams between them.
         for band in 1..BANDS {
             let from = f64::from(band) / f64::from(BANDS);
-            let colour = shade((f64::from(band) + 0.5) / f64::from(BANDS));
+            let colour = shade(f64::from(band) / f64::from(BANDS - 1));
             for rings in grid.above(&heights, from) {
                 canvas.polygon(grid.path(layout, &rings), colour)?;
             }
