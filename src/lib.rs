@@ -26,6 +26,7 @@
 //! - The seams, each with a simulated twin: [`clock`], [`transport`] (control), [`collective`] (data).
 //! - What is recorded: [`timeline`]; what it would have been otherwise: [`replay`]; what is tuned by both: the crate
 //!   `ronde-tuner`.
+//! - What a tuner's log tells: [`review`].
 //! - The program `ronde`: `cli`, [`mod@bench`].
 //!
 //! Linux only. Results are bit-identical on all ranks, and whatever the fusion and the order of arrival.
@@ -51,6 +52,7 @@ mod observer;
 mod percentile;
 mod queue;
 pub mod replay;
+pub mod review;
 pub mod settings;
 mod shm;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The fuzz targets as plain functions: each takes bytes and panics if a reader breaks a promise.
 //!
-//! The promises: no panic; names are numbered in order and come before they are used; spans are not negative; ticks are
-//! in order of time; and what is told does not depend on how the bytes arrive.
+//! The promises: no panic; of the readers of traces, names are numbered in order and come before they are used; spans are not
+//! negative; ticks are in order of time; and what is told does not depend on how the bytes arrive.
 
 use std::io::Read;
 use std::path::Path;
@@ -9,18 +9,23 @@ use std::path::Path;
 use ronde::replay::Forecast;
 use ronde::replay::network::{Algorithm, Network, Target, Topology};
 use ronde::replay::profile::Profile;
+use ronde::review::{Known, review};
 use ronde::trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, read_input};
+
+/// Of so many autotune logs one is reviewed, by their length.
+const REVIEWED: usize = 32;
 
 /// A target.
 pub(crate) type FuzzTarget = fn(&[u8]);
 
 /// Every target with its name, for whoever runs all of them.
-pub(crate) const ALL: [(&str, FuzzTarget); 5] = [
+pub(crate) const ALL: [(&str, FuzzTarget); 6] = [
     ("horovod", horovod),
     ("byteps", byteps),
     ("kineto", kineto),
     ("read", read),
     ("profile", profile),
+    ("autotune", autotune),
 ];
 
 /// As a timeline of Horovod's or Ronde's.
@@ -59,6 +64,41 @@ pub(crate) fn profile(data: &[u8]) {
         let step = forecast.predict(&fit.reference);
         assert!(step.step_us >= 0.0 && step.low_us <= step.high_us, "{step:?}");
         assert!(step.step_us.is_finite(), "{step:?}");
+    }
+}
+
+/// As an autotune log: what can be read can be reviewed, and nothing in a review is outside its range.
+pub(crate) fn autotune(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let Ok(logs) = ronde_tuner::read_logs(&text) else {
+        return;
+    };
+    assert!(!logs.is_empty(), "a text that is read has a log");
+    let lines = text.matches(['\n', '\r']).count() as u64 + 1;
+    for log in logs {
+        assert!(log.best.is_none_or(|best| best < log.rows.len()));
+        assert!(log.rows.iter().all(|row| (1..=lines).contains(&row.line)));
+        // A review takes as long as a thousand readings: one in so many is reviewed, and none of many trials.
+        if log.rows.len() > 24 || !data.len().is_multiple_of(REVIEWED) {
+            continue;
+        }
+        for review in review(&log, "log", &Known::default()) {
+            assert!(
+                review
+                    .trials
+                    .iter()
+                    .all(|trial| trial.value > 0.0 && trial.value.is_finite())
+            );
+            assert_eq!(review.best.is_some(), !review.trials.is_empty());
+            for candidate in review
+                .best
+                .iter()
+                .flat_map(|best| best.ties.iter().chain([&best.choice, &best.favourite]))
+            {
+                assert!((0.0..=1.0).contains(&candidate.probability_best), "{candidate:?}");
+                assert!(candidate.expected.low <= candidate.expected.high, "{candidate:?}");
+            }
+        }
     }
 }
 

@@ -7,7 +7,6 @@ mod argv;
 mod bench;
 mod completions;
 pub mod config_file;
-#[allow(dead_code, unused_imports)] // until sweep and review draw
 mod figure;
 mod html;
 pub mod knob_flags;
@@ -15,6 +14,7 @@ mod knobs;
 mod man;
 mod range;
 mod replay;
+mod review;
 pub mod run;
 mod sweep;
 mod timeline;
@@ -35,6 +35,7 @@ Examples:
   ronde sweep --model resnet50 --budget 5m       which settings are best here, and by how much
   ronde timeline t.json t.rank1.json             where a recorded job's time goes, and what to change
   ronde replay t.json --fusion-mb 1..128         what other settings would do to it
+  ronde review autotune.csv --html r.html        what an autotune log shows, Horovod's or Ronde's
   ronde tune < requests.jsonl                    the tuner as a service for another program
   ronde knobs                                    every setting: variable, flag, range, default
   ronde knobs --effective                        the values in force here, and who set them
@@ -56,6 +57,7 @@ enum Command {
     Sweep(sweep::Args),
     Timeline(timeline::Args),
     Replay(replay::Args),
+    Review(review::Args),
     Tune(tune::Args),
     Knobs(knobs::Args),
     Completions(completions::Args),
@@ -75,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Sweep(args) => sweep::main(&args),
         Command::Timeline(args) => timeline::main(&args),
         Command::Replay(args) => replay::main(&args),
+        Command::Review(args) => review::main(&args),
         Command::Tune(args) => tune::main(&args),
         Command::Knobs(args) => knobs::main(&args),
         Command::Completions(args) => completions::main(&args, Cli::command()),

@@ -5,6 +5,8 @@
 //! (Rasmussen and Williams, algorithm 2.1). The matrices are small (one row per setting tried), so a textbook Cholesky does; it
 //! goes row by row, so that a draw can be judged by the first observations alone.
 
+mod joint;
+
 use crate::hypothesis::Hypothesis;
 use crate::kernel::{Hyperparameters, Kernel};
 use crate::lanes::{Columns, LANES, Pairs, dot, row_start, subtract};

@@ -68,6 +68,11 @@ impl Pairs {
         Self(Columns::new(kernel, &pairs))
     }
 
+    /// Number of blocks.
+    pub(crate) fn blocks(&self) -> usize {
+        self.0.blocks()
+    }
+
     /// The differences of block `index` of the pairs, one row per free parameter.
     pub(crate) fn block(&self, index: usize) -> &[Lanes] {
         self.0.block(index)

@@ -13,7 +13,8 @@
 //! | [`Guard`] | interleaved A/B windows of the winner against the default, and the rule that keeps or drops it |
 //! | [`Drift`] | what a session notices after its verdict, before it tunes anew |
 //! | [`State`] | a small JSON file from which the same job resumes and a sibling starts warm |
-//! | [`Log`], [`read_log`] | a CSV file that ends with a valid best-so-far row at any moment; reading it, or Horovod's |
+//! | [`Posterior`] | what a finished search's measurements say of the whole surface, noise and all |
+//! | [`Log`], [`read_log`], [`read_logs`] | a CSV file that ends with a valid best-so-far row at any moment; reading it, or Horovod's |
 //!
 //! A session against a training loop; here the step time is a formula:
 //!
@@ -62,6 +63,7 @@ mod lanes;
 mod log;
 mod model;
 mod parameter;
+mod posterior;
 mod proposal;
 mod recall;
 mod refine;
@@ -83,9 +85,10 @@ pub use center::{center_variance, huber_center, median, step_noise};
 pub use drift::Drift;
 pub use error::{Error, Warning};
 pub use guard::{Arm, Decision, Difference, Guard, ROUNDS_MAX, WINDOW_STEPS};
-pub use log::{Log, LogContents, LogError, LogRow, LogWarning, read_log};
+pub use log::{Log, LogContents, LogError, LogRow, LogWarning, read_log, read_logs};
 pub use model::{Belief, Estimate, Model};
 pub use parameter::{LEVELS_MAX, Parameter, Scale};
+pub use posterior::{Expectation, NoiseEstimate, Posterior, Seen};
 pub use proposal::{Next, Proposal, ProposalJob};
 pub use sample::{Observation, Sample};
 pub use session::{Action, Scored, Session, SessionConfig};

@@ -208,7 +208,7 @@ fn log_sum(logs: &[f64]) -> f64 {
 }
 
 /// exp, scaled to a sum of 1.
-fn shares(logs: &[f64]) -> Vec<f64> {
+pub(crate) fn shares(logs: &[f64]) -> Vec<f64> {
     let total = log_sum(logs);
     logs.iter().map(|log| (log - total).exp()).collect()
 }

@@ -21,7 +21,7 @@ pub(super) type At = (f64, f64);
 /// Draws one figure.
 pub(crate) struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Units>,
-    title: &'a str,
+    title: String,
 }
 
 /// How a line is drawn.
@@ -55,15 +55,17 @@ pub(super) enum Anchor {
     End,
 }
 
-/// Units to plotters' pixels.
-struct Units;
+/// Units to plotters' pixels, so many units further down.
+struct Units {
+    down: f64,
+}
 
 impl CoordTranslate for Units {
     type From = At;
 
     fn translate(&self, from: &At) -> (i32, i32) {
         let pixels = |units: f64| (units * f64::from(PER_UNIT)).round() as i32;
-        (pixels(from.0), pixels(from.1))
+        (pixels(from.0), pixels(from.1 + self.down))
     }
 }
 
@@ -74,8 +76,8 @@ impl<'a> Canvas<'a> {
         let mut text = String::new();
         let backend = SVGBackend::with_string(&mut text, (width * PER_UNIT, height * PER_UNIT));
         let canvas = Canvas {
-            area: backend.into_drawing_area().apply_coord_spec(Units),
-            title: figure.title(),
+            area: backend.into_drawing_area().apply_coord_spec(Units { down: 0.0 }),
+            title: figure.title().to_owned(),
         };
         figure.draw(&canvas)?;
         canvas.area.present().map_err(|error| canvas.failed(&error))?;
@@ -84,6 +86,15 @@ impl<'a> Canvas<'a> {
         let inside = text.find('>').map(|end| &text[end + 1..]);
         let inside = inside.and_then(|rest| rest.rfind("</svg>").map(|end| rest[..end].trim()));
         Ok(inside.unwrap_or_default().to_owned())
+    }
+
+    /// The canvas of a figure that begins so far down on this one.
+    pub(super) fn below(&self, down: f64, title: &str) -> Canvas<'a> {
+        let down = self.area.as_coord_spec().down + down;
+        Canvas {
+            area: self.area.strip_coord_spec().apply_coord_spec(Units { down }),
+            title: title.to_owned(),
+        }
     }
 
     /// A filled box.
@@ -205,7 +216,7 @@ impl<'a> Canvas<'a> {
 
     fn failed(&self, error: &impl std::error::Error) -> FigureError {
         FigureError::Draw {
-            title: self.title.to_owned(),
+            title: self.title.clone(),
             reason: error.to_string(),
         }
     }

@@ -23,6 +23,7 @@ mod render;
 #[cfg(test)]
 mod samples;
 mod spacing;
+mod stack;
 mod surface;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ pub(crate) use heat_map::{Cell, HeatMap, Mark};
 pub(crate) use marks::Kind;
 pub(crate) use render::{STYLE, inline, png, svg};
 pub(crate) use spacing::AxisValues;
+pub(crate) use stack::Stack;
 pub(crate) use surface::{Surface, SurfaceSample};
 pub(crate) use trail::{Reference, Trail, TrailLine, TrailLinePoint, TrailPoint};
 

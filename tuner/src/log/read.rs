@@ -3,7 +3,9 @@
 //! Horovod's rows are trials in the order in which they ended, `score` in bytes/µs (the higher the better), the threshold in MiB. Its
 //! header is without spaces, but a blank stands before the fourth field; old versions lack the torus column, older ones the cache or
 //! the hierarchical columns; and only a search that ran to its end repeats the best trial as the last row. Columns are taken by their
-//! names, so each of these is just a log of other columns. A job that was killed leaves a last line without its end.
+//! names, so each of these is just a log of other columns. A job that was killed leaves a last line without its end. What a
+//! spreadsheet has made of a log (semicolons and decimal commas, tabs, line ends of other systems) is read too, and several logs
+//! one after the other in one file ([`read_logs`]).
 //!
 //! ```
 //! let log = "hierarchical_allreduce,hierarchical_allgather,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score
@@ -18,7 +20,9 @@
 //! # Ok::<(), ronde_tuner::LogError>(())
 //! ```
 
-use csv::{ReaderBuilder, StringRecord, Trim};
+mod rows;
+mod sections;
+
 use thiserror::Error;
 
 /// The columns that a log must have for its rows to mean anything.
@@ -38,8 +42,10 @@ pub struct LogContents {
     pub best: Option<usize>,
     /// Whether Ronde wrote it (it has a column `phase`).
     pub is_ronde: bool,
-    /// What was left out and why.
+    /// What was left out and why: the first hundred.
     pub warnings: Vec<LogWarning>,
+    /// Warnings beyond these.
+    pub warnings_more: u64,
 }
 
 /// A row. Fields that the log does not have, or that are empty, are none.
@@ -139,11 +145,13 @@ pub enum LogError {
     #[error("the log is empty: the job ended before its header was written")]
     Empty,
     /// A header without the columns that every log has.
-    #[error("not an autotune log: column {missing:?} is missing from the header (line 1: {header:?})")]
+    #[error("not an autotune log: the header (line {line}) has no {}; it is {header:?}", missing.join(", "))]
     Header {
-        /// The first column that is missing.
-        missing: &'static str,
-        /// The first line.
+        /// The header's line, from 1.
+        line: u64,
+        /// The columns that are missing.
+        missing: Vec<&'static str>,
+        /// What stands there, at most 200 characters of it.
         header: String,
     },
 }
@@ -161,170 +169,32 @@ impl LogContents {
     fn warn(&mut self, warning: LogWarning) {
         if self.warnings.len() < WARNINGS_MAX {
             self.warnings.push(warning);
+        } else {
+            self.warnings_more += 1;
         }
     }
 }
 
-/// Reads the text of an autotune log.
+/// Reads the text of an autotune log; of several, the last one that has rows.
 ///
 /// # Errors
 /// An empty text, or one whose header is not that of an autotune log. Rows that cannot be read are warnings.
 pub fn read_log(text: &str) -> Result<LogContents, LogError> {
+    let mut logs = read_logs(text)?;
+    let last = logs.iter().rposition(|log| !log.rows.is_empty()).unwrap_or(0);
+    Ok(logs.swap_remove(last))
+}
+
+/// Reads a text that holds one autotune log or several, one after the other: a header in the middle begins another one. There is at
+/// least one.
+///
+/// # Errors
+/// As [`read_log`].
+pub fn read_logs(text: &str) -> Result<Vec<LogContents>, LogError> {
     // A file that went through an editor on Windows begins with a mark that is no part of the first column's name.
     let text = text.trim_start_matches('\u{feff}');
-    let mut reader = ReaderBuilder::new()
-        .flexible(true)
-        .trim(Trim::All)
-        .from_reader(text.as_bytes());
-    let header = reader.headers().cloned().unwrap_or_default();
-    if header.iter().all(str::is_empty) {
-        return Err(LogError::Empty);
-    }
-    if let Some(missing) = REQUIRED
-        .into_iter()
-        .find(|name| !header.iter().any(|h| h == *name))
-    {
-        let header = text
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .take(200)
-            .collect();
-        return Err(LogError::Header { missing, header });
-    }
-    let mut log = LogContents {
-        columns: header.iter().map(str::to_owned).collect(),
-        is_ronde: header.iter().any(|name| name == "phase"),
-        ..LogContents::default()
-    };
-    let mut record = StringRecord::new();
-    loop {
-        match reader.read_record(&mut record) {
-            Ok(false) => break,
-            Ok(true) => log.take(&record, text),
-            Err(error) => {
-                let line = error.position().map_or(0, csv::Position::line);
-                let message = error.to_string();
-                log.warn(LogWarning::Unreadable { line, message });
-                // The reader goes on after bad UTF-8, which text cannot have, and after nothing else.
-                break;
-            }
-        }
-    }
-    log.best = best(&log);
-    Ok(log)
-}
-
-impl LogContents {
-    fn take(&mut self, record: &StringRecord, text: &str) {
-        let (line, ends) = place(record, text);
-        let (found, expected) = (record.len(), self.columns.len());
-        if found > expected {
-            return self.warn(LogWarning::TooLong {
-                line,
-                found,
-                expected,
-            });
-        }
-        if found < expected {
-            return self.warn(LogWarning::CutOff {
-                line,
-                found,
-                expected,
-            });
-        }
-        if !ends {
-            return self.warn(LogWarning::NoEnd { line });
-        }
-        let mut fields = Fields {
-            line,
-            warnings: Vec::new(),
-        };
-        let mut row = LogRow {
-            line,
-            ..LogRow::default()
-        };
-        for (column, value) in self.columns.iter().zip(record) {
-            match column.as_str() {
-                "hierarchical_allreduce" => row.hierarchical_allreduce = fields.flag(column, value),
-                "hierarchical_allgather" => row.hierarchical_allgather = fields.flag(column, value),
-                "torus_allreduce" => row.torus_allreduce = fields.flag(column, value),
-                "cache_enabled" => row.cache_enabled = fields.flag(column, value),
-                "cycle_time_ms" => row.cycle_time_ms = fields.number(column, value),
-                "tensor_fusion_threshold" => row.fusion_mb = fields.number(column, value),
-                "score" => row.score = fields.number(column, value),
-                "phase" => row.phase = Some(value.to_owned()).filter(|phase| !phase.is_empty()),
-                "sample" => row.sample = fields.count(column, value),
-                "steps" => row.steps = fields.count(column, value),
-                "step_ms_p50" => row.step_ms_p50 = fields.number(column, value),
-                "step_ms_ci95" => row.step_ms_ci95 = fields.number(column, value),
-                "predicted_step_ms" => row.predicted_step_ms = fields.number(column, value),
-                "negotiate_share" => row.negotiate_share = fields.number(column, value),
-                _ => row.other.push((column.clone(), value.to_owned())),
-            }
-        }
-        fields.warnings.into_iter().for_each(|warning| self.warn(warning));
-        self.rows.push(row);
-    }
-}
-
-/// The line of a record, and whether that line has its end.
-fn place(record: &StringRecord, text: &str) -> (u64, bool) {
-    let Some(position) = record.position() else {
-        return (0, true);
-    };
-    let from = usize::try_from(position.byte()).unwrap_or(usize::MAX);
-    let rest = text.get(from..).unwrap_or_default();
-    // The parser counts empty lines before a record to it.
-    let record = rest.trim_start_matches(['\r', '\n']);
-    let skipped = rest[..rest.len() - record.len()].matches('\n').count();
-    (position.line() + skipped as u64, record.contains('\n'))
-}
-
-/// Reads the fields of one line.
-struct Fields {
-    line: u64,
-    warnings: Vec<LogWarning>,
-}
-
-impl Fields {
-    fn flag(&mut self, column: &str, value: &str) -> Option<bool> {
-        match value {
-            "0" => Some(false),
-            "1" => Some(true),
-            _ => self.bad(column, value, "0 or 1"),
-        }
-    }
-
-    fn number(&mut self, column: &str, value: &str) -> Option<f64> {
-        let number = value
-            .parse()
-            .ok()
-            .filter(|number: &f64| number.is_finite() && *number >= 0.0);
-        number.or_else(|| self.bad(column, value, "a number >= 0"))
-    }
-
-    fn count(&mut self, column: &str, value: &str) -> Option<u64> {
-        value
-            .parse()
-            .ok()
-            .or_else(|| self.bad(column, value, "a whole number >= 0"))
-    }
-
-    /// An empty field is nothing to warn of.
-    fn bad<T>(&mut self, column: &str, value: &str, expected: &'static str) -> Option<T> {
-        if !value.is_empty() {
-            let (column, value) = (column.to_owned(), value.chars().take(40).collect());
-            self.warnings.push(LogWarning::Field {
-                line: self.line,
-                column,
-                value,
-                expected,
-            });
-        }
-        None
-    }
+    let sections = sections::sections(text)?;
+    Ok(sections.iter().map(rows::contents).collect())
 }
 
 /// Index of the row that says what is best.

@@ -1,0 +1,188 @@
+//! What a review says, in sentences: the text on a terminal and the page have the same ones.
+
+mod choice;
+mod search;
+
+use crate::review::words::{counted, number, percent, signed};
+use crate::review::{Candidate, Difference, Reason, Review, Setting, Writer};
+
+pub(super) use choice::{chosen, importance, knobs, level, next};
+pub(super) use search::{cost, finished, noise, tried};
+
+/// Scatter of equal settings above which single trials tell little.
+pub(super) const NOISY: f64 = 0.03;
+/// Luck that is worth a word.
+const LUCKY: f64 = 0.01;
+/// A default that these never try, MiB and ms.
+const DEFAULT: &str = "128 MB and 1 ms";
+
+/// A setting, with the switches that were tried both ways.
+pub(super) fn words(review: &Review, setting: &Setting) -> String {
+    setting.words(&review.varied)
+}
+
+/// Which log, whose, and what it comes to.
+pub(super) fn headline(review: &Review) -> String {
+    format!("{}: {}", review.source, summary(review))
+}
+
+/// Whose log, and what it comes to.
+pub(super) fn summary(review: &Review) -> String {
+    let writer = match review.writer {
+        Writer::Horovod => "Horovod's autotune log",
+        Writer::Ronde => "Ronde's autotune log",
+    };
+    let trials = match &review.tried {
+        Some(tried) => format!(
+            "{} of {}",
+            counted(tried.trials, "trial"),
+            counted(tried.settings, "setting")
+        ),
+        None => "no trial".to_owned(),
+    };
+    let end = if review.ending.finished {
+        "finished"
+    } else {
+        "not finished"
+    };
+    format!("{writer}, {trials}, {end}")
+}
+
+/// The answer in a sentence or two.
+pub(super) fn answer(review: &Review) -> Vec<String> {
+    let (Some(best), Some(advice)) = (&review.best, &review.advice) else {
+        return vec![no_trials(review)];
+    };
+    let setting = words(review, &advice.setting);
+    let mut lines = vec![match advice.reason {
+        Reason::Verdict => match review.gain.contest_of(&advice.setting) {
+            Some(contest) => format!(
+                "Use {setting}: {} than the default, by {}.",
+                faster(&contest.gain),
+                counted(contest.rounds, "round")
+            ),
+            None => format!("Use {setting}: nothing that was tried is faster."),
+        },
+        Reason::Choice if review.ending.finished => format!("Use {setting}, as the search chose."),
+        Reason::Choice => format!("Use {setting}: of what was tried it is as good as anything."),
+        Reason::Favourite => format!(
+            "Use {setting} rather than what scored best: by all trials together it is {} faster.",
+            percent(best.choice.slower.mean)
+        ),
+        Reason::Default => format!("Keep the default, {setting}: nothing that was tried is surely faster."),
+    }];
+    if best.luck > LUCKY && advice.reason == Reason::Choice {
+        lines.push(format!(
+            "Expect {} there, not the {} that was measured: {} of that was luck.",
+            review.measure.words(best.choice.expected.value),
+            number(best.choice.measured),
+            percent(best.luck)
+        ));
+    }
+    if !best.ties.is_empty() && advice.reason != Reason::Verdict {
+        lines.push(format!(
+            "{} of the {} cannot be told from the best.",
+            best.ties.len() + 1,
+            counted(best.settings, "setting")
+        ));
+    }
+    lines
+}
+
+fn no_trials(review: &Review) -> String {
+    match review.writer {
+        Writer::Horovod => "Nothing was measured. Either the job ended during its warm-up, or its tensors have no names that repeat from step to \
+                            step: then Horovod never takes a sample, and stays at 4 MB and 5 ms."
+            .to_owned(),
+        Writer::Ronde => "Nothing was measured: the job ended before the first sample closed.".to_owned(),
+    }
+}
+
+/// Lines to paste: variables, and flags of horovodrun and `ronde run`.
+pub(super) fn paste(review: &Review) -> Option<[String; 2]> {
+    let setting: Setting = review.advice.as_ref()?.setting;
+    Some([setting.environment(&review.varied), setting.flags(&review.varied)])
+}
+
+/// `12 % faster (11 % to 13 %)`.
+fn faster(gain: &Difference) -> String {
+    format!(
+        "{} faster ({} to {})",
+        percent(gain.mean),
+        signed(gain.low),
+        signed(gain.high)
+    )
+}
+
+/// How much slower a candidate is than the favourite, for a table.
+pub(super) fn behind(candidate: &Candidate) -> String {
+    let end = |share: f64| signed(share).trim_end_matches(" %").to_owned();
+    let slower = &candidate.slower;
+    format!(
+        "{} ({} to {})",
+        signed(slower.mean),
+        end(slower.low),
+        end(slower.high)
+    )
+}
+
+/// What is expected of a candidate, for a table.
+pub(super) fn expected(candidate: &Candidate) -> String {
+    let expected = &candidate.expected;
+    format!(
+        "{} ({}–{})",
+        number(expected.value),
+        number(expected.low),
+        number(expected.high)
+    )
+}
+
+/// A number of steps that need not be whole; not below 0.
+pub(super) fn steps(steps: f64) -> String {
+    let steps = steps.max(0.0);
+    if steps < 0.05 {
+        return "no step".to_owned();
+    }
+    let number = if steps < 9.95 {
+        format!("{steps:.1}")
+    } else {
+        format!("{steps:.0}")
+    };
+    format!("{number} steps")
+}
+
+/// A probability.
+pub(super) fn share(probability: f64) -> String {
+    match probability {
+        p if p < 0.005 => "below 1 %".to_owned(),
+        p if p > 0.995 => "above 99 %".to_owned(),
+        p => format!("{:.0} %", p * 100.0),
+    }
+}
+
+fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_have_no_false_certainty() {
+        assert_eq!(
+            [0.0, 0.004, 0.126, 0.9999].map(share),
+            ["below 1 %", "below 1 %", "13 %", "above 99 %"]
+        );
+        assert_eq!(
+            [-1.0, 0.492, 139.6].map(steps),
+            ["no step", "0.5 steps", "140 steps"]
+        );
+        assert_eq!(capitalized("élan"), "Élan");
+        assert_eq!(capitalized(""), "");
+    }
+}

@@ -1,0 +1,92 @@
+//! The setting to use after a search.
+
+use serde::Serialize;
+
+use super::best::{Best, MATTERS};
+use super::gain::Gain;
+use super::setting::Setting;
+use super::trial::{Search, Writer};
+
+/// Why a setting is recommended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// It is Ronde's verdict, which the comparison with the default decided.
+    Verdict,
+    /// It is what the log chose (or would choose), and as good as anything else that was tried.
+    Choice,
+    /// More is expected of it than of what the log chose.
+    Favourite,
+    /// It is the default, and nothing that was tried is surely faster.
+    Default,
+}
+
+/// The setting to use.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    /// The setting.
+    pub setting: Setting,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl Advice {
+    /// After a search.
+    pub(super) fn of(search: &Search, best: &Best, gain: &Gain) -> Self {
+        let choice = best.choice.setting;
+        let advice = |setting, reason| Self { setting, reason };
+        match (search.writer, &gain.default) {
+            (Writer::Ronde, _) if best.is_verdict => advice(choice, Reason::Verdict),
+            // Unconfirmed: the default stays unless the trials exclude that it is as fast.
+            (_, Some(default)) if gain.by_trials.is_some_and(|gain| gain.low <= 0.0) => {
+                advice(*default, Reason::Default)
+            }
+            _ if best.choice.slower.mean > MATTERS => advice(best.favourite.setting, Reason::Favourite),
+            _ => advice(choice, Reason::Choice),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::tests::reviewed;
+    use crate::review::trial::tests::{HOROVOD, RONDE};
+
+    fn advice(header: &str, rows: &str) -> (f64, Reason) {
+        let advice = reviewed(header, rows).advice.unwrap();
+        (advice.setting.fusion_mb, advice.reason)
+    }
+
+    #[test]
+    fn the_default_stays_unless_something_is_surely_faster() {
+        let default = "0,0,0,1,1,128,500,default,0,10,100,2,,\n";
+        let near = format!("{default}0,0,0,1,1,4,500,sample,1,8,99,2,,\n");
+        assert_eq!(advice(RONDE, &near), (128.0, Reason::Default));
+        let faster = format!("{default}0,0,0,1,1,4,500,sample,1,8,50,0.5,,\n");
+        assert_eq!(advice(RONDE, &faster), (4.0, Reason::Choice));
+        let verdict = format!("{near}0,0,0,1,1,4,500,final,,60,99,,,\n");
+        assert_eq!(advice(RONDE, &verdict), (4.0, Reason::Verdict));
+    }
+
+    #[test]
+    fn a_lucky_choice_gives_way_to_the_favourite() {
+        let mut rows = String::new();
+        for i in 0..10 {
+            // Fast about 32 MB, slow about 2 MB, where one trial was lucky.
+            rows += &format!(
+                "0,0,0, 1,5,{},{}\n0,0,0, 1,5,{},{}\n",
+                30 + i,
+                600 + 9 * (i % 3),
+                2.0 + 0.1 * f64::from(i),
+                400 + 9 * (i % 3)
+            );
+        }
+        rows += "0,0,0, 1,5,2.45,640\n";
+        let (fusion_mb, reason) = advice(HOROVOD, &rows);
+        assert!(
+            reason == Reason::Favourite && fusion_mb >= 30.0,
+            "{fusion_mb} {reason:?}"
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! What a search cost the job, and when that is paid back.
+
+use serde::Serialize;
+
+use super::best::Best;
+use super::ending::Known;
+use super::gain::Gain;
+use super::setting::Setting;
+use super::trial::{Search, Writer};
+
+/// Horovod's sub-samples of a sample, and its default of steps for each.
+const SUB_SAMPLES: u64 = 5;
+const STEPS_DEFAULT: u64 = 10;
+
+/// What steps are held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Against {
+    /// The default: what the job would have run with.
+    Default,
+    /// The setting tried of which most is expected, where the default was not measured.
+    Favourite,
+}
+
+/// The cost of a search. Steps right after a change of setting, which are discarded, are in no log.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// Steps from the first measured one to the end, or those of all trials where there is no verdict.
+    pub steps: u64,
+    /// Whether the number of steps rests on Horovod's default of steps per sample.
+    pub steps_assumed: bool,
+    /// What trials took in excess, in steps of what they are held against; below 0 the search saved time.
+    pub steps_lost: f64,
+    /// The same as a share of the steps.
+    pub share: f64,
+    /// What that is.
+    pub against: Against,
+    /// The step, counted from the search's first, at which the gain has paid for it; none if nothing was gained, or it is not known.
+    pub payback_step: Option<u64>,
+}
+
+impl Cost {
+    /// Of a search; none if there is nothing to hold it against.
+    pub(super) fn of(search: &Search, known: &Known, best: &Best, gain: &Gain) -> Option<Self> {
+        let per_trial = SUB_SAMPLES * known.steps_per_sample.unwrap_or(STEPS_DEFAULT) + 1;
+        let assumed = search.writer == Writer::Horovod && known.steps_per_sample.is_none();
+        let steps_of = |steps: Option<u64>| match search.writer {
+            Writer::Horovod => per_trial as f64,
+            Writer::Ronde => steps.unwrap_or(0) as f64,
+        };
+        let (against, base) = match &gain.default {
+            Some(default) => (Against::Default, center(search, default)?),
+            None => {
+                let at = best.favourite.expected.value;
+                (Against::Favourite, search.measure.log(at))
+            }
+        };
+        let excess = |log: f64| (log - base).exp_m1();
+        let of_default = |setting: &Setting| {
+            gain.default
+                .as_ref()
+                .is_some_and(|default| default.is_near(setting))
+        };
+        let (mut steps, mut lost) = (0.0, 0.0);
+        for trial in &search.trials {
+            let count = steps_of(trial.steps);
+            steps += count;
+            // What the default scatters by is no cost.
+            if !of_default(&trial.setting) {
+                lost += count * excess(trial.log);
+            }
+        }
+        let end = search.end.as_ref().and_then(|end| end.steps);
+        let steps = end
+            .filter(|_| search.writer == Writer::Ronde)
+            .map_or(steps, |steps| steps as f64);
+        let gained = gain
+            .contest_of(&best.choice.setting)
+            .map(|contest| contest.gain.mean);
+        let gained = gained.filter(|gained| search.end.is_some() && *gained > 0.0);
+        Some(Self {
+            steps: steps as u64,
+            steps_assumed: assumed,
+            steps_lost: lost,
+            share: if steps > 0.0 { lost / steps } else { 0.0 },
+            against,
+            payback_step: gained.map(|gained| (steps + (lost.max(0.0) / gained).ceil()) as u64),
+        })
+    }
+}
+
+/// Mean of the logs of a setting's trials, by their steps.
+fn center(search: &Search, setting: &Setting) -> Option<f64> {
+    let of = search
+        .trials
+        .iter()
+        .filter(|trial| trial.setting.is_near(setting));
+    let (sum, count) = of.fold((0.0, 0.0), |(sum, count), trial| {
+        let steps = trial.steps.unwrap_or(1).max(1) as f64;
+        (sum + steps * trial.log, count + steps)
+    });
+    (count > 0.0).then(|| sum / count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::noise::groups;
+    use crate::review::surface::Surface;
+    use crate::review::trial::tests::{HOROVOD, RONDE, read};
+
+    fn cost(header: &str, rows: &str, known: Known) -> Cost {
+        let search = &read(header, rows)[0];
+        let surface = Surface::fit(search).unwrap();
+        let best = Best::of(search, &groups(&search.trials), &surface).unwrap();
+        let gain = Gain::of(search, Some(&best), Some(&surface));
+        Cost::of(search, &known, &best, &gain).unwrap()
+    }
+
+    #[test]
+    fn rondes_cost_by_hand() {
+        // 8 steps at twice the default's time cost 8 steps; 8 at 80 % save 1.6, five in a window 1.
+        let rows = "0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,0,600,sample,1,8,200,1,,\n0,0,0,1,1,4,600,sample,2,8,80,1,,\n\
+                    0,0,0,1,1,128,500,ab,0,5,100,1,,\n0,0,0,1,1,4,600,ab,0,5,80,1,,\n0,0,0,1,1,4,600,final,,40,80,,,\n";
+        let cost = cost(RONDE, rows, Known::default());
+        assert!(
+            (cost.steps_lost - 5.4).abs() < 1e-9 && cost.steps == 40,
+            "{cost:?}"
+        );
+        assert_eq!((cost.against, cost.steps_assumed), (Against::Default, false));
+        // 5.4 steps at a gain of 20 % each.
+        assert_eq!(cost.payback_step, Some(67));
+    }
+
+    #[test]
+    fn horovods_is_held_against_the_favourite() {
+        let rows = "0,0,0, 1,5,4,500\n0,0,0, 1,5.01,4,500\n0,0,0, 1,50,32,250\n0,0,0, 1,5,4,499\n";
+        let known = Known {
+            steps_per_sample: Some(20),
+            ..Known::default()
+        };
+        let cost = cost(HOROVOD, rows, known);
+        assert_eq!(
+            (cost.against, cost.steps, cost.payback_step),
+            (Against::Favourite, 404, None)
+        );
+        // One of four was twice as slow: 101 steps, or a little less by what is expected of the favourite.
+        assert!((85.0..115.0).contains(&cost.steps_lost), "{cost:?}");
+    }
+}

@@ -1,0 +1,285 @@
+//! Whether a search was finished, how that is known, and how much was missing.
+//!
+//! Horovod tries M + 1 settings for each combination of the switches that it tunes, (M + 1) · 2^k in all, each for 5 S + 1 steps, and
+//! then repeats the best row. M and S are settings of the job that the log does not tell. The first switch to be flipped tells M:
+//! until then all rows have one combination.
+
+use ronde_tuner::{ROUNDS_MAX, WINDOW_STEPS};
+use serde::Serialize;
+
+use super::setting::Switch;
+use super::trial::{Phase, Search, Writer};
+use super::words::{counted, list};
+
+/// Horovod's defaults of M and S.
+const SAMPLES_DEFAULT: u64 = 20;
+const STEPS_DEFAULT: u64 = 10;
+/// Sub-samples of a sample, of which Horovod takes the median; a sample ends one step after the last of them.
+const SUB_SAMPLES: u64 = 5;
+/// The thresholds and cycle times that Horovod begins with whatever the job.
+const HOROVODS_FIRST: [(f64, f64); 4] = [(4.0, 5.0), (32.0, 50.0), (16.0, 25.0), (8.0, 10.0)];
+
+/// What is known of a job besides its log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// M, `HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES`.
+    pub max_samples: Option<u64>,
+    /// S, `HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE`.
+    pub steps_per_sample: Option<u64>,
+}
+
+/// How a search ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ending {
+    /// Whether it came to its end.
+    pub finished: bool,
+    /// How that is known, in sentences.
+    pub evidence: Vec<String>,
+    /// Settings tried for each combination of switches (Horovod), if that is known.
+    pub samples_per_combination: Option<u64>,
+    /// Combinations of the switches that were begun.
+    pub combinations: u64,
+    /// Samples that were missing, at least and at most; none if that cannot be told.
+    pub samples_left: Option<[u64; 2]>,
+    /// The same in training steps.
+    pub steps_left: Option<[u64; 2]>,
+}
+
+impl Ending {
+    /// How `search` ended.
+    pub(super) fn of(search: &Search, known: &Known) -> Self {
+        match search.writer {
+            Writer::Horovod => of_horovod(search, known),
+            Writer::Ronde => of_ronde(search),
+        }
+    }
+}
+
+fn of_ronde(search: &Search) -> Ending {
+    let finished = search.end.is_some();
+    let (evidence, steps_left) = match search.trials.last() {
+        _ if finished => ("its verdict is there, in the row \"final\"".to_owned(), None),
+        None => (
+            "the job ended while the first sample was under way".to_owned(),
+            None,
+        ),
+        Some(_) if search.is_followed => (
+            "the job changed under it, and the search began anew".to_owned(),
+            None,
+        ),
+        Some(last) if last.phase == Phase::Ab => {
+            let rounds = u64::from(ROUNDS_MAX).saturating_sub(last.number + 1);
+            (
+                format!(
+                    "there is no row \"final\" with a verdict: the job ended in round {} of the comparison with the default",
+                    last.number + 1
+                ),
+                Some([0, rounds * u64::from(2 * WINDOW_STEPS + 1)]),
+            )
+        }
+        Some(last) => (
+            format!(
+                "there is no row \"final\" with a verdict: the job ended after sample {}, before any comparison with the default",
+                last.number
+            ),
+            None,
+        ),
+    };
+    Ending {
+        finished,
+        evidence: vec![evidence],
+        samples_per_combination: None,
+        combinations: 1,
+        samples_left: None,
+        steps_left,
+    }
+}
+
+fn of_horovod(search: &Search, known: &Known) -> Ending {
+    let trials = search.trials.len() as u64;
+    let finished = search.end.is_some();
+    let blocks = blocks(search);
+    let combinations = blocks.len() as u64;
+    let mut evidence = vec![if finished {
+        "the last row repeats the best trial, which Horovod does at the end of a search".to_owned()
+    } else {
+        "no last row repeats the best trial, which Horovod adds at the end of a search".to_owned()
+    }];
+
+    // M + 1: said, or seen, or taken for granted as long as it is possible.
+    let first = blocks.first().copied().unwrap_or(0);
+    let seen = (combinations > 1 || (finished && combinations == 1)).then_some(first);
+    let said = known.max_samples.map(|samples| samples.saturating_add(1));
+    let default = SAMPLES_DEFAULT + 1;
+    let per_combination = seen
+        .or(said.filter(|said| *said >= first))
+        .or((first <= default).then_some(default));
+    if let (Some(seen), Some(said)) = (seen, said)
+        && seen != said
+    {
+        evidence.push(format!(
+            "each combination of switches has {}, not the {said} of --max-samples {}",
+            counted(seen, "trial"),
+            said - 1
+        ));
+    }
+    match (per_combination, seen, said) {
+        (None, ..) => evidence.push(format!(
+            "{} of one combination of switches are more than the {default} of Horovod's default: HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES was \
+             set, to {} or more (say what it was with --max-samples)",
+            counted(first, "trial"),
+            first - 1
+        )),
+        (Some(per), None, None) if trials > 0 => evidence.push(format!(
+            "{} of the {per} that one combination of switches gets, if HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES was its default {SAMPLES_DEFAULT}",
+            counted(trials, "trial")
+        )),
+        _ => {}
+    }
+
+    let columns: Vec<Switch> = Switch::ALL
+        .into_iter()
+        .filter(|switch| search.has(*switch))
+        .collect();
+    let varied = search.varied().len() as u32;
+    let samples_left = match per_combination {
+        _ if finished => None,
+        // At least one more, and that of the combination under way.
+        None => None,
+        Some(per) => {
+            let left = |switches: u32| per.saturating_mul(1 << switches).saturating_sub(trials);
+            let least = if left(varied) > 0 { varied } else { varied + 1 };
+            let most = (columns.len() as u32).max(least);
+            Some([left(least), left(most)])
+        }
+    };
+    if !finished && per_combination.is_none() && !columns.is_empty() {
+        let all = (first << columns.len()).saturating_sub(trials);
+        let names: Vec<&str> = columns.iter().map(|switch| switch.column()).collect();
+        evidence.push(format!(
+            "if {} {} tuned as well, at least {all} more trials were to come",
+            list(&names),
+            if names.len() == 1 { "was" } else { "were" },
+        ));
+    }
+    let per_sample = SUB_SAMPLES * known.steps_per_sample.unwrap_or(STEPS_DEFAULT) + 1;
+    Ending {
+        finished,
+        evidence,
+        samples_per_combination: per_combination,
+        combinations,
+        samples_left,
+        steps_left: samples_left.map(|left| left.map(|samples| samples.saturating_mul(per_sample))),
+    }
+}
+
+/// Lengths of the runs of rows with one combination of switches.
+fn blocks(search: &Search) -> Vec<u64> {
+    let same = |a: &super::Trial, b: &super::Trial| a.setting.switches == b.setting.switches;
+    search
+        .trials
+        .chunk_by(same)
+        .map(|block| block.len() as u64)
+        .collect()
+}
+
+/// Whether a log begins with the settings that Horovod always begins with.
+pub(super) fn begins_as_horovod(search: &Search) -> bool {
+    let begin = search.trials.iter().zip(HOROVODS_FIRST);
+    search.writer == Writer::Horovod
+        && !search.trials.is_empty()
+        && begin.into_iter().all(|(trial, (fusion_mb, cycle_ms))| {
+            (trial.setting.fusion_mb, trial.setting.cycle_ms) == (fusion_mb, cycle_ms)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::trial::tests::{HOROVOD, RONDE, read};
+
+    fn rows(count: usize, switches: &str, from: usize) -> String {
+        (0..count)
+            .map(|i| format!("{switches},5,{},{}\n", i + from, 100 + i + from))
+            .collect()
+    }
+
+    fn ending(rows: &str, known: Known) -> Ending {
+        Ending::of(&read(HOROVOD, rows)[0], &known)
+    }
+
+    #[test]
+    fn the_first_flip_tells_how_many_samples_a_combination_gets() {
+        // M + 1 = 21, one switch seen flipped: 42 at least, 21 · 2^4 at most.
+        let ending = ending(
+            &(rows(21, "0,0,0, 0", 0) + &rows(4, "1,0,0, 0", 30)),
+            Known::default(),
+        );
+        assert_eq!(
+            (
+                ending.finished,
+                ending.samples_per_combination,
+                ending.combinations
+            ),
+            (false, Some(21), 2)
+        );
+        assert_eq!(ending.samples_left, Some([17, 336 - 25]));
+        assert_eq!(ending.steps_left, Some([17 * 51, 311 * 51]));
+    }
+
+    #[test]
+    fn a_finished_search_repeats_its_best_row() {
+        let ending = ending(
+            &(rows(21, "0,0,0, 0", 0) + "0,0,0, 0,5,20,120\n"),
+            Known::default(),
+        );
+        assert_eq!((ending.finished, ending.samples_left), (true, None));
+        assert!(ending.evidence[0].contains("repeats"));
+    }
+
+    #[test]
+    fn unfinished_with_the_defaults_or_with_what_is_said() {
+        let first = ending(&rows(10, "0,0,0, 0", 0), Known::default());
+        assert_eq!(first.samples_left, Some([11, 326]));
+        let known = Known {
+            max_samples: Some(40),
+            steps_per_sample: Some(20),
+        };
+        let second = ending(&rows(37, "0,0,0, 0", 0), known);
+        assert_eq!(
+            (second.samples_left, second.steps_left),
+            (Some([4, 41 * 16 - 37]), Some([404, 619 * 101]))
+        );
+        let third = ending(&rows(37, "0,0,0, 0", 0), Known::default());
+        assert_eq!(third.samples_left, None);
+        assert!(
+            third.evidence[1].contains("37 trials") && third.evidence[1].contains("to 36 or more"),
+            "{third:?}"
+        );
+        assert!(third.evidence[2].contains("at least 555 more"), "{third:?}");
+        // A whole combination, and no end: another switch is tuned.
+        assert_eq!(
+            ending(&rows(21, "0,0,0, 0", 0), Known::default()).samples_left,
+            Some([21, 315])
+        );
+        let nothing = ending("", Known::default());
+        assert_eq!((nothing.finished, nothing.samples_left), (false, Some([21, 336])));
+    }
+
+    fn of_text_followed(default: &str) -> Ending {
+        Ending::of(&read(RONDE, &format!("{default}{default}"))[0], &Known::default())
+    }
+
+    #[test]
+    fn rondes_ends_with_its_verdict() {
+        let of = |rows: &str| Ending::of(&read(RONDE, rows)[0], &Known::default());
+        let default = "0,0,0,1,1,128,500,default,0,10,61.2,1.2,,0.02\n";
+        assert!(of(default).evidence[0].contains("after sample 0"));
+        assert!(of_text_followed(default).evidence[0].contains("began anew"));
+        let ab = of(&format!("{default}0,0,0,1,1,128,500,ab,2,5,61.0,1.2,,0.02\n"));
+        assert!(ab.evidence[0].contains("in round 3") && !ab.finished);
+        assert_eq!(ab.steps_left, Some([0, 9 * 11]));
+        assert!(of(&format!("{default}0,0,0,1,1,128,500,final,,10,61.2,,,0.02\n")).finished);
+        assert!(of("").evidence[0].contains("first sample was under way"));
+    }
+}

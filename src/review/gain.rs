@@ -1,0 +1,230 @@
+//! What the choice gained over the default, where the default was measured: in interleaved windows, else by the trials of both.
+
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::best::{Best, Difference};
+use super::setting::Setting;
+use super::surface::Surface;
+use super::trial::{INTERVAL_95, Phase, Search, Trial};
+
+/// Rounds from which the scatter between rounds is believed.
+const ROUNDS_FOR_SCATTER: usize = 3;
+/// Ronde's and Horovod's default, MiB and ms; Horovod's until its releases of 2020.
+const DEFAULTS: [(f64, f64); 2] = [(128.0, 1.0), (64.0, 5.0)];
+
+/// A comparison of a setting with the default in alternating windows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Contest {
+    /// The setting that challenged the default.
+    pub challenger: Setting,
+    /// Rounds with a window of either.
+    pub rounds: u64,
+    /// Step time of the default, ms, and of the challenger: medians' means.
+    pub default_ms: f64,
+    /// Of the challenger.
+    pub challenger_ms: f64,
+    /// What the challenger gains, as a share of the default's step time; below 0 it is slower.
+    pub gain: Difference,
+    /// What the challenger gained in each round, in order.
+    pub by_round: Vec<f64>,
+}
+
+/// How a search's choice compares with the default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Gain {
+    /// The default, if it was measured.
+    pub default: Option<Setting>,
+    /// The contests, in order; the last is the one that counts.
+    pub contests: Vec<Contest>,
+    /// What the choice gains by all trials of the search together, as a share of the default's step time.
+    pub by_trials: Option<Difference>,
+}
+
+impl Gain {
+    /// Of a search, whose best is judged by `best`.
+    pub(super) fn of(search: &Search, best: Option<&Best>, surface: Option<&Surface>) -> Self {
+        let Some(default) = default(search) else {
+            return Self::default();
+        };
+        let by_trials = best.zip(surface).map(|(best, surface)| {
+            let draws = surface.draws(&[best.choice.setting, default]);
+            let logs: Vec<f64> = draws.iter().map(|draw| draw[0] - draw[1]).collect();
+            reversed(Difference::of(logs))
+        });
+        Self {
+            contests: contests(search, &default),
+            default: Some(default),
+            by_trials,
+        }
+    }
+
+    /// The contest of this setting, if there was one; the last.
+    pub fn contest_of(&self, setting: &Setting) -> Option<&Contest> {
+        self.contests
+            .iter()
+            .rev()
+            .find(|contest| contest.challenger.is_near(setting))
+    }
+}
+
+/// The default of a search, if it was measured: what Ronde says it is, or Horovod's own.
+pub(super) fn default(search: &Search) -> Option<Setting> {
+    let said = search.trials.iter().find(|trial| trial.phase == Phase::Default);
+    let known = || {
+        let is_default =
+            |trial: &&Trial| DEFAULTS.contains(&(trial.setting.fusion_mb, trial.setting.cycle_ms));
+        search.trials.iter().find(is_default)
+    };
+    // A search that resumes begins with the windows: the remembered winner's first, then the default's.
+    let second = || {
+        let mut windows = search.trials.iter().filter(|trial| trial.phase == Phase::Ab);
+        let first = windows.next()?;
+        windows.find(|trial| !trial.setting.is_near(&first.setting))
+    };
+    said.or_else(known).or_else(second).map(|trial| trial.setting)
+}
+
+fn contests(search: &Search, default: &Setting) -> Vec<Contest> {
+    let mut contests: Vec<Vec<&Trial>> = Vec::new();
+    let mut last: Option<&Trial> = None;
+    for trial in &search.trials {
+        if trial.phase == Phase::Ab {
+            let goes_on = last.is_some_and(|last| last.phase == Phase::Ab && last.number <= trial.number);
+            if !goes_on {
+                contests.push(Vec::new());
+            }
+            if let Some(contest) = contests.last_mut() {
+                contest.push(trial);
+            }
+        }
+        last = Some(trial);
+    }
+    contests
+        .iter()
+        .filter_map(|windows| contest(windows, default))
+        .collect()
+}
+
+fn contest(windows: &[&Trial], default: &Setting) -> Option<Contest> {
+    let challenger = windows
+        .iter()
+        .find(|trial| !trial.setting.is_near(default))?
+        .setting;
+    let of = |number: u64, of_default: bool| {
+        let mut windows = windows.iter();
+        windows.find(|trial| trial.number == number && trial.setting.is_near(default) == of_default)
+    };
+    let last = windows.iter().map(|trial| trial.number).max()?;
+    let rounds: Vec<(&Trial, &Trial)> = (0..=last.min(windows.len() as u64))
+        .filter_map(|number| Some((*of(number, true)?, *of(number, false)?)))
+        .collect();
+    if rounds.is_empty() {
+        return None;
+    }
+    let count = rounds.len() as f64;
+    let logs: Vec<f64> = rounds
+        .iter()
+        .map(|(default, winner)| winner.log - default.log)
+        .collect();
+    let mean = logs.iter().sum::<f64>() / count;
+    let stated: f64 = rounds
+        .iter()
+        .map(|(default, winner)| default.variance + winner.variance)
+        .sum();
+    let half = (INTERVAL_95 * stated.sqrt() / count).max(scattered(&logs, mean));
+    let center = |of: &dyn Fn(&(&Trial, &Trial)) -> f64| (rounds.iter().map(of).sum::<f64>() / count).exp();
+    let gain = |log: f64| -log.exp_m1();
+    Some(Contest {
+        challenger,
+        rounds: rounds.len() as u64,
+        default_ms: center(&|round| round.0.log),
+        challenger_ms: center(&|round| round.1.log),
+        gain: Difference {
+            mean: gain(mean),
+            low: gain(mean + half),
+            high: gain(mean - half),
+        },
+        by_round: logs.into_iter().map(gain).collect(),
+    })
+}
+
+/// Half the width of the 95 % interval that the rounds' scatter gives; 0 of few.
+fn scattered(logs: &[f64], mean: f64) -> f64 {
+    if logs.len() < ROUNDS_FOR_SCATTER {
+        return 0.0;
+    }
+    let count = logs.len() as f64;
+    let squares: f64 = logs.iter().map(|log| (log - mean) * (log - mean)).sum();
+    let quantile = StudentsT::new(0.0, 1.0, count - 1.0).map_or(f64::NAN, |t| t.inverse_cdf(0.975));
+    let half = quantile * (squares / (count - 1.0) / count).sqrt();
+    if half.is_finite() { half } else { 0.0 }
+}
+
+/// A slow-down as a gain.
+fn reversed(slower: Difference) -> Difference {
+    Difference {
+        mean: -slower.mean,
+        low: -slower.high,
+        high: -slower.low,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::trial::tests::{HOROVOD, RONDE, read};
+
+    fn gain(header: &str, rows: &str) -> Gain {
+        Gain::of(&read(header, rows)[0], None, None)
+    }
+
+    #[test]
+    fn rounds_by_hand() {
+        // Windows without an interval of their own: 10, 20 and 30 % faster, so the rounds' scatter is all there is.
+        let mut rows = "0,0,0,1,1,128,500,default,0,10,100,,,\n0,0,0,1,1,4,600,sample,1,8,80,,,\n".to_owned();
+        for (round, ms) in [90.0, 80.0, 70.0].into_iter().enumerate() {
+            rows += &format!("0,0,0,1,1,128,500,ab,{round},5,100,,,\n0,0,0,1,1,4,600,ab,{round},5,{ms},,,\n");
+        }
+        let gain = gain(RONDE, &rows);
+        let contest = &gain.contests[0];
+        assert_eq!((contest.rounds, contest.challenger.fusion_mb), (3, 4.0));
+        assert!((contest.default_ms - 100.0).abs() < 1e-9);
+        let expected = 1.0 - (0.9f64 * 0.8 * 0.7).cbrt();
+        assert!((contest.gain.mean - expected).abs() < 1e-9);
+        // ln 0.9, ln 0.8, ln 0.7: sd 0.12577, times 4.3027 (t, 2 degrees, 97.5 %) over √3: 0.31243.
+        let half = ((1.0 - contest.gain.low) / (1.0 - contest.gain.mean)).ln();
+        assert!((half - 0.31243).abs() < 1e-4, "{half}");
+        assert!((contest.by_round[1] - 0.2).abs() < 1e-9);
+        assert_eq!(gain.contest_of(&contest.challenger), Some(contest));
+    }
+
+    #[test]
+    fn a_winner_that_lost_is_followed_by_another_contest() {
+        let rows = "0,0,0,1,1,128,500,default,0,10,100,,,\n0,0,0,1,1,128,500,ab,0,5,100,2,,\n0,0,0,1,1,4,600,ab,0,5,110,2,,\n\
+                    0,0,0,1,1,8,600,sample,2,8,80,,,\n0,0,0,1,1,8,600,ab,0,5,80,2,,\n0,0,0,1,1,128,500,ab,0,5,100,2,,\n\
+                    0,0,0,1,1,128,500,ab,1,5,100,2,,\n";
+        let gain = gain(RONDE, rows);
+        let challengers: Vec<f64> = gain
+            .contests
+            .iter()
+            .map(|contest| contest.challenger.fusion_mb)
+            .collect();
+        assert_eq!(challengers, [4.0, 8.0]);
+        assert!(gain.contests[0].gain.mean < 0.0 && gain.contests[1].rounds == 1);
+        // Half-widths of 2 and 2.5 % (2 ms at 100 and at 80) together, of one round.
+        let contest = &gain.contests[1];
+        let half = ((1.0 - contest.gain.low) / (1.0 - contest.gain.mean)).ln();
+        assert!((half - 0.02f64.hypot(0.025)).abs() < 1e-9, "{half}");
+    }
+
+    #[test]
+    fn the_default_is_what_ronde_says_or_horovods_own() {
+        let of = |header: &str, rows: &str| default(&read(header, rows)[0]).map(|setting| setting.fusion_mb);
+        assert_eq!(of(HOROVOD, "0,0,0, 1,5,4,100\n0,0,0, 1,50,32,100\n"), None);
+        assert_eq!(of(HOROVOD, "0,0,0, 1,5,4,100\n0,0,0, 1,5,64,100\n"), Some(64.0));
+        let windows = "0,0,0,1,1,4,600,ab,0,5,80,2,,\n0,0,0,1,1,64,500,ab,0,5,100,2,,\n";
+        assert_eq!(of(RONDE, windows), Some(64.0));
+        assert_eq!(gain(HOROVOD, "0,0,0, 1,5,4,100\n"), Gain::default());
+    }
+}

@@ -1,0 +1,351 @@
+//! Which knobs mattered, and which were dead.
+//!
+//! Over the range that was tried, on logarithmic scales, surfaces are drawn from the posterior and each is taken apart: a knob's main
+//! effect is the mean over all others. Its share is the variance of that effect in the surface's, its reach the step time at its
+//! worst level over that at its best, as the mean surface has them (I. Sobol', Sensitivity Estimates for Nonlinear Mathematical
+//! Models, 1993).
+
+use serde::Serialize;
+
+use super::best::{Difference, MATTERS, lowest};
+use super::setting::{Setting, Switch};
+use super::surface::{Surface, interval};
+use super::trial::Search;
+
+/// Settings of the lattice on which surfaces are drawn, at most.
+const LATTICE_MOST: f64 = 400.0;
+/// Levels of a number on it, at most: more say nothing new.
+const LEVELS_MOST: usize = 13;
+/// A knob is dead if it surely moves the step time by less than this between its worst and its best level.
+const DEAD: f64 = 0.02;
+
+/// A knob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Knob {
+    /// The fusion threshold.
+    FusionMb,
+    /// The cycle time.
+    CycleMs,
+    /// A switch.
+    #[serde(untagged)]
+    Switch(Switch),
+}
+
+impl Knob {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FusionMb => "fusion threshold",
+            Self::CycleMs => "cycle time",
+            Self::Switch(switch) => switch.name(),
+        }
+    }
+}
+
+/// What may be said of a knob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Importance {
+    /// It surely moves the step time.
+    Matters,
+    /// It surely does not, by what would matter.
+    Dead,
+    /// These trials do not tell.
+    Unclear,
+    /// It was the same in all trials.
+    Fixed,
+}
+
+/// What a knob does, over the range that was tried.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Effect {
+    /// The knob.
+    pub knob: Knob,
+    /// The verdict.
+    pub importance: Importance,
+    /// Least and largest value tried; 0 and 1 of a switch.
+    pub range: [f64; 2],
+    /// Its level of the lowest step time.
+    pub best: f64,
+    /// Its level of the highest.
+    pub worst: f64,
+    /// How much slower the worst level is than the best, the other knobs averaged.
+    pub reach: Difference,
+    /// Its share of the surface's variance, on average.
+    pub share: f64,
+}
+
+/// The effects of all knobs that the log has. `search` has trials.
+pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
+    let lattice = Lattice::new(search, surface);
+    let draws = surface.draws(&lattice.settings);
+    let numbers = [
+        (Knob::FusionMb, &lattice.fusion, lattice.tried[0]),
+        (Knob::CycleMs, &lattice.cycle, lattice.tried[1]),
+    ];
+    let of_numbers = numbers.into_iter().map(|(knob, levels, range)| {
+        let place: &dyn Fn(&Setting) -> usize = &|setting| {
+            let value = if knob == Knob::FusionMb {
+                setting.fusion_mb
+            } else {
+                setting.cycle_ms
+            };
+            levels.iter().position(|level| *level == value).unwrap_or(0)
+        };
+        effect(knob, levels, range, &lattice.settings, &draws, place)
+    });
+    let switches = Switch::ALL.into_iter().filter(|switch| search.has(*switch));
+    let of_switches = switches.map(|switch| {
+        let knob = Knob::Switch(switch);
+        if surface.varied().contains(&switch) {
+            let place: &dyn Fn(&Setting) -> usize =
+                &|setting| usize::from(setting.switch(switch).unwrap_or(false));
+            return effect(knob, &[0.0, 1.0], [0.0, 1.0], &lattice.settings, &draws, place);
+        }
+        let on = search
+            .trials
+            .iter()
+            .any(|trial| trial.setting.switch(switch) == Some(true));
+        fixed(knob, f64::from(u8::from(on)))
+    });
+    of_numbers.chain(of_switches).collect()
+}
+
+/// The settings on which surfaces are compared.
+struct Lattice {
+    fusion: Vec<f64>,
+    cycle: Vec<f64>,
+    /// Ranges tried of both.
+    tried: [[f64; 2]; 2],
+    settings: Vec<Setting>,
+}
+
+impl Lattice {
+    fn new(search: &Search, surface: &Surface) -> Self {
+        let mut combinations: Vec<[Option<bool>; 4]> = Vec::new();
+        for trial in &search.trials {
+            if !combinations.contains(&trial.setting.switches) {
+                combinations.push(trial.setting.switches);
+            }
+        }
+        if surface.varied().is_empty() {
+            combinations.truncate(1);
+        }
+        let levels = (LATTICE_MOST / combinations.len() as f64).sqrt() as usize;
+        let levels = levels.clamp(2, LEVELS_MOST);
+        let values = |of: &dyn Fn(&Setting) -> f64| -> Vec<f64> {
+            search.trials.iter().map(|trial| of(&trial.setting)).collect()
+        };
+        let tried = [
+            values(&|setting| setting.fusion_mb),
+            values(&|setting| setting.cycle_ms),
+        ];
+        let [fusion, cycle] = [0, 1].map(|knob| spaced(&tried[knob], levels));
+        let tried = tried.map(|values| range(values.into_iter()));
+        let mut settings = Vec::new();
+        for &switches in &combinations {
+            for &fusion_mb in &fusion {
+                settings.extend(cycle.iter().map(|&cycle_ms| Setting {
+                    fusion_mb,
+                    cycle_ms,
+                    switches,
+                }));
+            }
+        }
+        Self {
+            fusion,
+            cycle,
+            tried,
+            settings,
+        }
+    }
+}
+
+/// Levels a factor apart over the values tried; one where these are one. A 0 is a regime of its own and no place on such a scale.
+fn spaced(tried: &[f64], levels: usize) -> Vec<f64> {
+    let [low, high] = range(tried.iter().copied().filter(|value| *value > 0.0));
+    if !low.is_finite() {
+        return vec![0.0];
+    }
+    if high <= low * 1.0001 {
+        return vec![high];
+    }
+    let ratio = (high / low).ln() / (levels - 1) as f64;
+    (0..levels)
+        .map(|level| low * (ratio * level as f64).exp())
+        .collect()
+}
+
+fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
+    values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| {
+        [low.min(value), high.max(value)]
+    })
+}
+
+fn effect(
+    knob: Knob,
+    levels: &[f64],
+    range: [f64; 2],
+    settings: &[Setting],
+    draws: &[Vec<f64>],
+    place: &dyn Fn(&Setting) -> usize,
+) -> Effect {
+    if levels.len() < 2 || draws.is_empty() {
+        return fixed(knob, range[1]);
+    }
+    let places: Vec<usize> = settings.iter().map(place).collect();
+    let of_draws: Vec<Vec<f64>> = draws
+        .iter()
+        .map(|draw| main_effect(draw, &places, levels.len()))
+        .collect();
+    let mut mean = vec![0.0; levels.len()];
+    for main in &of_draws {
+        mean.iter_mut().zip(main).for_each(|(sum, value)| *sum += value);
+    }
+    let best = lowest(&mean);
+    let worst = lowest(&mean.iter().map(|value| -value).collect::<Vec<_>>());
+    let reach = Difference::of(of_draws.iter().map(|main| main[worst] - main[best]).collect());
+    let shares = draws.iter().zip(&of_draws).map(|(draw, main)| {
+        let whole = variance(draw);
+        if whole > 0.0 {
+            (variance(main) / whole).min(1.0)
+        } else {
+            0.0
+        }
+    });
+    let (share, _) = interval(shares.collect());
+    Effect {
+        knob,
+        importance: if reach.low > MATTERS {
+            Importance::Matters
+        } else if reach.high < DEAD {
+            Importance::Dead
+        } else {
+            Importance::Unclear
+        },
+        range,
+        best: levels[best],
+        worst: levels[worst],
+        reach,
+        share,
+    }
+}
+
+fn fixed(knob: Knob, value: f64) -> Effect {
+    Effect {
+        knob,
+        importance: Importance::Fixed,
+        range: [value; 2],
+        best: value,
+        worst: value,
+        reach: Difference {
+            mean: 0.0,
+            low: 0.0,
+            high: 0.0,
+        },
+        share: 0.0,
+    }
+}
+
+/// Mean of the surface at each level of a knob.
+fn main_effect(draw: &[f64], places: &[usize], levels: usize) -> Vec<f64> {
+    let mut sums = vec![(0.0, 0.0); levels];
+    for (value, &place) in draw.iter().zip(places) {
+        sums[place].0 += value;
+        sums[place].1 += 1.0;
+    }
+    sums.into_iter()
+        .map(|(sum, count)| sum / f64::max(count, 1.0))
+        .collect()
+}
+
+fn variance(values: &[f64]) -> f64 {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    values
+        .iter()
+        .map(|value| (value - mean) * (value - mean))
+        .sum::<f64>()
+        / count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::trial::tests::{HOROVOD, read};
+
+    /// Trials over both numbers and one switch; `score` says what each gets.
+    fn of(score: &dyn Fn(f64, f64, bool) -> f64) -> Vec<Effect> {
+        let mut rows = String::new();
+        for on in [false, true] {
+            for fusion in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0] {
+                for cycle in [1.0, 3.0, 9.0, 27.0] {
+                    rows += &format!(
+                        "{},0,0, 1,{cycle},{fusion},{}\n",
+                        u8::from(on),
+                        score(fusion, cycle, on)
+                    );
+                }
+            }
+        }
+        let search = &read(HOROVOD, &rows)[0];
+        effects(search, &Surface::fit(search).unwrap())
+    }
+
+    #[test]
+    fn one_knob_matters_and_the_others_are_dead() {
+        // 30 % between 1 and 32 MB; a ripple of ±0.1 % for noise.
+        let effects = of(&|fusion, cycle, _| {
+            500.0 * (1.0 + 0.06 * fusion.log2()) * (1.0 + 0.001 * (cycle * 7.0 + fusion).sin())
+        });
+        let [fusion, cycle, hierarchical, ..] = &effects[..] else {
+            panic!("{effects:?}")
+        };
+        assert_eq!(fusion.importance, Importance::Matters);
+        assert!(
+            (fusion.reach.mean - 0.3).abs() < 0.02 && fusion.share > 0.95,
+            "{fusion:?}"
+        );
+        assert!(
+            (fusion.best - 32.0).abs() < 1e-6 && fusion.range == [1.0, 32.0],
+            "{fusion:?}"
+        );
+        assert_eq!([cycle.importance, hierarchical.importance], [Importance::Dead; 2]);
+        assert_eq!(effects[5].importance, Importance::Fixed);
+        assert_eq!(
+            (effects[5].knob, effects[5].best),
+            (Knob::Switch(Switch::CacheEnabled), 1.0)
+        );
+    }
+
+    #[test]
+    fn a_switch_can_matter() {
+        let effects = of(&|fusion, cycle, on| {
+            500.0 * if on { 1.1 } else { 1.0 } * (1.0 + 0.001 * (cycle * 7.0 + fusion).sin())
+        });
+        let switch = &effects[2];
+        assert_eq!(
+            (switch.importance, switch.best, switch.worst),
+            (Importance::Matters, 1.0, 0.0)
+        );
+        assert!((switch.reach.mean - 0.1).abs() < 0.02, "{switch:?}");
+    }
+
+    #[test]
+    fn main_effects_by_hand() {
+        assert_eq!(
+            main_effect(&[1.0, 3.0, 10.0, 20.0], &[0, 0, 1, 1], 2),
+            [2.0, 15.0]
+        );
+        assert_eq!(variance(&[1.0, 3.0]), 1.0);
+    }
+
+    #[test]
+    fn ranges_from_zero_and_of_one_point() {
+        let search = &read(HOROVOD, "0,0,0, 1,5,0,10\n0,0,0, 1,5,2,10\n0,0,0, 1,5,8,10\n")[0];
+        let effects = effects(search, &Surface::fit(search).unwrap());
+        assert_eq!(effects[0].range, [0.0, 8.0]);
+        assert_eq!(effects[1].importance, Importance::Fixed);
+    }
+}

@@ -1,0 +1,121 @@
+//! What to try next, if anything.
+
+use serde::Serialize;
+
+use super::best::Best;
+use super::setting::Setting;
+use super::surface::Surface;
+
+/// Expected improvement, in log step time, below which another setting is not worth trying: the tuner's own rule.
+const WORTH: f64 = 0.005;
+/// Settings that promise this share of the most promise about as much.
+const NEARLY: f64 = 0.8;
+/// A difference that one would like to see.
+const DIFFERENCE: f64 = 0.02;
+/// Standard errors for that: 5 % of false alarms and 20 % of misses.
+const ERRORS: f64 = 1.96 + 0.8416;
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Next {
+    /// The setting that promises most; none if nothing is worth trying.
+    pub setting: Option<Setting>,
+    /// What it promises on average over the favourite, as a share of the step time: what it may gain times how probable that is.
+    pub improvement: f64,
+    /// Probability that it is faster than the favourite.
+    pub probability: f64,
+    /// Trials of each of two settings that show a difference of 2 % between them, with the noise of this log.
+    pub trials_to_tell: Option<u64>,
+}
+
+impl Next {
+    /// After a search.
+    pub(super) fn of(best: &Best, surface: &Surface, noise_sd: Option<f64>) -> Self {
+        let favourite = best.favourite.setting;
+        let mut settings = vec![favourite];
+        settings.extend(surface.lattice(favourite.switches));
+        let draws = surface.draws(&settings);
+        let count = draws.len().max(1) as f64;
+        let mut promise = vec![(0.0, 0.0); settings.len()];
+        for draw in &draws {
+            for (sums, value) in promise.iter_mut().zip(draw) {
+                let gain = draw[0] - value;
+                if gain > 0.0 {
+                    sums.0 += gain / count;
+                    sums.1 += 1.0 / count;
+                }
+            }
+        }
+        let most = promise.iter().map(|(gain, _)| *gain).fold(0.0, f64::max);
+        // Far away all is possible: of what promises about as much, the nearest.
+        let near = |place: &usize| promise[*place].0 >= NEARLY * most;
+        let distance = |place: &usize| surface.distance(&favourite, &settings[*place]);
+        let nearest = (1..settings.len())
+            .filter(near)
+            .min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        let chosen = nearest.unwrap_or(0);
+        let (improvement, probability) = promise[chosen];
+        Self {
+            setting: (improvement >= WORTH).then_some(settings[chosen]),
+            improvement,
+            probability,
+            trials_to_tell: noise_sd.map(|sd| trials_to_tell(sd, DIFFERENCE)),
+        }
+    }
+}
+
+/// Trials of each of two settings until a difference of this size shows against noise of this standard deviation.
+pub(super) fn trials_to_tell(sd: f64, difference: f64) -> u64 {
+    (2.0 * (ERRORS * sd / difference).powi(2)).ceil().max(1.0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::noise::groups;
+    use crate::review::trial::tests::{HOROVOD, read};
+
+    fn next(rows: &str) -> Next {
+        let search = &read(HOROVOD, rows)[0];
+        let surface = Surface::fit(search).unwrap();
+        let best = Best::of(search, &groups(&search.trials), &surface).unwrap();
+        Next::of(&best, &surface, Some(0.05))
+    }
+
+    #[test]
+    fn a_slope_is_worth_following() {
+        // The larger the threshold the better, and 16 MB was the largest tried.
+        let rows: String = [1, 2, 4, 8, 16]
+            .iter()
+            .map(|fusion| format!("0,0,0, 1,5,{fusion},{}\n", 200 + 20 * fusion))
+            .collect();
+        let next = next(&rows);
+        assert!(
+            next.setting.unwrap().fusion_mb > 16.0 && next.improvement > 0.05,
+            "{next:?}"
+        );
+        assert!(next.probability > 0.5);
+    }
+
+    #[test]
+    fn a_plain_is_not() {
+        let mut rows = String::new();
+        for fusion in [0.0, 0.0625, 1.0, 4.0, 16.0, 64.0, 256.0] {
+            for cycle in [0.1, 0.5, 2.0, 5.0, 20.0, 100.0] {
+                rows += &format!(
+                    "0,0,0, 1,{cycle},{fusion},{}\n",
+                    500.0 + 0.1 * f64::sin(fusion + cycle)
+                );
+            }
+        }
+        let next = next(&rows);
+        assert_eq!(next.setting, None, "{next:?}");
+    }
+
+    #[test]
+    fn trials_by_hand() {
+        // 2 (2.8016 · 0.05 / 0.02)² = 98.1.
+        assert_eq!(trials_to_tell(0.05, 0.02), 99);
+        assert_eq!(trials_to_tell(0.0, 0.02), 1);
+    }
+}

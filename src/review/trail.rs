@@ -1,0 +1,271 @@
+//! The decision trail: what the search did and why, in sentences, in order.
+
+use super::best::records;
+use super::ending::begins_as_horovod;
+use super::gain::{Contest, Gain};
+use super::setting::{Setting, Switch};
+use super::trial::{Phase, Search, Trial, Writer};
+use super::words::{counted, list, percent, signed};
+
+/// Steps below which a sample of Ronde's was cut short.
+const STEPS_FULL: u64 = 5;
+/// Records of Horovod's that are told one by one.
+const RECORDS_MOST: usize = 12;
+
+/// The sentences.
+pub(super) fn trail(search: &Search, gain: &Gain) -> Vec<String> {
+    if search.trials.is_empty() {
+        return Vec::new();
+    }
+    match search.writer {
+        Writer::Horovod => of_horovod(search),
+        Writer::Ronde => of_ronde(search, gain),
+    }
+}
+
+fn of_horovod(search: &Search) -> Vec<String> {
+    let trials = &search.trials;
+    let varied = search.varied();
+    let mut trail = Vec::new();
+    if begins_as_horovod(search) {
+        trail.push(format!(
+            "It begins with the settings that Horovod always begins with: {}.",
+            list(
+                &trials
+                    .iter()
+                    .take(4)
+                    .map(|trial| trial.setting.words(&varied))
+                    .collect::<Vec<_>>()
+            )
+        ));
+    }
+    let names: Vec<&str> = varied.iter().map(|switch| switch.name()).collect();
+    if !names.is_empty() {
+        trail.push(format!(
+            "The search was run again for each combination of {}; what one taught, the next did not know.",
+            list(&names)
+        ));
+    }
+    let records = records(trials);
+    let skipped = records.len().saturating_sub(RECORDS_MOST);
+    let mut before: Option<&Trial> = None;
+    for (index, record) in records.iter().enumerate() {
+        // The first, and the latest.
+        if index == 0 || index > skipped {
+            let better = before.map_or(String::new(), |before| {
+                format!(
+                    ", {} better than the best before",
+                    percent((before.log - record.log).exp_m1())
+                )
+            });
+            let place = if index == 0 {
+                "scores"
+            } else {
+                "is the best so far:"
+            };
+            trail.push(format!(
+                "Trial {} ({}) {place} {}{better}.",
+                record.number,
+                record.setting.words(&varied),
+                search.measure.words(record.value)
+            ));
+        }
+        before = Some(record);
+    }
+    if let (Some(last), None) = (records.last(), &search.end) {
+        let after = trials.iter().filter(|trial| trial.line > last.line).count() as u64;
+        if after > 0 {
+            trail.push(format!(
+                "None of the {} after it was better.",
+                counted(after, "trial")
+            ));
+        }
+    }
+    if let Some(end) = search.end.as_ref().and_then(Setting::of) {
+        trail.push(format!(
+            "The best single trial was taken, {}, without trying it again.",
+            end.words(&varied)
+        ));
+    }
+    trail
+}
+
+fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
+    let varied = search.varied();
+    let mut trail = Vec::new();
+    let mut default: Option<&Trial> = None;
+    let mut contests = gain.contests.iter();
+    let mut in_contest = false;
+    for trial in &search.trials {
+        match trial.phase {
+            Phase::Default => {
+                default = Some(trial);
+                trail.push(format!(
+                    "The settings in force come first, {}: {}.",
+                    trial.setting.words(&varied),
+                    measured(search, trial)
+                ));
+            }
+            Phase::Sample => trail.push(sample(search, trial, default)),
+            // The first window of each contest tells all of it.
+            Phase::Ab if !in_contest || trial.number == 0 && !is_second_window(search, trial) => {
+                if let Some(contest) = contests.next() {
+                    trail.push(contest_sentence(contest, &varied));
+                }
+            }
+            Phase::Ab => {}
+        }
+        in_contest = trial.phase == Phase::Ab;
+    }
+    if let Some(end) = search.end.as_ref()
+        && let Some(chosen) = Setting::of(end)
+    {
+        let setting = chosen.words(&varied);
+        let kept = gain
+            .default
+            .as_ref()
+            .is_some_and(|default| default.is_near(&chosen));
+        trail.push(match (kept, gain.contests.is_empty()) {
+            (true, true) => format!("No other setting promised enough for a comparison: {setting} stays."),
+            (true, false) => format!("The challenger had not shown that it is faster, and further rounds would not have paid: {setting} stays."),
+            (false, _) => format!("{setting} is faster beyond the doubt that the rule allows, and takes the default's place."),
+        });
+    }
+    trail
+}
+
+/// Whether the window just before is of the same round.
+fn is_second_window(search: &Search, trial: &Trial) -> bool {
+    let place = search
+        .trials
+        .iter()
+        .position(|other| other.line == trial.line)
+        .unwrap_or(0);
+    let before = place.checked_sub(1).map(|place| &search.trials[place]);
+    before.is_some_and(|before| before.phase == Phase::Ab && before.number == trial.number)
+}
+
+fn measured(search: &Search, trial: &Trial) -> String {
+    let steps = trial
+        .steps
+        .map_or(String::new(), |steps| format!(" in {}", counted(steps, "step")));
+    format!("{}{steps}", search.measure.words(trial.value))
+}
+
+fn sample(search: &Search, trial: &Trial, default: Option<&Trial>) -> String {
+    let mut sentence = format!(
+        "Sample {} tries {}: {}",
+        trial.number,
+        trial.setting.words(&search.varied()),
+        measured(search, trial)
+    );
+    let slower = default.map(|default| (trial.log - default.log).exp_m1());
+    if let Some(slower) = slower {
+        sentence += &match slower {
+            slower if slower.abs() < 0.0005 => ", as fast as the default".to_owned(),
+            slower if slower > 0.0 => format!(", {} slower than the default", percent(slower)),
+            slower => format!(", {} faster than the default", percent(slower)),
+        };
+    }
+    if let Some(predicted) = trial.predicted_step_ms {
+        sentence += &format!(" ({} was expected)", search.measure.words(predicted));
+    }
+    if trial.steps.is_some_and(|steps| steps < STEPS_FULL) && slower.is_some_and(|slower| slower > 0.0) {
+        sentence += "; cut short, as clearly worse";
+    }
+    sentence + "."
+}
+
+fn contest_sentence(contest: &Contest, varied: &[Switch]) -> String {
+    let rounds: Vec<String> = contest.by_round.iter().map(|gain| signed(*gain)).collect();
+    format!(
+        "{} is compared with the default in alternating windows, and gains {} ({} to {}) in {}: {}.",
+        contest.challenger.words(varied),
+        signed(contest.gain.mean),
+        signed(contest.gain.low),
+        signed(contest.gain.high),
+        counted(contest.rounds, "round"),
+        rounds.join(", "),
+    )
+}
+
+/// The knobs that every trial had alike, in words; empty if there is none.
+pub(super) fn never_varied(search: &Search) -> Vec<String> {
+    let varied = search.varied();
+    let mut alike = Vec::new();
+    for switch in Switch::ALL
+        .into_iter()
+        .filter(|switch| search.has(*switch) && !varied.contains(switch))
+    {
+        if let Some(on) = search
+            .trials
+            .last()
+            .and_then(|trial| trial.setting.switch(switch))
+        {
+            alike.push(format!("{} {}", switch.name(), if on { "on" } else { "off" }));
+        }
+    }
+    alike
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::trial::tests::{HOROVOD, RONDE, read};
+
+    fn trail_of(header: &str, rows: &str) -> Vec<String> {
+        let search = &read(header, rows)[0];
+        trail(search, &Gain::of(search, None, None))
+    }
+
+    #[test]
+    fn rondes_trail_in_words() {
+        let rows = "0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,0,600,sample,1,2,200,1,98,\n0,0,0,1,1,4,600,sample,2,8,80,1,90,\n\
+                    0,0,0,1,1,128,500,ab,0,5,100,1,,\n0,0,0,1,1,4,600,ab,0,5,80,1,,\n0,0,0,1,1,4,600,ab,1,5,80,1,,\n\
+                    0,0,0,1,1,128,500,ab,1,5,100,1,,\n0,0,0,1,1,4,600,final,,40,80,,,\n";
+        assert_eq!(
+            trail_of(RONDE, rows),
+            [
+                "The settings in force come first, 128 MB, 1 ms: 100 ms in 10 steps.",
+                "Sample 1 tries 0 MB, 1 ms: 200 ms in 2 steps, 100 % slower than the default (98 ms was expected); cut short, as clearly worse.",
+                "Sample 2 tries 4 MB, 1 ms: 80 ms in 8 steps, 20 % faster than the default (90 ms was expected).",
+                "4 MB, 1 ms is compared with the default in alternating windows, and gains +20 % (+19 % to +21 %) in 2 rounds: +20 %, +20 %.",
+                "4 MB, 1 ms is faster beyond the doubt that the rule allows, and takes the default's place.",
+            ]
+        );
+    }
+
+    #[test]
+    fn horovods_trail_in_words() {
+        let rows = "0,0,0, 0,5,4,100\n0,0,0, 0,50,32,110\n0,0,0, 0,25,16,90\n0,0,0, 0,10,8,90\n";
+        assert_eq!(
+            trail_of(HOROVOD, rows),
+            [
+                "It begins with the settings that Horovod always begins with: 4 MB, 5 ms, 32 MB, 50 ms, \
+                 16 MB, 25 ms and 8 MB, 10 ms.",
+                "Trial 1 (4 MB, 5 ms) scores 100.",
+                "Trial 2 (32 MB, 50 ms) is the best so far: 110, 10 % better than the best before.",
+                "None of the 2 trials after it was better.",
+            ]
+        );
+        let finished = trail_of(HOROVOD, "0,0,0, 1,5,4,100\n0,0,0, 1,6,4,90\n0,0,0, 1,5,4,100\n");
+        assert_eq!(
+            finished[1],
+            "The best single trial was taken, 4 MB, 5 ms, without trying it again."
+        );
+        assert!(trail_of(HOROVOD, "").is_empty());
+    }
+
+    #[test]
+    fn what_never_varied_is_told() {
+        let search = &read(HOROVOD, "0,1,0, 1,5,4,100\n0,0,0, 1,5,4,100\n")[0];
+        assert_eq!(
+            never_varied(search),
+            [
+                "hierarchical allreduce off",
+                "torus allreduce off",
+                "response cache on"
+            ]
+        );
+    }
+}

@@ -1,0 +1,103 @@
+//! Numbers in sentences: few digits, no zeros that say nothing.
+
+/// Four digits that count: a knob's value.
+pub(crate) fn knob(value: f64) -> String {
+    rounded(value, 4)
+}
+
+/// Three digits that count, whole numbers in full.
+pub(crate) fn number(value: f64) -> String {
+    if value.abs() >= 1000.0 {
+        return format!("{value:.0}");
+    }
+    rounded(value, 3)
+}
+
+/// A share in percent, without sign.
+pub(crate) fn percent(share: f64) -> String {
+    let percent = (share * 100.0).abs();
+    if percent >= 9.95 {
+        format!("{percent:.0} %")
+    } else {
+        format!("{percent:.1} %")
+    }
+}
+
+/// A share in percent, with its sign.
+pub(crate) fn signed(share: f64) -> String {
+    let text = percent(share);
+    if text.starts_with("0.0 ") {
+        text
+    } else {
+        format!("{}{text}", if share < 0.0 { "−" } else { "+" })
+    }
+}
+
+/// `n` of what is called `one`.
+pub(crate) fn counted(n: u64, one: &str) -> String {
+    format!("{n} {one}{}", if n == 1 { "" } else { "s" })
+}
+
+/// A list in words: `a, b and c`.
+pub(crate) fn list<S: AsRef<str>>(items: &[S]) -> String {
+    let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
+    match items.split_last() {
+        None => String::new(),
+        Some((only, [])) => (*only).to_owned(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    }
+}
+
+fn rounded(value: f64, digits: i32) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    let magnitude = if value == 0.0 {
+        0
+    } else {
+        value.abs().log10().floor() as i32
+    };
+    let decimals = (digits - 1 - magnitude).clamp(0, 9) as usize;
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_that_count() {
+        assert_eq!(
+            [14.5041, 37.2728, 0.0625, 128.0, 0.0].map(knob),
+            ["14.5", "37.27", "0.0625", "128", "0"]
+        );
+        assert_eq!(
+            [585.899, 46.3699, 2205.82, 0.97].map(number),
+            ["586", "46.4", "2206", "0.97"]
+        );
+        assert_eq!([0.0213, -0.213, 0.0].map(percent), ["2.1 %", "21 %", "0.0 %"]);
+        assert_eq!(
+            [0.0213, -0.0213, -0.0001].map(signed),
+            ["+2.1 %", "−2.1 %", "0.0 %"]
+        );
+        assert_eq!(knob(f64::NAN), "–");
+    }
+
+    #[test]
+    fn lists_and_counts() {
+        assert_eq!(
+            [list(&["a"]), list(&["a", "b"]), list(&["a", "b", "c"])],
+            ["a", "a and b", "a, b and c"]
+        );
+        assert_eq!(list::<&str>(&[]), "");
+        assert_eq!(
+            [counted(1, "trial"), counted(2, "trial")],
+            ["1 trial", "2 trials"]
+        );
+    }
+}
