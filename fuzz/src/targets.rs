@@ -13,7 +13,7 @@ use ronde::review::{Known, review};
 use ronde::trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, read_input};
 
 /// Of so many autotune logs one is reviewed, by their length.
-const REVIEWED: usize = 32;
+const REVIEWED: usize = 256;
 
 /// A target.
 pub(crate) type FuzzTarget = fn(&[u8]);
