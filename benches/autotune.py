@@ -91,7 +91,8 @@ def measure(name, runs):
         rows.append(row)
         print(f"{name}, from {row['start']}, seed {row['seed']}: {row['ratio']:.4f} of the best, {row['chosen']}", flush=True)
     cells = [{"job": name, "fusion_mb": f, "cycle_ms": c, "step_ms_p50": round(ms, 3)} for (f, c), ms in grid.items()]
-    return {"job": name, "command": JOBS[name], "default_ms": defaults, "best": best, "runs": rows}, cells
+    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return {"job": name, "command": JOBS[name], "commit": head, "default_ms": defaults, "best": best, "runs": rows}, cells
 
 
 def of_job(record, cells):
@@ -103,7 +104,7 @@ def of_job(record, cells):
     lines = [
         f"## {record['job']}: within 3 % of the grid's best in {near} of {len(record['runs'])} runs",
         "",
-        f"`ronde bench {record['command']}`. Default (128 MB, 1 ms): {default:.1f} ms (median of {len(record['default_ms'])} "
+        f"`ronde bench {record['command']}`, commit {record['commit']}. Default (128 MB, 1 ms): {default:.1f} ms (median of {len(record['default_ms'])} "
         f"jobs, {min(record['default_ms']):.1f} to {max(record['default_ms']):.1f}); best of the grid: {best:.1f} ms at "
         f"{record['best'][0]:g} MB, {record['best'][1]:g} ms. The default is {100 * (default / best - 1):.1f} % slower than that. "
         "Step time, p50, ms:",
@@ -121,10 +122,13 @@ def of_job(record, cells):
     ]
     for run in record["runs"]:
         verdict = run["autotune"]
-        gain = "start kept" if verdict["kept_default"] else "{:.1f} to {:.1f}".format(*verdict["gain_pct"])
+        if verdict["gain_pct"] is None:
+            gain = "no verdict"
+        else:
+            gain = "start kept" if verdict["kept_default"] else "{:.1f} to {:.1f}".format(*verdict["gain_pct"])
         lines.append(
             f"| {run['start']} | {run['seed']} | {run['ms']:.1f} | {run['ratio']:.3f} | {gain} | "
-            f"{run['chosen'][0]:.3g} MB, {run['chosen'][1]:.3g} ms | {verdict['steps_active']} | {verdict['steps_lost']:.0f} |"
+            f"{run['chosen'][0]:.3g} MB, {run['chosen'][1]:.3g} ms | {verdict['steps_active']} | {verdict['steps_lost'] or 0:.0f} |"
         )
     return [*lines, ""]
 
@@ -138,26 +142,34 @@ def main():
     measured = [measure(name, options.runs) for name in options.jobs or JOBS]
 
     options.out.mkdir(parents=True, exist_ok=True)
-    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    machine = {"machine": platform.machine(), "cores": os.cpu_count(), "kernel": platform.release(), "commit": head}
-    record = {**machine, "jobs": [job for job, _ in measured]}
-    (options.out / "autotune.json").write_text(json.dumps(record, indent=1) + "\n")
-    cells = [cell for _, of in measured for cell in of]
-    with open(options.out / "grid.csv", "w", newline="") as file:
-        table = csv.DictWriter(file, cells[0].keys())
+    record, cells = options.out / "autotune.json", options.out / "grid.csv"
+    # Jobs that were not measured now keep what was measured of them.
+    jobs = {job["job"]: job for job in json.loads(record.read_text())["jobs"]} if record.exists() else {}
+    jobs |= {job["job"]: job for job, _ in measured}
+    jobs = [jobs[name] for name in JOBS if name in jobs]
+    of = {}
+    if cells.exists():
+        for row in csv.DictReader(cells.read_text().splitlines()):
+            numbers = {key: float(row[key]) for key in ["fusion_mb", "cycle_ms", "step_ms_p50"]}
+            of.setdefault(row["job"], []).append({"job": row["job"], **numbers})
+    of |= {job["job"]: cells_of_job for job, cells_of_job in measured}
+    machine = {"machine": platform.machine(), "cores": os.cpu_count(), "kernel": platform.release()}
+    record.write_text(json.dumps({**machine, "jobs": jobs}, indent=1) + "\n")
+    with open(cells, "w", newline="") as file:
+        table = csv.DictWriter(file, ["job", "fusion_mb", "cycle_ms", "step_ms_p50"])
         table.writeheader()
-        table.writerows(cells)
+        table.writerows(cell for job in jobs for cell in of[job["job"]])
     lines = [
         "# Autotune against a grid",
         "",
         f"`cargo build --release && benches/autotune.py`, 2 ranks on {machine['cores']} cores ({machine['machine']}, Linux "
-        f"{machine['kernel']}), commit {head}. The links are shaped, not this machine's own. Each run starts with nothing but "
-        "the job's own replay as its prior. Final / best: the setting that a run ended at, and the grid's best, measured after "
-        "it in turns (three jobs each, medians).",
+        f"{machine['kernel']}). The links are shaped, not this machine's own. Each run starts with nothing but the job's own "
+        "replay as its prior. Final / best: the setting that a run ended at, and the grid's best, measured after it in turns "
+        "(three jobs each, medians).",
         "",
     ]
-    for job, of in measured:
-        lines += of_job(job, of)
+    for job in jobs:
+        lines += of_job(job, of[job["job"]])
     (options.out / "README.md").write_text("\n".join(lines))
 
 

@@ -15,6 +15,8 @@ const REDRAWS_PER_SECOND: u8 = 5;
 pub(super) struct Display<'a> {
     context: &'a Context,
     bar: Option<ProgressBar>,
+    /// What the tuner said when it had its verdict: it watches the job on, and may begin anew before the end.
+    verdict: Option<AutotuneReport>,
 }
 
 impl<'a> Display<'a> {
@@ -29,7 +31,16 @@ impl<'a> Display<'a> {
             }
             bar
         });
-        Self { context, bar }
+        Self {
+            context,
+            bar,
+            verdict: None,
+        }
+    }
+
+    /// The tuner's report: that with its verdict, if it has come to one.
+    pub(super) fn autotune(&self) -> Option<AutotuneReport> {
+        self.verdict.clone().or_else(|| self.context.autotune_report())
     }
 
     /// Takes the bar away, so that the result stands alone.
@@ -61,9 +72,9 @@ impl Observer for Display<'_> {
     }
 
     fn verdict_reached(&mut self) -> bool {
-        self.context
-            .autotune_report()
-            .is_some_and(|report| report.verdict.is_some())
+        let report = self.context.autotune_report();
+        self.verdict = report.filter(|report| report.verdict.is_some());
+        self.verdict.is_some()
     }
 }
 

@@ -21,7 +21,8 @@ pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
     display.finish();
     match outcome {
         Ok(measurement) if context.rank() == 0 => {
-            conclude(args, &report(args, knobs, plan, &measurement, &context))
+            let autotune = display.autotune();
+            conclude(args, &report(args, knobs, plan, &measurement, &context, autotune))
         }
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => fail(&format!("bench: {error}"), 1),
@@ -34,6 +35,7 @@ fn report(
     plan: &Plan,
     measurement: &Measurement,
     context: &Context,
+    autotune: Option<AutotuneReport>,
 ) -> BenchReport {
     let workload = &plan.load.workload;
     let bytes_per_step = workload.bytes();
@@ -59,9 +61,7 @@ fn report(
         gb_per_s: (args.load.compute_ms() == 0.0 && args.load.slow_rank.is_none())
             .then(|| gb_per_s(bytes_per_step, step_ms.p50)),
         memcpy_gb_per_s: measurement.memcpy_gb_per_s,
-        autotune: context
-            .autotune_report()
-            .map(|report| summary(report, measurement.tuning_steps)),
+        autotune: autotune.map(|report| summary(report, measurement.tuning_steps)),
     }
 }
 

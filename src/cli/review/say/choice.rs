@@ -178,7 +178,12 @@ pub(in crate::cli::review) fn next(review: &Review) -> Vec<String> {
                 .to_owned(),
         );
     }
-    match &next.setting {
+    // The model knew more than the trials tell: what these would but perhaps try is not worth a word.
+    let suggested = next
+        .setting
+        .as_ref()
+        .filter(|_| !verdict || next.probability >= 0.5);
+    match suggested {
         Some(setting) => lines.push(format!(
             "{} {}: it is faster than {} with a probability of {}, and promises {} on average.",
             if verdict {
