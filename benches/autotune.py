@@ -23,7 +23,7 @@ RONDE = os.environ.get("RONDE", ROOT / "target/release/ronde")
 JOBS = {
     "resnet50": "--model resnet50 -np 2 --compute-ms 40 --link 1000,2.5",
     "vgg16": "--model vgg16 -np 2 --compute-ms 40 --link 200,1",
-    "slow-start": "--model resnet50 -np 2 --compute-ms 20 --link 15000,10",
+    "high-latency": "--model resnet50 -np 2 --compute-ms 20 --link 15000,10",
     "bare": "--model resnet50 -np 2 --compute-ms 40",
 }
 FUSION_MB = [0, 1, 4, 16, 32, 64, 128, 256]
@@ -138,8 +138,9 @@ def main():
     parser.add_argument("jobs", nargs="*", choices=[[], *JOBS], help="all unless said")
     parser.add_argument("--runs", type=int, default=5, help="autotune runs from each start")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results/autotune")
+    parser.add_argument("--page", action="store_true", help="measure nothing: the page anew, from what was measured")
     options = parser.parse_args()
-    measured = [measure(name, options.runs) for name in options.jobs or JOBS]
+    measured = [] if options.page else [measure(name, options.runs) for name in options.jobs or JOBS]
 
     options.out.mkdir(parents=True, exist_ok=True)
     record, cells = options.out / "autotune.json", options.out / "grid.csv"
