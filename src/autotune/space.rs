@@ -231,7 +231,7 @@ mod tests {
         let set = [asked, ("HOROVOD_CACHE_CAPACITY", "64")];
         assert_eq!(because(&set, JOB, "cache"), Some("HOROVOD_CACHE_CAPACITY is set"));
         let tunable = Tunable::new(&knobs(&[asked]), &JOB).unwrap();
-        assert_eq!(tunable.space.lattice(&tunable.start).len(), 17 * 13 * 2 + 1);
+        assert_eq!(tunable.space.lattice(&tunable.start).len(), 17 * 13 * 2 + 2);
     }
 
     #[test]

@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_space_with_everything() {
         let (space, start) = SpaceLine::parse(LINE).unwrap().space().unwrap();
-        assert_eq!(space.lattice(&start).len(), 10 * 4 * 2 + 1);
+        assert_eq!(space.lattice(&start).len(), 10 * 4 * 2 + 2);
         assert_eq!(start.values(), [25.0, 2.0, 0.0, 0.5]);
         assert_eq!(
             setting(&space, &start).to_string(),
