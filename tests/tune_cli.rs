@@ -119,7 +119,7 @@ fn train(tune: &mut Tune, mut setting: Value) -> (Value, u64) {
 fn steps_are_answered_until_the_winner_is_confirmed() {
     let mut tune = Tune::start(&[]);
     let ready = tune.say(space());
-    assert_eq!(ready["ready"]["settings"], 19, "{ready}");
+    assert_eq!(ready["ready"]["settings"], 20, "{ready}");
     assert_eq!(
         ready["ready"]["setting"],
         json!({"bucket_cap_mb": 25.0, "view": false})
