@@ -13,6 +13,12 @@ pub fn percentile(sorted: &[f64], fraction: f64) -> Option<f64> {
     Some(sorted[below] * (1.0 - part) + sorted[above] * part)
 }
 
+/// The same of values in any order.
+pub(crate) fn percentile_of(mut values: Vec<f64>, fraction: f64) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    percentile(&values, fraction)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -25,5 +31,6 @@ mod tests {
         assert_eq!(percentile(&values, 0.9), Some(12.8)); // position 3.6: 8 + 0.6·8
         assert_eq!(percentile(&[7.0], 0.9), Some(7.0));
         assert_eq!(percentile(&[], 0.5), None);
+        assert_eq!(percentile_of(vec![8.0, 1.0, 16.0, 2.0, 4.0], 0.9), Some(12.8));
     }
 }

@@ -1,11 +1,14 @@
 //! `ronde bench` as a user calls it: results, launching, and every bad input.
 
+#[path = "support/output.rs"]
+mod output;
 #[path = "support/program.rs"]
 mod program;
 
 use std::path::Path;
 use std::process::Output;
 
+use output::{assert_failed, stdout};
 use program::ronde;
 
 /// Runs `ronde bench` with `arguments` (split at spaces) in a clean environment with the variables given.
@@ -16,22 +19,6 @@ fn bench(arguments: &str, variables: &[(&str, &str)]) -> Output {
         .args(arguments.split_whitespace())
         .envs(variables.iter().copied());
     command.output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    let (out, err) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert!(output.status.success(), "{out}{err}");
-    out.into_owned()
-}
-
-/// Asserts the exit code and that standard error holds all `parts`.
-fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{err}");
-    assert!(parts.iter().all(|part| err.contains(part)), "{parts:?} in: {err}");
 }
 
 fn json(path: &Path) -> serde_json::Value {
@@ -125,21 +112,21 @@ fn elements_are_printed_in_submission_order() {
 
 #[test]
 fn bad_arguments_are_usage_errors() {
-    assert_fails(&bench("--model resnet5", &[]), 2, &["resnet5", "resnet50"]);
-    assert_fails(&bench("-np 0", &[]), 2, &["-np 0", "1 to 64"]);
-    assert_fails(&bench("-np 65", &[]), 2, &["-np 65", "1 to 64"]);
-    assert_fails(&bench("--steps 0", &[]), 2, &["--steps"]);
-    assert_fails(&bench("--compute-ms -1", &[]), 2, &["--compute-ms"]);
-    assert_fails(&bench("--compute-kind burn", &[]), 2, &["sleep or spin"]);
-    assert_fails(
+    assert_failed(&bench("--model resnet5", &[]), 2, &["resnet5", "resnet50"]);
+    assert_failed(&bench("-np 0", &[]), 2, &["-np 0", "1 to 64"]);
+    assert_failed(&bench("-np 65", &[]), 2, &["-np 65", "1 to 64"]);
+    assert_failed(&bench("--steps 0", &[]), 2, &["--steps"]);
+    assert_failed(&bench("--compute-ms -1", &[]), 2, &["--compute-ms"]);
+    assert_failed(&bench("--compute-kind burn", &[]), 2, &["sleep or spin"]);
+    assert_failed(
         &bench("-np 2 --slow-rank 2,5", &[]),
         2,
         &["--slow-rank 2", "0 to 1"],
     );
-    assert_fails(&bench("--slow-rank 1", &[]), 2, &["--slow-rank", "1,10"]);
-    assert_fails(&bench("--model vgg16 --profile x", &[]), 2, &["--profile"]);
+    assert_failed(&bench("--slow-rank 1", &[]), 2, &["--slow-rank", "1,10"]);
+    assert_failed(&bench("--model vgg16 --profile x", &[]), 2, &["--profile"]);
     let inside = [("HOROVOD_RANK", "0"), ("HOROVOD_SIZE", "2")];
-    assert_fails(
+    assert_failed(
         &bench("--model many-small -np 3", &inside),
         2,
         &["-np 3", "2 ranks"],
@@ -160,7 +147,7 @@ fn ranks_of_different_benchmarks_end_with_an_error() {
         script,
         env!("CARGO_BIN_EXE_ronde"),
     ];
-    assert_fails(
+    assert_failed(
         &ronde().args(arguments).output().unwrap(),
         1,
         &["the ranks run different benchmarks"],
@@ -172,25 +159,25 @@ fn bad_knobs_and_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty.txt");
     std::fs::write(&empty, "\n").unwrap();
-    assert_fails(
+    assert_failed(
         &bench(&format!("--profile {}", empty.display()), &[]),
         1,
         &["empty.txt has no tensors"],
     );
-    assert_fails(&bench("--profile /nonexistent/p", &[]), 1, &["/nonexistent/p"]);
-    assert_fails(
+    assert_failed(&bench("--profile /nonexistent/p", &[]), 1, &["/nonexistent/p"]);
+    assert_failed(
         &bench("--json /nonexistent/o.json", &[]),
         1,
         &["/nonexistent/o.json"],
     );
-    assert_fails(
+    assert_failed(
         &bench("", &[("HOROVOD_CYCLE_TIME", "soon")]),
         1,
         &["HOROVOD_CYCLE_TIME", "soon"],
     );
     let huge = folder.path().join("huge.txt");
     std::fs::write(&huge, "2147483648\n".repeat(10_000)).unwrap(); // 86 TB
-    assert_fails(
+    assert_failed(
         &bench(&format!("--profile {}", huge.display()), &[]),
         1,
         &["huge.txt needs", "available"],

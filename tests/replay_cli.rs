@@ -1,5 +1,7 @@
 //! `ronde replay` as a user calls it: on profiles, on a recording that the test makes, and on real ones where they are there.
 
+#[path = "support/output.rs"]
+mod output;
 #[path = "support/program.rs"]
 mod program;
 #[path = "support/recorded.rs"]
@@ -8,6 +10,7 @@ mod recorded;
 use std::path::Path;
 use std::process::Output;
 
+use output::{assert_failed, stdout, unwrapped};
 use serde_json::Value;
 
 /// Four tensors of 1 MB that are ready together after 10 ms; a message takes 1 ms + 1 ms a MB, a cycle 100 µs.
@@ -25,31 +28,9 @@ fn replay(folder: &Path, arguments: &[&str]) -> Output {
     command.arg("replay").args(arguments).output().unwrap()
 }
 
-/// Standard output of a run that must have gone well.
-fn stdout(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(
-        output.status.success(),
-        "{}{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
-    text(&output.stdout)
-}
-
-/// Text without its line ends, so that it does not matter where lines are wrapped.
-fn unwrapped(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{text}");
-    assert!(text.starts_with("ronde: replay: "), "{text}");
-    assert!(
-        parts.iter().all(|part| text.contains(part)),
-        "{parts:?} in: {text}"
-    );
+    let err = assert_failed(output, code, parts);
+    assert!(err.starts_with("ronde: replay: "), "{err}");
 }
 
 /// A folder with the profile in it.

@@ -7,9 +7,12 @@ use std::process::{Command, Output, Stdio};
 use html5gum::{Token, Tokenizer};
 use serde_json::Value;
 
+#[path = "support/output.rs"]
+mod output;
 #[path = "support/recorded.rs"]
 mod recorded;
 
+use output::{assert_failed, silent_stdout as stdout, texts};
 use recorded::recorded;
 
 const HOROVOD: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
@@ -41,26 +44,12 @@ fn command(folder: &Path) -> Command {
     command
 }
 
-/// Standard output of a run that must have gone well, and without a word on standard error.
-fn stdout(output: &Output) -> String {
-    let (out, err) = texts(output);
-    assert!(output.status.success() && err.is_empty(), "{out}{err}");
-    out
-}
-
-fn texts(output: &Output) -> (String, String) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr))
-}
-
 fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
-    let (_, err) = texts(output);
-    assert_eq!(output.status.code(), Some(code), "{err}");
+    let err = assert_failed(output, code, parts);
     assert!(
         err.starts_with("ronde: review: ") && err.lines().count() == 1,
         "{err}"
     );
-    assert!(parts.iter().all(|part| err.contains(part)), "{parts:?} in: {err}");
 }
 
 /// A folder with these files.

@@ -1,5 +1,7 @@
 //! `ronde sweep` as a user calls it: whole sweeps of small jobs, cut off, killed, crashed and gone on with, and bad input.
 
+#[path = "support/output.rs"]
+mod output;
 #[path = "support/program.rs"]
 mod program;
 
@@ -8,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use output::{assert_failed, stdout, texts, unwrapped};
 use serde_json::Value;
 
 /// Longer than anything here takes, even on a loaded machine.
@@ -31,35 +34,6 @@ fn sweep(folder: &Path, arguments: &str) -> Command {
 /// Twelve points and the default, some 80 ms each.
 const LONG: &str = "--profile job.txt -np 2 --compute-ms 2 --fusion-mb 0,0.1,0.2 --cycle-ms 0.5,1.5,2,3 --repeats 1 --steps 20 \
                     --out out";
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Standard output of a run that must have gone well.
-fn stdout(output: &Output) -> String {
-    assert!(
-        output.status.success(),
-        "{}{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
-    text(&output.stdout)
-}
-
-/// Text without its line ends, so that it does not matter where lines are wrapped.
-fn unwrapped(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
-    let text = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{text}");
-    assert!(
-        parts.iter().all(|part| text.contains(part)),
-        "{parts:?} in: {text}"
-    );
-}
 
 /// A line of sweep.csv, as far as tests look at it.
 #[derive(Clone, Debug, PartialEq)]
@@ -178,7 +152,7 @@ fn ranks(folder: &Path, rank: Option<usize>) -> Vec<u32> {
     let job: PathBuf = folder.canonicalize().unwrap().join("job.txt");
     let has = |pid: u32, file: &str, part: &str| {
         let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        text(&bytes).contains(part)
+        String::from_utf8_lossy(&bytes).contains(part)
     };
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -355,8 +329,9 @@ fn an_interrupted_sweep_reports_what_there_is() {
     until_rows(&out, 3);
     running.send("INT");
     let output = running.finish();
-    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
-    let printed = unwrapped(&text(&output.stdout));
+    let (printed, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(130), "{err}");
+    let printed = unwrapped(&printed);
     assert!(
         printed.contains("interrupted") && printed.contains("`ronde sweep --resume --out out` goes on"),
         "{printed}"
@@ -386,16 +361,16 @@ fn a_folder_belongs_to_one_sweep() {
     let running = Running::start(sweep(folder.path(), LONG));
     until_rows(&out, 1);
     let output = sweep(folder.path(), "--resume --out out").output().unwrap();
-    assert_fails(&output, 1, &["another sweep is writing", "sweep.csv"]);
+    assert_failed(&output, 1, &["another sweep is writing", "sweep.csv"]);
     let output = sweep(folder.path(), LONG).output().unwrap();
-    assert_fails(&output, 2, &["out holds sweep.json already", "--resume"]);
+    assert_failed(&output, 2, &["out holds sweep.json already", "--resume"]);
     until_rows(&out, 2);
     running.send("KILL");
     running.finish();
 
     let before = fs::read(out.join("sweep.csv")).unwrap();
     let fails = |arguments: &str, code, parts: &[&str]| {
-        assert_fails(&sweep(folder.path(), arguments).output().unwrap(), code, parts);
+        assert_failed(&sweep(folder.path(), arguments).output().unwrap(), code, parts);
         assert_eq!(fs::read(out.join("sweep.csv")).unwrap(), before, "{arguments}");
     };
     fails(LONG, 2, &["holds sweep.json already"]);
@@ -482,17 +457,17 @@ fn bad_input_is_named() {
         ("--verify 3", &["--replay"]),
         ("--other-machine", &["--resume"]),
     ] {
-        assert_fails(&sweep(folder.path(), arguments).output().unwrap(), 2, parts);
+        assert_failed(&sweep(folder.path(), arguments).output().unwrap(), 2, parts);
     }
     let output = sweep(folder.path(), "--profile nowhere.txt").output().unwrap();
-    assert_fails(&output, 1, &["nowhere.txt"]);
+    assert_failed(&output, 1, &["nowhere.txt"]);
     let output = sweep(folder.path(), "--profile job.txt --out /proc/out")
         .output()
         .unwrap();
-    assert_fails(&output, 1, &["cannot make the folder /proc/out"]);
+    assert_failed(&output, 1, &["cannot make the folder /proc/out"]);
     let mut inside = sweep(folder.path(), "--profile job.txt");
     inside.env("HOROVOD_RANK", "0").env("HOROVOD_SIZE", "1");
-    assert_fails(&inside.output().unwrap(), 2, &["a sweep starts its own ranks"]);
+    assert_failed(&inside.output().unwrap(), 2, &["a sweep starts its own ranks"]);
     let names: Vec<_> = fs::read_dir(folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())

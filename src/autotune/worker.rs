@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::space;
 use super::trace::Seen;
-use crate::percentile;
+use crate::percentile::percentile_of;
 use crate::replay::{Ensemble, Place, Rules, fit};
 use crate::settings::Settings;
 
@@ -127,9 +127,7 @@ impl Asked {
 
     /// By how much, in percent, the median step meanwhile was longer than before.
     pub(super) fn slowdown_pct(&self) -> Option<f64> {
-        let mut steps = self.meanwhile_ms.clone();
-        steps.sort_unstable_by(f64::total_cmp);
-        let median = percentile::percentile(&steps, 0.5)?;
+        let median = percentile_of(self.meanwhile_ms.clone(), 0.5)?;
         Some(100.0 * (median / self.before_ms? - 1.0))
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::{Job, RunError, milliseconds};
 use super::payload::{Extent, Runtime};
-use super::report::percentile;
+use crate::percentile::percentile_of;
 
 /// Most steps between two decisions.
 const BATCH_STEPS_MOST: usize = 10;
@@ -109,7 +109,7 @@ impl<R: Runtime> Job<'_, R> {
 
 /// Steps until the next decision, from what all ranks know.
 fn batch_steps(step_ms: &[f64]) -> usize {
-    let Some(ms) = quantile(step_ms, 0.5) else {
+    let Some(ms) = percentile_of(step_ms.to_vec(), 0.5) else {
         return STEPS_BEFORE_CUT;
     };
     // A step time of 0 makes it infinite, which the cast and the clamp make the most.
@@ -117,16 +117,10 @@ fn batch_steps(step_ms: &[f64]) -> usize {
 }
 
 fn is_above(step_ms: &[f64], bound_ms: Option<f64>) -> bool {
-    let (Some(bound_ms), Some(quarter_ms)) = (bound_ms, quantile(step_ms, 0.25)) else {
+    let (Some(bound_ms), Some(quarter_ms)) = (bound_ms, percentile_of(step_ms.to_vec(), 0.25)) else {
         return false;
     };
     step_ms.len() >= STEPS_BEFORE_CUT && quarter_ms > bound_ms
-}
-
-fn quantile(step_ms: &[f64], share: f64) -> Option<f64> {
-    let mut sorted = step_ms.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    percentile(&sorted, share)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 use super::job::{Job, Load, RunError, milliseconds};
 use super::memcpy::{CopyMethod, MemcpyTimes};
 use super::payload::{Extent, Payload, Runtime};
-use super::report::percentile;
+use crate::percentile::percentile_of;
 
 /// Timed steps between two rounds of the memcpy baseline.
 pub const MEMCPY_INTERVAL_STEPS: usize = 10;
@@ -186,9 +186,8 @@ impl Baseline {
                 .copied()
                 .map(milliseconds)
                 .collect();
-            let mut round_ms = job.slowest("bench.memcpy_ms", own_ms)?;
-            round_ms.sort_by(f64::total_cmp);
-            if let Some(median_ms) = percentile(&round_ms, 0.5) {
+            let round_ms = job.slowest("bench.memcpy_ms", own_ms)?;
+            if let Some(median_ms) = percentile_of(round_ms, 0.5) {
                 best = best.max(super::report::gb_per_s(bytes, median_ms));
             }
         }

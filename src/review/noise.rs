@@ -8,6 +8,7 @@ use statrs::distribution::{ChiSquared, ContinuousCDF};
 use super::setting::Setting;
 use super::surface::Surface;
 use super::trial::{INTERVAL_95, Search, Trial};
+use crate::percentile::percentile_of;
 
 /// Cells in which near settings are looked for, in logarithms: as wide as what is near.
 const CELL: f64 = 0.01;
@@ -69,16 +70,15 @@ impl Noise {
             high: noise.high,
             differences: trials.len() as u64,
         });
-        let mut stated: Vec<f64> = trials
+        let stated: Vec<f64> = trials
             .iter()
             .filter_map(|trial| Some(trial.ci95? / INTERVAL_95 / trial.value))
             .collect();
-        stated.sort_by(f64::total_cmp);
         Self {
             replicates: replicates(trials, groups),
             neighbours: neighbours(trials, groups),
             fitted: fitted.filter(|_| trials.len() > 2),
-            stated_sd: crate::percentile::percentile(&stated, 0.5),
+            stated_sd: percentile_of(stated, 0.5),
             most_often: most.map(|group| Repeated {
                 setting: trials[group[0]].setting,
                 values: group.iter().map(|&index| trials[index].value).collect(),

@@ -22,6 +22,7 @@ pub use verdict::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::bench::report::StepSummary;
 use crate::settings::Settings;
 
 /// A combination of knobs to be measured.
@@ -102,6 +103,21 @@ pub struct StepTimes {
     pub p90: f64,
     /// Mean.
     pub mean: f64,
+}
+
+impl StepTimes {
+    /// Of the times of `steps` steps, or of what several jobs are predicted to take; none of nothing.
+    pub fn of(step_ms: &[f64], steps: usize) -> Option<Self> {
+        let StepSummary { p10, p50, p90, mean } = StepSummary::new(step_ms)?;
+        let steps = steps as u32; // no more than were asked for
+        Some(Self {
+            steps,
+            p10,
+            p50,
+            p90,
+            mean,
+        })
+    }
 }
 
 /// One measurement of a point, or a prediction.

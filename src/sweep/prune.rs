@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::design::Key;
 use super::{Point, Row, Status};
-use crate::percentile::percentile;
+use crate::percentile::percentile_of;
 
 /// How much slower than the best is clearly worse.
 pub const CLEARLY: f64 = 1.5;
@@ -80,7 +80,7 @@ pub fn stop_above_ms<'a>(rows: impl Iterator<Item = &'a Row> + Clone, np: u32) -
         .filter_map(|row| row.times)
         .map(|times| times.p50)
         .collect();
-    let slowed = match (defaults.last(), median(&defaults)) {
+    let slowed = match (defaults.last().copied(), percentile_of(defaults, 0.5)) {
         (Some(last), Some(median)) => (last / median).max(1.0),
         _ => 1.0,
     };
@@ -116,8 +116,8 @@ fn best<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<Best> {
     let summaries = of_points.into_values().filter_map(|(point, p50, p90)| {
         Some(Best {
             point,
-            p50_ms: median(&p50)?,
-            p90_ms: median(&p90)?,
+            p50_ms: percentile_of(p50, 0.5)?,
+            p90_ms: percentile_of(p90, 0.5)?,
         })
     });
     // Ties by something of the point itself: the table has no order.
@@ -125,12 +125,6 @@ fn best<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<Best> {
         let by_time = left.p50_ms.total_cmp(&right.p50_ms);
         by_time.then_with(|| left.point.key().cmp(&right.point.key()))
     })
-}
-
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    percentile(&sorted, 0.5)
 }
 
 #[cfg(test)]

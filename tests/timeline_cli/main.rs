@@ -2,6 +2,8 @@
 
 mod bad_input;
 mod comparisons;
+#[path = "../support/output.rs"]
+mod output;
 mod outputs;
 mod real;
 #[path = "../support/recorded.rs"]
@@ -12,6 +14,7 @@ mod trace;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use output::{assert_failed, silent_stdout as stdout, texts};
 use serde_json::Value;
 
 /// Runs `ronde timeline` with these arguments in `folder`.
@@ -30,26 +33,11 @@ fn ronde(folder: &Path) -> Command {
     command
 }
 
-/// Standard output of a run that must have gone well, and without a word on standard error.
-fn stdout(output: &Output) -> String {
-    let (out, err) = texts(output);
-    assert!(output.status.success() && err.is_empty(), "{out}{err}");
-    out
-}
-
-/// Standard output and error.
-fn texts(output: &Output) -> (String, String) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr))
-}
-
 /// Asserts the exit code, that the message is one or two lines, and that it holds all `parts`.
 fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
-    let (_, err) = texts(output);
-    assert_eq!(output.status.code(), Some(code), "{err}");
+    let err = assert_failed(output, code, parts);
     assert!(err.starts_with("ronde: timeline: "), "{err}");
     assert!(err.lines().count() <= 2, "{err}");
-    assert!(parts.iter().all(|part| err.contains(part)), "{parts:?} in: {err}");
 }
 
 fn json(path: &Path) -> Value {

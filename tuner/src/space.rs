@@ -194,12 +194,11 @@ impl Space {
                 })
                 .collect();
         }
-        let flags: Vec<usize> = (0..self.parameters.len())
-            .filter(|&index| self.parameters[index].levels() == [0.0, 1.0])
-            .filter(|&index| self.parameters[index].scale() == Scale::Boolean)
-            .collect();
         let mut beside = vec![*start];
-        for flag in flags {
+        for (flag, parameter) in self.parameters.iter().enumerate() {
+            if parameter.scale() != Scale::Boolean || parameter.fixed_value().is_some() {
+                continue;
+            }
             let changed = beside.clone().into_iter().map(|mut point| {
                 point.values[flag] = 1.0 - point.values[flag];
                 point

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use super::canvas::{Anchor, Area, Canvas, Lettering, Stroke};
 use super::colour::{ON_BRIGHT, ON_DARK, SOFT, Scale, Shades, readable_on, shade};
-use super::frame::{BELOW, Heading, MARGIN, SCALE_BAR, below, beside, beside_width, hatched, scale_bar};
-use super::legend::{Legend, Symbol};
+use super::frame::{below, beside, beside_width, hatched};
+use super::legend::Symbol;
 use super::marks::{Ground, Kind};
+use super::sheet::{Around, Sheet};
 use super::spacing::{AxisValues, tick};
 use super::{Figure, FigureError, font};
 
@@ -67,13 +68,9 @@ const TEXT_SIZES: [f64; 4] = [13.0, 12.0, 11.0, 9.5];
 
 /// Where everything is.
 struct Layout {
-    width: f64,
-    height: f64,
-    heading: Heading,
-    plot: Area,
+    sheet: Sheet,
     columns: Vec<(f64, f64)>,
     rows: Vec<(f64, f64)>,
-    legend: Legend,
 }
 
 impl HeatMap {
@@ -83,25 +80,16 @@ impl HeatMap {
         let plot_width = side(self.x.values.len(), COLUMN, PLOT_WIDTH);
         let plot_height = side(self.y.values.len(), ROW, PLOT_HEIGHT);
         let rows = self.y.bands(plot_height);
-        let left = beside_width(&middles(&rows, &self.y.values));
-        let width = left + plot_width + MARGIN;
-        let heading = Heading::new(&self.title, &self.subtitle, width - 2.0 * MARGIN);
-        let plot = Area {
-            x: left,
-            y: MARGIN + heading.height() + 4.0,
-            width: plot_width,
-            height: plot_height,
-        };
-        let legend = Legend::new(self.legend(), plot_width);
-        let height = plot.bottom() + BELOW + SCALE_BAR + 6.0 + legend.height() + MARGIN - 4.0;
+        let around = Around::scaled(beside_width(&middles(&rows, &self.y.values)));
         Layout {
-            width,
-            height,
-            heading,
+            sheet: Sheet::new(
+                (&self.title, &self.subtitle),
+                (plot_width, plot_height),
+                around,
+                self.legend(),
+            ),
             columns: self.x.bands(plot_width),
             rows,
-            plot,
-            legend,
         }
     }
 
@@ -143,8 +131,8 @@ impl Layout {
         let (from, to) = (left.round(), (left + width).round());
         let (bottom, top) = (low.round(), (low + height).round());
         Some(Area {
-            x: self.plot.x + from,
-            y: self.plot.bottom() - top,
+            x: self.sheet.plot.x + from,
+            y: self.sheet.plot.bottom() - top,
             width: to - from,
             height: top - bottom,
         })
@@ -179,17 +167,16 @@ impl Figure for HeatMap {
     }
 
     fn size(&self) -> (u32, u32) {
-        let layout = self.layout();
-        (layout.width.ceil() as u32, layout.height.ceil() as u32)
+        self.layout().sheet.size()
     }
 
     fn draw(&self, canvas: &Canvas) -> Result<(), FigureError> {
         let layout = self.layout();
         let shades = Shades::new(self.cells.iter().filter_map(number), self.scale.better);
-        layout.heading.draw(canvas, (MARGIN, MARGIN))?;
+        layout.sheet.draw_heading(canvas)?;
         self.draw_cells(canvas, &layout, &shades)?;
         self.draw_marks(canvas, &layout)?;
-        let plot = &layout.plot;
+        let plot = &layout.sheet.plot;
         below(
             canvas,
             plot,
@@ -202,9 +189,8 @@ impl Figure for HeatMap {
             &middles(&layout.rows, &self.y.values),
             &self.y.name(),
         )?;
-        let bar = (plot.x, plot.bottom() + BELOW + 6.0);
-        scale_bar(canvas, bar, plot.width, &self.scale.label, &shades)?;
-        layout.legend.draw(canvas, (plot.x, bar.1 + SCALE_BAR))
+        layout.sheet.draw_scale(canvas, &self.scale.label, &shades)?;
+        layout.sheet.draw_legend(canvas)
     }
 }
 

@@ -22,6 +22,7 @@ mod marks;
 mod render;
 #[cfg(test)]
 mod samples;
+mod sheet;
 mod spacing;
 mod stack;
 mod surface;

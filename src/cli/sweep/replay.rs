@@ -10,7 +10,6 @@ use crate::cli::timeline::output::Output;
 use crate::cli::timeline::text::bytes;
 use crate::cli::timeline::{error::Error as TimelineError, write_json};
 use crate::knobs::Link;
-use crate::percentile::percentile;
 use crate::replay::network::{Target, Topology};
 use crate::replay::{Forecast, Setting};
 use crate::sweep::{self, Conclusion, Phase, Point, Row, Status, StepTimes, Verdict};
@@ -244,22 +243,12 @@ fn setting(point: &Point) -> Setting {
 }
 
 fn row(point: Point, jobs: &[f64], at_s: f64) -> Row {
-    let mut sorted = jobs.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let mean = sorted.iter().sum::<f64>() / sorted.len().max(1) as f64;
-    let of = |fraction| percentile(&sorted, fraction).unwrap_or(mean);
     Row {
         point,
         phase: Phase::Predicted,
         block: 0,
         status: Status::Done,
-        times: Some(StepTimes {
-            steps: 0,
-            p10: of(0.1),
-            p50: of(0.5),
-            p90: of(0.9),
-            mean,
-        }),
+        times: StepTimes::of(jobs, 0),
         at_s,
     }
 }

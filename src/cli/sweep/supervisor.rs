@@ -11,7 +11,6 @@ use super::interrupt::Interrupt;
 use super::plan::Plan;
 use super::progress::Display;
 use super::ranks::{Failure, Ranks};
-use crate::bench::report::StepSummary;
 use crate::bench::{Series, SeriesEnd, SeriesTimes};
 use crate::sweep::order::Task;
 use crate::sweep::store::Store;
@@ -201,7 +200,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn keep(&mut self, task: &Task, times: &SeriesTimes) -> Result<(), Error> {
-        let Some(summary) = StepSummary::new(&times.step_ms) else {
+        let Some(summary) = StepTimes::of(&times.step_ms, times.step_ms.len()) else {
             return self.write(task, Status::Failed("no step was timed".to_owned()), None);
         };
         self.longest_step_ms = times.step_ms.iter().copied().fold(self.longest_step_ms, f64::max);
@@ -209,14 +208,7 @@ impl<'a> Supervisor<'a> {
             SeriesEnd::Above => Status::Cut,
             SeriesEnd::Complete | SeriesEnd::Time => Status::Done,
         };
-        let times = StepTimes {
-            steps: times.step_ms.len() as u32, // no more than were asked for
-            p10: summary.p10,
-            p50: summary.p50,
-            p90: summary.p90,
-            mean: summary.mean,
-        };
-        self.write(task, status, Some(times))
+        self.write(task, status, Some(summary))
     }
 
     fn write(&mut self, task: &Task, status: Status, times: Option<StepTimes>) -> Result<(), Error> {

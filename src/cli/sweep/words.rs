@@ -1,6 +1,7 @@
 //! A sweep's finding in words: the same sentences for the terminal and for Markdown.
 
 use crate::cli::html::number;
+use crate::cli::timeline::text::capitalized;
 use crate::sweep::{Basis, Conclusion, Ending, Estimate, Finding, Knob, KnobEffect, Outcome, Point, Verdict};
 
 /// Ties that are named.
@@ -127,7 +128,7 @@ fn compared(finding: &Finding, best: &Outcome, naming: Naming) -> String {
     };
     format!(
         "{} {verb} {}: {} a step against the default's {default}.",
-        capital(&naming.setting(&best.point)),
+        capitalized(&naming.setting(&best.point)),
         gain(finding),
         time(best)
     )
@@ -173,7 +174,7 @@ fn as_good(finding: &Finding, best: &Outcome, naming: Naming) -> Vec<String> {
     } else {
         "the"
     };
-    let mut sentence = capital(&format!(
+    let mut sentence = capitalized(&format!(
         "{hedge} default is as good as anything here: {} a step.",
         time(default)
     ));
@@ -184,7 +185,7 @@ fn as_good(finding: &Finding, best: &Outcome, naming: Naming) -> Vec<String> {
         };
         sentence += &format!(
             " {} {took} {}, which saves {}{doubt}.",
-            capital(&naming.setting(&best.point)),
+            capitalized(&naming.setting(&best.point)),
             time(best),
             gain(finding),
         );
@@ -580,12 +581,4 @@ pub(super) fn duration(seconds: f64) -> String {
 
 pub(super) fn on(switch: bool) -> &'static str {
     if switch { "on" } else { "off" }
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters
-        .next()
-        .map(|first| first.to_uppercase().chain(letters).collect())
-        .unwrap_or_default()
 }

@@ -1,6 +1,7 @@
 //! Rows put in order: which points there are, what was measured of each, what was predicted, what failed.
 
 use super::{Estimate, Tally};
+use crate::percentile::percentile_of;
 use crate::sweep::statistics::Observation;
 use crate::sweep::{Phase, Point, Row, Status, StepTimes};
 
@@ -83,9 +84,8 @@ pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered {
                 .push(matches!(row.phase, Phase::Confirm | Phase::Verify));
         }
     }
-    for (cut_ms, mut seen) in gathered.cut_ms.iter_mut().zip(cut) {
-        seen.sort_by(f64::total_cmp);
-        *cut_ms = crate::percentile::percentile(&seen, 0.5);
+    for (cut_ms, seen) in gathered.cut_ms.iter_mut().zip(cut) {
+        *cut_ms = percentile_of(seen, 0.5);
     }
     gathered
 }

@@ -100,8 +100,8 @@ impl Surface {
                     continue;
                 }
                 let area = Area {
-                    x: layout.plot.x + column.from,
-                    y: layout.plot.bottom() - row.to,
+                    x: layout.sheet.plot.x + column.from,
+                    y: layout.sheet.plot.bottom() - row.to,
                     width: column.to - column.from,
                     height: row.to - row.from,
                 };
@@ -213,8 +213,8 @@ impl Grid<'_> {
 
     fn area(&self, layout: &Layout) -> Area {
         Area {
-            x: layout.plot.x + layout.x.start,
-            y: layout.plot.y,
+            x: layout.sheet.plot.x + layout.x.start,
+            y: layout.sheet.plot.y,
             width: layout.x.length - layout.x.start,
             height: layout.y.length - layout.y.start,
         }
@@ -268,8 +268,8 @@ impl Grid<'_> {
     /// A place of the grid, half a step off as the crate counts them, in units.
     fn at(&self, layout: &Layout, (x, y): At) -> At {
         (
-            layout.plot.x + between(self.xs, x - 0.5, |value| layout.x.at(value)),
-            layout.plot.bottom() - between(self.ys, y - 0.5, |value| layout.y.at(value)),
+            layout.sheet.plot.x + between(self.xs, x - 0.5, |value| layout.x.at(value)),
+            layout.sheet.plot.bottom() - between(self.ys, y - 0.5, |value| layout.y.at(value)),
         )
     }
 }

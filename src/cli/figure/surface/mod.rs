@@ -4,9 +4,10 @@ mod landscape;
 
 use super::canvas::{Anchor, Area, At, Canvas, Lettering};
 use super::colour::{ON_BRIGHT, ON_DARK, Scale, Shades, thin};
-use super::frame::{BELOW, Heading, MARGIN, SCALE_BAR, below, beside, beside_width, scale_bar};
-use super::legend::{Legend, Symbol};
+use super::frame::{below, beside, beside_width};
+use super::legend::Symbol;
 use super::marks::{Ground, Kind};
+use super::sheet::{Around, Sheet};
 use super::spacing::{AxisValues, Line};
 use super::{Figure, FigureError, font};
 
@@ -60,42 +61,30 @@ const VALUE: Lettering = Lettering {
 };
 
 struct Layout {
-    width: f64,
-    height: f64,
-    heading: Heading,
-    plot: Area,
+    sheet: Sheet,
     x: Line,
     y: Line,
-    legend: Legend,
 }
 
 impl Layout {
     fn at(&self, x: f64, y: f64) -> At {
-        (self.plot.x + self.x.at(x), self.plot.bottom() - self.y.at(y))
+        let plot = &self.sheet.plot;
+        (plot.x + self.x.at(x), plot.bottom() - self.y.at(y))
     }
 }
 
 impl Surface {
     fn layout(&self) -> Layout {
         let (x, y) = (self.x.line(PLOT_WIDTH), self.y.line(PLOT_HEIGHT));
-        let left = beside_width(&y.ticks());
-        let width = left + PLOT_WIDTH + MARGIN;
-        let heading = Heading::new(&self.title, &self.subtitle, width - 2.0 * MARGIN);
-        let plot = Area {
-            x: left,
-            y: MARGIN + heading.height() + 4.0,
-            width: PLOT_WIDTH,
-            height: PLOT_HEIGHT,
-        };
-        let legend = Legend::new(self.legend(), PLOT_WIDTH);
         Layout {
-            width,
-            height: plot.bottom() + BELOW + SCALE_BAR + 6.0 + legend.height() + MARGIN - 4.0,
-            heading,
-            plot,
+            sheet: Sheet::new(
+                (&self.title, &self.subtitle),
+                (PLOT_WIDTH, PLOT_HEIGHT),
+                Around::scaled(beside_width(&y.ticks())),
+                self.legend(),
+            ),
             x,
             y,
-            legend,
         }
     }
 
@@ -129,23 +118,21 @@ impl Figure for Surface {
     }
 
     fn size(&self) -> (u32, u32) {
-        let layout = self.layout();
-        (layout.width.ceil() as u32, layout.height.ceil() as u32)
+        self.layout().sheet.size()
     }
 
     fn draw(&self, canvas: &Canvas) -> Result<(), FigureError> {
         let layout = self.layout();
-        let plot = &layout.plot;
+        let plot = &layout.sheet.plot;
         let shades = Shades::new(self.mean.iter().copied(), self.scale.better);
-        layout.heading.draw(canvas, (MARGIN, MARGIN))?;
+        layout.sheet.draw_heading(canvas)?;
         self.draw_landscape(canvas, &layout, &shades)?;
         self.draw_strips(canvas, &layout, &shades)?;
         self.draw_samples(canvas, &layout)?;
         below(canvas, plot, &layout.x.ticks(), &self.x.name())?;
         beside(canvas, plot, &layout.y.ticks(), &self.y.name())?;
-        let bar = (plot.x, plot.bottom() + BELOW + 6.0);
-        scale_bar(canvas, bar, plot.width, &self.scale.label, &shades)?;
-        layout.legend.draw(canvas, (plot.x, bar.1 + SCALE_BAR))
+        layout.sheet.draw_scale(canvas, &self.scale.label, &shades)?;
+        layout.sheet.draw_legend(canvas)
     }
 }
 
@@ -177,7 +164,8 @@ impl Surface {
         }
         for sample in samples.iter().rev().filter(|sample| !sample.text.is_empty()) {
             let at = layout.at(sample.x, sample.y);
-            let Some(area) = free_place(&sample.text, at, radius(sample.kind), &layout.plot, &taken) else {
+            let Some(area) = free_place(&sample.text, at, radius(sample.kind), &layout.sheet.plot, &taken)
+            else {
                 continue;
             };
             canvas.fill(&area, thin(ON_DARK, 0.78))?;

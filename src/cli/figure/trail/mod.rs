@@ -4,13 +4,12 @@ mod range;
 
 use std::collections::BTreeSet;
 
-use super::canvas::{Anchor, Area, Canvas, Lettering, Stroke};
+use super::canvas::{Anchor, Canvas, Lettering, Stroke};
 use super::colour::{INK, SERIES, SOFT, thin};
-use super::frame::{
-    AXIS, BAND, BELOW, FITTED, GRID, Heading, MARGIN, REFERENCE, below, beside, beside_width,
-};
-use super::legend::{Legend, Symbol};
+use super::frame::{AXIS, BAND, FITTED, GRID, REFERENCE, below, beside, beside_width};
+use super::legend::Symbol;
 use super::marks::{Ground, Kind};
+use super::sheet::{Around, Sheet};
 use super::spacing::named;
 use super::{Figure, FigureError, font};
 use crate::cli::html::chart::Axis;
@@ -100,21 +99,17 @@ const NAME: Lettering = Lettering {
 };
 
 struct Layout {
-    width: f64,
-    height: f64,
-    heading: Heading,
-    plot: Area,
+    sheet: Sheet,
     x: Axis,
     y: Axis,
     points: Vec<TrailPoint>,
     /// Value and name, from the highest.
     references: Vec<(f64, String)>,
-    legend: Legend,
 }
 
 impl Layout {
     fn at(&self, x: f64, y: f64) -> (f64, f64) {
-        let plot = &self.plot;
+        let plot = &self.sheet.plot;
         (
             plot.x + self.x.at(x) * plot.width,
             plot.bottom() - self.y.at(y) * plot.height,
@@ -158,26 +153,23 @@ impl Trail {
         let names = references
             .iter()
             .map(|(_, name)| font::width(name, NAME.size, NAME.bold) + 8.0);
-        let left = beside_width(&Layout::ticks(&y, PLOT_HEIGHT));
-        let width = left + PLOT_WIDTH + names.fold(0.0, f64::max) + MARGIN;
-        let heading = Heading::new(&self.title, &self.subtitle, width - 2.0 * MARGIN);
-        let plot = Area {
-            x: left,
-            y: MARGIN + heading.height() + 6.0,
-            width: PLOT_WIDTH,
-            height: PLOT_HEIGHT,
+        let around = Around {
+            left: beside_width(&Layout::ticks(&y, PLOT_HEIGHT)),
+            right: names.fold(0.0, f64::max),
+            above: 6.0,
+            beneath: 4.0,
         };
-        let legend = Legend::new(self.legend(&points), width - left - MARGIN);
         Layout {
-            width,
-            height: plot.bottom() + BELOW + 4.0 + legend.height() + MARGIN - 4.0,
-            heading,
-            plot,
+            sheet: Sheet::new(
+                (&self.title, &self.subtitle),
+                (PLOT_WIDTH, PLOT_HEIGHT),
+                around,
+                self.legend(&points),
+            ),
             x,
             y,
             points,
             references,
-            legend,
         }
     }
 
@@ -195,14 +187,13 @@ impl Figure for Trail {
     }
 
     fn size(&self) -> (u32, u32) {
-        let layout = self.layout();
-        (layout.width.ceil() as u32, layout.height.ceil() as u32)
+        self.layout().sheet.size()
     }
 
     fn draw(&self, canvas: &Canvas) -> Result<(), FigureError> {
         let layout = self.layout();
-        let plot = &layout.plot;
-        layout.heading.draw(canvas, (MARGIN, MARGIN))?;
+        let plot = &layout.sheet.plot;
+        layout.sheet.draw_heading(canvas)?;
         for (at, _) in Layout::ticks(&layout.y, plot.height) {
             let y = plot.bottom() - at;
             canvas.line(vec![(plot.x, y), (plot.right(), y)], GRID)?;
@@ -214,7 +205,7 @@ impl Figure for Trail {
         below(canvas, plot, &Layout::ticks(&layout.x, plot.width), &self.x_label)?;
         let label = named(&self.y_label, &self.y_unit);
         beside(canvas, plot, &Layout::ticks(&layout.y, plot.height), &label)?;
-        layout.legend.draw(canvas, (plot.x, plot.bottom() + BELOW + 4.0))
+        layout.sheet.draw_legend(canvas)
     }
 }
 
@@ -244,7 +235,12 @@ fn draw_points(canvas: &Canvas, layout: &Layout) -> Result<(), FigureError> {
     let points = &layout.points;
     if points.is_empty() {
         let lettering = Lettering { colour: SOFT, ..NAME };
-        return canvas.centred("no measurements", layout.plot.centre(), Anchor::Middle, lettering);
+        return canvas.centred(
+            "no measurements",
+            layout.sheet.plot.centre(),
+            Anchor::Middle,
+            lettering,
+        );
     }
     let radius = match points.len() {
         0..=60 => 4.5,
@@ -283,10 +279,10 @@ fn draw_bar(canvas: &Canvas, layout: &Layout, point: &TrailPoint, radius: f64) -
     let cap = radius * 0.7;
     canvas.line(vec![(x, low), (x, high)], stroke)?;
     // No caps where the bar is cut off at the plot's edge.
-    if low < layout.plot.bottom() {
+    if low < layout.sheet.plot.bottom() {
         canvas.line(vec![(x - cap, low), (x + cap, low)], stroke)?;
     }
-    if high > layout.plot.y {
+    if high > layout.sheet.plot.y {
         canvas.line(vec![(x - cap, high), (x + cap, high)], stroke)?;
     }
     Ok(())
@@ -294,7 +290,7 @@ fn draw_bar(canvas: &Canvas, layout: &Layout, point: &TrailPoint, radius: f64) -
 
 /// Lines across, their names right of the plot, each near its line and none upon another.
 fn draw_references(canvas: &Canvas, layout: &Layout) -> Result<(), FigureError> {
-    let plot = &layout.plot;
+    let plot = &layout.sheet.plot;
     let mut heights: Vec<f64> = layout
         .references
         .iter()

@@ -5,6 +5,7 @@ mod trail;
 
 use super::error::Error;
 use crate::cli::figure::{self, Better, Figure, Stack, Surface, Trail};
+use crate::cli::timeline::text::capitalized;
 use crate::review::{Measure, Review};
 
 use surface::{combinations, surface};
@@ -26,7 +27,7 @@ impl Pictures {
     pub(super) fn of(review: &Review, whose: &str) -> Option<Self> {
         review.best.as_ref()?;
         let titled = |title: String| match whose {
-            "" => title[..1].to_uppercase() + &title[1..],
+            "" => capitalized(&title),
             whose => format!("{whose}: {title}"),
         };
         let surfaces = combinations(review).into_iter().filter_map(|switches| {

@@ -1,6 +1,7 @@
 //! The choice: what it gained, whether it was luck, which knobs mattered, what to try next.
 
-use super::{DEFAULT, LUCKY, capitalized, share, words};
+use super::{DEFAULT, LUCKY, share, words};
+use crate::cli::timeline::text::capitalized;
 use crate::review::words::{counted, knob, list, number, percent, signed};
 use crate::review::{Best, Difference, Effect, Importance, Knob, Measure, Review, Writer};
 

@@ -160,14 +160,6 @@ pub(super) fn share(probability: f64) -> String {
     }
 }
 
-fn capitalized(text: &str) -> String {
-    let mut chars = text.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,7 +174,5 @@ mod tests {
             [-1.0, 0.492, 139.6].map(steps),
             ["no step", "0.5 steps", "140 steps"]
         );
-        assert_eq!(capitalized("élan"), "Élan");
-        assert_eq!(capitalized(""), "");
     }
 }

@@ -1,6 +1,7 @@
 //! The search: whether it was finished, what it tried, how noisy its trials were, what it cost.
 
-use super::{DEFAULT, NOISY, capitalized, steps, words};
+use super::{DEFAULT, NOISY, steps, words};
+use crate::cli::timeline::text::capitalized;
 use crate::review::words::{counted, knob, list, number, percent};
 use crate::review::{Against, Measure, Review, Scatter, Tried, Writer};
 

@@ -10,6 +10,7 @@ use maud::{Markup, PreEscaped, html};
 
 use crate::analysis::report::PartKind;
 use crate::cli::html::chart::Series;
+use crate::cli::timeline::text::capitalized;
 
 /// How a part looks and what it means.
 pub(super) struct Look {
@@ -80,8 +81,7 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
 
 /// The name of a part as a heading.
 pub(super) fn title(kind: PartKind) -> String {
-    let (first, rest) = kind.name().split_at(1); // ASCII, and not empty
-    first.to_ascii_uppercase() + rest
+    capitalized(kind.name())
 }
 
 impl Look {

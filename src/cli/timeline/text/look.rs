@@ -115,6 +115,15 @@ pub(in crate::cli) fn harmless(name: &str) -> String {
     name.chars().map(harmless).collect()
 }
 
+/// With its first letter large, as a sentence begins.
+pub(in crate::cli) fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map(|first| first.to_uppercase().chain(letters).collect())
+        .unwrap_or_default()
+}
+
 /// How a part of a step looks.
 struct Appearance {
     cell: char,
@@ -223,6 +232,12 @@ mod tests {
         unicode: false,
         tensors: 5,
     };
+
+    #[test]
+    fn sentences_begin_with_a_large_letter() {
+        assert_eq!(capitalized("élan"), "Élan");
+        assert_eq!(capitalized(""), "");
+    }
 
     #[test]
     fn a_bar_has_its_width_and_every_part_that_is_there() {

@@ -14,7 +14,7 @@ pub(super) mod sample;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::cli) use look::{Look, harmless};
+pub(in crate::cli) use look::{Look, capitalized, harmless};
 pub(in crate::cli) use numbers::{
     binary_bytes, bytes, change, count, decimals, duration, ms, percent, plural,
 };
