@@ -1,44 +1,39 @@
-//! Surfaces that real runs recorded: a CSV file each, step times interpolated between the settings that were run.
+//! Surfaces that real runs recorded: the `sweep.csv` of a `ronde sweep`, step times interpolated between the settings that were
+//! measured.
 //!
-//! ```text
-//! fusion_mb,cycle_ms,hierarchical,step_ms,repeat_1_ms,repeat_2_ms
-//! 0,0.5,0,31.2,31.0,31.4
-//! ```
-//!
-//! `step_ms` is the mean, the columns after it the repeats that it is the mean of. All combinations of the fusion thresholds
-//! and cycle times that occur must be there, for flat, for hierarchical or for both. Lines that begin with `#` say where
-//! the numbers come from.
+//! A setting's step time is what the sweep's own report says, the drift of the machine taken out; where a setting was so much
+//! slower than the best that all its measurements were ended early, what was seen until then. Steps are drawn with the scatter of
+//! the recorded ones: of every measurement that was not ended early, the 10th, 50th and 90th percentile of its steps over its
+//! setting's step time, which for normal noise have 1.1 times its variance. Failed measurements do not count. All
+//! combinations of the fusion thresholds and cycle times that occur must have been measured, on one number of ranks: what lies
+//! between is interpolated, but nothing is made up for a setting that the sweep's budget did not reach.
 
 use std::path::{Path, PathBuf};
 
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
+use ronde::sweep::store::{StoreError, read};
+use ronde::sweep::{Finding, Phase, Row, Status, verdict};
 
-use super::setting::{MIB, Setting};
+use super::setting::Setting;
 
-/// What is wrong with a file.
+/// What is wrong with a sweep.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{}: cannot be read: {source}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
-    #[error("{}: no column {column:?}; expected fusion_mb,cycle_ms,hierarchical,step_ms and repeats", path.display())]
-    Column { path: PathBuf, column: &'static str },
-    #[error("{}:{line}: {value:?} is not a {expected}", path.display())]
-    Value {
-        path: PathBuf,
-        line: usize,
-        value: String,
-        expected: &'static str,
-    },
-    #[error("{}: no row for fusion {fusion_mb} MB, cycle {cycle_ms} ms, hierarchical {hierarchical}; record all combinations", path.display())]
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("{}: no measurements", path.display())]
+    Empty { path: PathBuf },
+    #[error("{}: measured on {ranks:?} ranks; a surface is of one number of them: sweep each into a folder of its own", path.display())]
+    Ranks { path: PathBuf, ranks: Vec<u32> },
+    #[error("{}: no measurement of fusion {fusion_mb} MB, cycle {cycle_ms} ms, hierarchical {hierarchical}, cache {cache}; go on with ronde sweep --resume, and have the default, 128 MB and 1 ms, in the grid", path.display())]
     Missing {
         path: PathBuf,
         fusion_mb: f64,
         cycle_ms: f64,
         hierarchical: bool,
+        cache: bool,
     },
-    #[error("{}: no rows", path.display())]
-    Empty { path: PathBuf },
 }
 
 /// A recorded surface.
@@ -47,81 +42,115 @@ pub(crate) struct Recorded {
     /// Ascending; MiB and ms.
     fusion_mb: Vec<f64>,
     cycle_ms: Vec<f64>,
-    /// ln(step time in µs), flat and hierarchical: for each threshold, for each cycle time.
-    log_us: [Option<Vec<f64>>; 2],
-    /// Repeats as multiples of their mean.
+    modes: Vec<Mode>,
+    /// Percentiles of measurements as multiples of their setting's step time.
     scatter: Vec<f64>,
 }
 
-struct Row {
-    fusion_mb: f64,
-    cycle_ms: f64,
+/// The settings that share their booleans.
+#[derive(Clone, Debug, PartialEq)]
+struct Mode {
     hierarchical: bool,
-    step_ms: f64,
+    cache: bool,
+    /// ln(step time in µs): for each threshold, for each cycle time.
+    log_us: Vec<f64>,
 }
 
 impl Recorded {
     /// Reads a file.
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::Read {
-            path: path.into(),
-            source,
-        })?;
-        let (rows, scatter) = rows(path, &text)?;
-        let levels = |of: fn(&Row) -> f64| {
-            let mut levels: Vec<f64> = rows.iter().map(of).collect();
-            levels.sort_by(f64::total_cmp);
-            levels.dedup();
-            levels
-        };
-        let (fusion_mb, cycle_ms) = (levels(|row| row.fusion_mb), levels(|row| row.cycle_ms));
-        let log_us = |hierarchical: bool| {
-            let mut rows = rows
-                .iter()
-                .filter(|row| row.hierarchical == hierarchical)
-                .peekable();
-            rows.peek()?;
-            let rows: Vec<&Row> = rows.collect();
-            let find = |fusion_mb: f64, cycle_ms: f64| {
-                let row = rows
-                    .iter()
-                    .find(|row| row.fusion_mb == fusion_mb && row.cycle_ms == cycle_ms);
-                row.map(|row| (row.step_ms * 1e3).ln()).ok_or(Error::Missing {
+        let rows = read(path)?;
+        let verdict = verdict(&rows);
+        match verdict.findings.as_slice() {
+            [] => Err(Error::Empty { path: path.into() }),
+            [finding] => Self::new(path, &rows, finding),
+            findings => Err(Error::Ranks {
+                path: path.into(),
+                ranks: findings.iter().map(|finding| finding.np).collect(),
+            }),
+        }
+    }
+
+    fn new(path: &Path, rows: &[Row], finding: &Finding) -> Result<Self, Error> {
+        let step_times: Vec<(Setting, f64)> = finding
+            .points
+            .iter()
+            .filter_map(|outcome| Some((Setting::from(&outcome.point), outcome.step_ms?)))
+            .collect();
+        if step_times.is_empty() {
+            return Err(Error::Empty { path: path.into() });
+        }
+        let (fusion_mb, cycle_ms) = (
+            levels(&step_times, Setting::fusion_mb),
+            levels(&step_times, |setting| setting.cycle_ms),
+        );
+        let log_us = |hierarchical: bool, cache: bool| -> Result<Vec<f64>, Error> {
+            let log_us = |fusion_mb: f64, cycle_ms: f64| {
+                let wanted = Setting {
+                    hierarchical,
+                    cache,
+                    ..Setting::of(fusion_mb, cycle_ms)
+                };
+                let found = step_times.iter().find(|(setting, _)| *setting == wanted);
+                found.map(|(_, step_ms)| (step_ms * 1e3).ln()).ok_or(Error::Missing {
                     path: path.into(),
                     fusion_mb,
                     cycle_ms,
                     hierarchical,
+                    cache,
                 })
             };
-            let all = fusion_mb
+            let grid = fusion_mb
                 .iter()
-                .flat_map(|fusion| cycle_ms.iter().map(move |cycle| (*fusion, *cycle)));
-            Some(all.map(|(fusion, cycle)| find(fusion, cycle)).collect())
+                .flat_map(|&fusion_mb| cycle_ms.iter().map(move |&cycle_ms| (fusion_mb, cycle_ms)));
+            grid.map(|(fusion_mb, cycle_ms)| log_us(fusion_mb, cycle_ms)).collect()
         };
-        let log_us = [log_us(false).transpose()?, log_us(true).transpose()?];
+        let mut modes: Vec<Mode> = Vec::new();
+        for (Setting { hierarchical, cache, .. }, _) in step_times.iter().copied() {
+            let is_known = |mode: &Mode| (mode.hierarchical, mode.cache) == (hierarchical, cache);
+            if !modes.iter().any(is_known) {
+                let log_us = log_us(hierarchical, cache)?;
+                modes.push(Mode {
+                    hierarchical,
+                    cache,
+                    log_us,
+                });
+            }
+        }
+        let step_ms = |row: &Row| {
+            let wanted = Setting::from(&row.point);
+            let found = step_times.iter().find(|(setting, _)| *setting == wanted);
+            found.map(|(_, step_ms)| *step_ms)
+        };
+        let whole = rows
+            .iter()
+            .filter(|row| row.phase != Phase::Predicted && row.status == Status::Done);
+        let scatter = whole.filter_map(|row| Some((row.times?, step_ms(row)?)));
+        let scatter =
+            scatter.flat_map(|(times, step_ms)| [times.p10, times.p50, times.p90].map(|ms| ms / step_ms));
         Ok(Self {
-            log_us,
-            scatter,
+            scatter: scatter.collect(),
             fusion_mb,
             cycle_ms,
+            modes,
         })
     }
 
     /// Between the recorded settings linear in the logarithms (no fusion lies as far below the least threshold as the next one
-    /// above it), constant beyond them. The cache changes nothing; what was recorded in one mode only is the same in the other.
+    /// above it), constant beyond them. What a boolean changes that was recorded one way only, is nothing.
     pub(crate) fn step_us(&self, setting: &Setting) -> f64 {
-        let [flat, hierarchical] = &self.log_us;
-        let modes = if setting.hierarchical {
-            [hierarchical, flat]
-        } else {
-            [flat, hierarchical]
+        let unlike = |mode: &&Mode| {
+            (
+                mode.hierarchical != setting.hierarchical,
+                mode.cache != setting.cache,
+            )
         };
-        let Some(log_us) = modes.into_iter().flatten().next() else {
-            return f64::NAN; // a file without rows is not read
+        let Some(mode) = self.modes.iter().min_by_key(unlike) else {
+            return f64::NAN; // a sweep without measurements is not read
         };
         let (fusion, more_fusion, fusion_share) = between(&self.fusion_mb, setting.fusion_mb());
         let (cycle, more_cycle, cycle_share) = between(&self.cycle_ms, setting.cycle_ms);
-        let at = |fusion: usize, cycle: usize| log_us[fusion * self.cycle_ms.len() + cycle];
+        let at = |fusion: usize, cycle: usize| mode.log_us[fusion * self.cycle_ms.len() + cycle];
         let across =
             |fusion: usize| at(fusion, cycle) * (1.0 - cycle_share) + at(fusion, more_cycle) * cycle_share;
         (across(fusion) * (1.0 - fusion_share) + across(more_fusion) * fusion_share).exp()
@@ -139,16 +168,25 @@ impl Recorded {
     /// What was recorded.
     pub(crate) fn settings(&self) -> Vec<Setting> {
         let mut settings = Vec::new();
-        for (mode, hierarchical) in [(0, false), (1, true)] {
-            for fusion_mb in self.fusion_mb.iter().filter(|_| self.log_us[mode].is_some()) {
-                settings.extend(self.cycle_ms.iter().map(|cycle_ms| Setting {
-                    hierarchical,
-                    ..Setting::of(*fusion_mb, *cycle_ms)
+        for mode in &self.modes {
+            for &fusion_mb in &self.fusion_mb {
+                settings.extend(self.cycle_ms.iter().map(|&cycle_ms| Setting {
+                    hierarchical: mode.hierarchical,
+                    cache: mode.cache,
+                    ..Setting::of(fusion_mb, cycle_ms)
                 }));
             }
         }
         settings
     }
+}
+
+/// The values that a knob has, ascending.
+fn levels(step_times: &[(Setting, f64)], of: impl Fn(&Setting) -> f64) -> Vec<f64> {
+    let mut levels: Vec<f64> = step_times.iter().map(|(setting, _)| of(setting)).collect();
+    levels.sort_by(f64::total_cmp);
+    levels.dedup();
+    levels
 }
 
 /// The levels around `value` and the share of the way to the upper one, in logarithms.
@@ -170,76 +208,55 @@ fn between(levels: &[f64], value: f64) -> (usize, usize, f64) {
     (above - 1, above, share)
 }
 
-fn rows(path: &Path, text: &str) -> Result<(Vec<Row>, Vec<f64>), Error> {
-    let mut lines = text
-        .lines()
-        .enumerate()
-        .map(|(index, line)| (index + 1, line.trim()))
-        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let empty = || Error::Empty { path: path.into() };
-    let (_, header) = lines.next().ok_or_else(empty)?;
-    let header: Vec<&str> = header.split(',').map(str::trim).collect();
-    let place = |column: &'static str| {
-        let place = header.iter().position(|name| *name == column);
-        place.ok_or(Error::Column {
-            path: path.into(),
-            column,
-        })
-    };
-    let (fusion, cycle) = (place("fusion_mb")?, place("cycle_ms")?);
-    let (hierarchical, mean) = (place("hierarchical")?, place("step_ms")?);
-    let (mut rows, mut scatter) = (Vec::new(), Vec::new());
-    for (line, text) in lines {
-        let values: Vec<&str> = text.split(',').map(str::trim).collect();
-        let number = |place: usize, expected: &'static str, fits: fn(f64) -> bool| {
-            let value = values.get(place).copied().unwrap_or("");
-            let number = value.parse::<f64>().ok().filter(|number| fits(*number));
-            number.ok_or(Error::Value {
-                path: path.into(),
-                line,
-                value: value.into(),
-                expected,
-            })
-        };
-        let step_ms = number(mean, "step time in ms", |ms| ms > 0.0 && ms.is_finite())?;
-        rows.push(Row {
-            fusion_mb: number(fusion, "fusion threshold in MB", |mb| (0.0..=1e6).contains(&mb))?,
-            cycle_ms: number(cycle, "cycle time in ms", |ms| ms > 0.0 && ms.is_finite())?,
-            hierarchical: number(hierarchical, "boolean, 0 or 1", |flag| flag == 0.0 || flag == 1.0)? == 1.0,
-            step_ms,
-        });
-        for place in (mean + 1..values.len()).filter(|place| !values[*place].is_empty()) {
-            let repeat_ms = number(place, "step time in ms", |ms| ms > 0.0 && ms.is_finite())?;
-            scatter.push(repeat_ms / step_ms);
-        }
-    }
-    if rows.is_empty() {
-        return Err(empty());
-    }
-    // Thresholds are bytes in the end: what cannot be told apart there must not be two levels here.
-    rows.iter_mut()
-        .for_each(|row| row.fusion_mb = (row.fusion_mb * MIB).trunc() / MIB);
-    Ok((rows, scatter))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use rand::SeedableRng;
+    use ronde::sweep::store::Store;
+    use ronde::sweep::{Point, StepTimes};
 
-    fn read(text: &str) -> Result<Recorded, Error> {
+    use super::*;
+
+    /// A measurement on two ranks whose steps took from 90 % to 110 % of `p50` ms.
+    fn row(fusion_mb: u64, cycle_time_ms: f64, p50: f64) -> Row {
+        Row {
+            point: Point {
+                fusion_threshold_bytes: fusion_mb << 20,
+                cycle_time_ms,
+                ..Point::default_of(2)
+            },
+            phase: Phase::Grid,
+            block: 0,
+            status: Status::Done,
+            times: Some(StepTimes {
+                steps: 20,
+                p10: 0.9 * p50,
+                p50,
+                p90: 1.1 * p50,
+                mean: p50,
+            }),
+            at_s: 1.0,
+        }
+    }
+
+    fn recorded(rows: &[Row]) -> Result<Recorded, Error> {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("made-up.csv");
-        std::fs::write(&path, text).unwrap();
+        let path = folder.path().join("sweep.csv");
+        let mut store = Store::open(&path).unwrap();
+        store.go_on().unwrap();
+        rows.iter().for_each(|row| store.append(row).unwrap());
         Recorded::read(&path)
     }
 
-    const MADE_UP: &str = "# made up\nfusion_mb,cycle_ms,hierarchical,step_ms,repeat_1_ms,repeat_2_ms\n\
-        0,1,0,40,39,41\n0,4,0,50,50,50\n1,1,0,20,20,20\n1,4,0,30,30,30\n16,1,0,10,9,11\n16,4,0,40,40,40\n";
+    fn made_up() -> Vec<Row> {
+        let of = |(fusion_mb, cycle_ms, p50)| row(fusion_mb, cycle_ms, p50);
+        let flat = [(0, 1.0, 40.0), (0, 4.0, 50.0), (1, 1.0, 20.0)];
+        let more = [(1, 4.0, 30.0), (16, 1.0, 10.0), (16, 4.0, 40.0)];
+        flat.into_iter().chain(more).map(of).collect()
+    }
 
     #[test]
     fn between_recorded_settings_is_interpolated() {
-        let recorded = read(MADE_UP).unwrap();
+        let recorded = recorded(&made_up()).unwrap();
         let step_ms = |fusion_mb, cycle_ms| recorded.step_us(&Setting::of(fusion_mb, cycle_ms)) / 1e3;
         let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6, "{found} {expected}");
         near(step_ms(16.0, 1.0), 10.0);
@@ -247,17 +264,38 @@ mod tests {
         near(step_ms(4.0, 1.0), (20.0f64 * 10.0).sqrt()); // half way from 1 to 16 in logarithms
         near(step_ms(1.0, 2.0), (20.0f64 * 30.0).sqrt());
         near(step_ms(0.25, 1.0), (40.0f64 * 20.0).sqrt()); // 0 stands at 1/16
-        let hierarchical = Setting {
-            hierarchical: true,
-            ..Setting::of(16.0, 1.0)
-        };
-        near(recorded.step_us(&hierarchical) / 1e3, 10.0); // was not recorded: the same
+        for (hierarchical, cache) in [(true, true), (false, false), (true, false)] {
+            let setting = Setting {
+                hierarchical,
+                cache,
+                ..Setting::of(16.0, 1.0)
+            };
+            near(recorded.step_us(&setting) / 1e3, 10.0); // was not recorded: the same
+        }
         assert_eq!(recorded.settings().len(), 6);
     }
 
     #[test]
+    fn a_boolean_that_was_swept_counts() {
+        let of = |cache: bool, times: f64| {
+            [(1, 1.0, 20.0), (1, 4.0, 30.0), (16, 1.0, 10.0), (16, 4.0, 40.0)].map(|(fusion_mb, cycle_ms, p50)| {
+                let mut row = row(fusion_mb, cycle_ms, times * p50);
+                row.point.cache = cache;
+                row
+            })
+        };
+        let recorded = recorded(&[of(true, 1.0), of(false, 2.0)].concat()).unwrap();
+        let setting = Setting {
+            cache: false,
+            ..Setting::of(16.0, 1.0)
+        };
+        assert!((recorded.step_us(&setting) / 20e3 - 1.0).abs() < 1e-6);
+        assert_eq!(recorded.settings().len(), 8);
+    }
+
+    #[test]
     fn noise_is_the_recorded_scatter() {
-        let recorded = read(MADE_UP).unwrap();
+        let recorded = recorded(&made_up()).unwrap();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let setting = Setting::of(16.0, 1.0);
         let mut drawn: Vec<u32> = (0..200)
@@ -265,35 +303,38 @@ mod tests {
             .collect();
         drawn.sort();
         drawn.dedup();
-        assert_eq!(drawn, [900, 975, 1000, 1025, 1100]);
+        assert_eq!(drawn, [900, 1000, 1100]);
     }
 
     #[test]
-    fn bad_files_are_named_with_line_and_value() {
-        let message = |text: &str| {
-            let message = read(text).unwrap_err().to_string();
-            message.rsplit_once("made-up.csv").unwrap().1.to_string()
+    fn what_was_ended_early_counts_where_nothing_else_is_known_and_what_failed_never() {
+        let mut rows = made_up();
+        rows[0].status = Status::Cut;
+        let mut failed = row(16, 1.0, 1.0);
+        (failed.status, failed.times) = (Status::Failed("rank 1 ended".into()), None);
+        rows.push(failed);
+        let recorded = recorded(&rows).unwrap();
+        assert!((recorded.step_us(&Setting::of(0.0, 1.0)) / 40e3 - 1.0).abs() < 1e-6);
+        assert!((recorded.step_us(&Setting::of(16.0, 1.0)) / 10e3 - 1.0).abs() < 1e-6);
+        assert_eq!(recorded.scatter.len(), 3 * 5, "three for each whole measurement");
+    }
+
+    #[test]
+    fn sweeps_that_are_no_surface_are_named() {
+        let message = |rows: &[Row]| {
+            let message = recorded(rows).unwrap_err().to_string();
+            message.rsplit_once("sweep.csv").unwrap().1.to_string()
         };
-        assert_eq!(message(""), ": no rows");
-        assert!(message("fusion_mb,cycle_ms,step_ms\n").contains("no column \"hierarchical\""));
-        let header = "fusion_mb,cycle_ms,hierarchical,step_ms\n";
-        assert_eq!(message(header), ": no rows");
-        assert_eq!(
-            message(&format!("{header}0,1,0,-3\n")),
-            ":2: \"-3\" is not a step time in ms"
-        );
-        assert_eq!(
-            message(&format!("{header}0,1,yes,3\n")),
-            ":2: \"yes\" is not a boolean, 0 or 1"
-        );
-        assert_eq!(
-            message(&format!("{header}0,1,0\n")),
-            ":2: \"\" is not a step time in ms"
-        );
-        let missing = message(&format!("{header}0,1,0,3\n2,4,0,3\n"));
-        assert!(
-            missing.contains("no row for fusion 0 MB, cycle 4 ms, hierarchical false"),
-            "{missing}"
-        );
+        assert_eq!(message(&[]), ": no measurements");
+        let missing = message(&made_up()[..5]);
+        let expected = ": no measurement of fusion 16 MB, cycle 4 ms, hierarchical false, cache true; go on with";
+        assert!(missing.starts_with(expected), "{missing}");
+        let mut rows = made_up();
+        rows[0].point.np = 4;
+        assert!(message(&rows).starts_with(": measured on [2, 4] ranks"));
+        let mut failed = made_up();
+        failed.truncate(1);
+        (failed[0].status, failed[0].times) = (Status::Failed("no".into()), None);
+        assert_eq!(message(&failed), ": no measurements");
     }
 }

@@ -1,6 +1,6 @@
 //! What is tuned, and the coordinates in which it is searched.
 
-use ronde::replay;
+use ronde::{replay, sweep};
 
 /// 2^20 bytes; thresholds are spoken of in these.
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;
@@ -72,5 +72,17 @@ impl Setting {
             self.hierarchical,
             self.cache,
         )
+    }
+}
+
+impl From<&sweep::Point> for Setting {
+    fn from(point: &sweep::Point) -> Self {
+        Self {
+            fusion_bytes: point.fusion_threshold_bytes,
+            cycle_ms: point.cycle_time_ms,
+            hierarchical: point.hierarchical_allreduce,
+            allgather: false,
+            cache: point.cache,
+        }
     }
 }

@@ -226,9 +226,9 @@ fn lists() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces/tensor-elements")
 }
 
-/// Where recorded surfaces lie.
-fn recordings() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("results/tuner/recorded")
+/// Where sweeps lie that were recorded.
+fn sweeps() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("results/sweep")
 }
 
 /// The surfaces of a truth. `network` is a factor on what crosses hosts, `sigma` replaces the surfaces' own noise. Empty, and said
@@ -300,26 +300,22 @@ fn gradients(slower: f64, sigma: Option<f64>) -> Result<Vec<Surface>, String> {
 }
 
 fn recorded(sigma: Option<f64>) -> Result<Vec<Surface>, String> {
-    let folder = recordings();
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        eprintln!("no recorded surfaces in {}: left out", folder.display());
-        return Ok(Vec::new());
-    };
+    let folder = sweeps();
+    let entries = std::fs::read_dir(&folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "csv"))
+        .filter_map(|entry| Some(entry.ok()?.path().join("sweep.csv")))
+        .filter(|path| path.is_file())
         .collect();
+    if paths.is_empty() {
+        eprintln!("no sweeps in {}: left out", folder.display());
+    }
     paths.sort();
     let surface = |path: &PathBuf| {
         let recorded = Recorded::read(path).map_err(|error| error.to_string())?;
-        let name = path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = path.parent().and_then(Path::file_name).unwrap_or_default();
         // The recorded scatter is the noise, unless more is asked for.
         Ok(Surface::new(
-            name,
+            name.to_string_lossy().into_owned(),
             Source::Recorded(recorded),
             sigma.unwrap_or(0.0),
             false,
