@@ -25,8 +25,36 @@ use crate::center::{center_variance, known_noise_center, step_noise};
 
 /// Rounds, each one window of either setting, after which an undecided winner is dropped.
 pub const ROUNDS_MAX: u32 = 12;
-/// Steps measured in a window.
+/// Steps measured in a window of one of the first rounds.
 pub const WINDOW_STEPS: u32 = 5;
+/// The same in the very first one: a large gain needs no more, and while the default runs it is not had.
+const WINDOW_STEPS_FIRST: u32 = 3;
+/// The same in the rounds after these many: a gain of a percent or two, which is what is left then, takes a hundred steps of either
+/// setting to prove, and fewer changes are fewer slow steps.
+const WINDOW_STEPS_LATE: u32 = 10;
+const ROUNDS_EARLY: u32 = 4;
+
+/// Steps measured in each window of round `round`, from 0.
+pub fn window_steps(round: u32) -> u32 {
+    match round {
+        0 => WINDOW_STEPS_FIRST,
+        1..ROUNDS_EARLY => WINDOW_STEPS,
+        _ => WINDOW_STEPS_LATE,
+    }
+}
+
+/// Variance that the machine's drift adds to the mean difference of the rounds from `from` to before `to`, by their steps: the longer
+/// a window, the further apart the two.
+fn round_drift(from: u32, to: u32) -> f64 {
+    let steps = f64::from(steps_between(from, to));
+    let squares = (from..to).map(|round| f64::from(window_steps(round)).powi(3));
+    ROUND_DRIFT * ROUND_DRIFT * squares.sum::<f64>() / (f64::from(WINDOW_STEPS) * steps * steps)
+}
+
+/// Steps of either arm in the rounds from `from` to before `to`.
+fn steps_between(from: u32, to: u32) -> u32 {
+    (from..to).map(window_steps).sum()
+}
 /// Steps over which a gain counts where nobody says how long the job will run.
 pub(crate) const HORIZON_STEPS: u64 = 2000;
 /// Rounds from which the scatter between rounds is believed.
@@ -218,7 +246,7 @@ impl Guard {
         self.default.len().min(self.winner.len()) as u32
     }
 
-    /// Adds a window of the arm that was next: ln(step time in ms), [`WINDOW_STEPS`] values.
+    /// Adds a window of the arm that was next: ln(step time in ms), [`window_steps`] values.
     pub fn push(&mut self, log_times: Vec<f64>) {
         match self.next_arm() {
             Arm::Default => self.default.push(log_times),
@@ -282,7 +310,7 @@ impl Guard {
         let noise = self.window_noise();
         let steps = |arm| self.windows(arm).iter().map(Vec::len).sum::<usize>();
         let within = center_variance(noise, steps(Arm::Default)) + center_variance(noise, steps(Arm::Winner));
-        let drift = ROUND_DRIFT * ROUND_DRIFT / f64::from(self.rounds());
+        let drift = round_drift(0, self.rounds());
         Some(Difference {
             mean: self.center(Arm::Winner) - self.center(Arm::Default),
             se: (within + drift).sqrt().max(self.scatter()),
@@ -303,14 +331,20 @@ impl Guard {
     fn scatter(&self) -> f64 {
         let center = |log_times: &[f64]| known_noise_center(log_times, self.noise);
         let pairs = self.default.iter().zip(&self.winner);
-        let differences: Vec<f64> = pairs.map(|(d, w)| center(w) - center(d)).collect();
+        let differences: Vec<(f64, f64)> = pairs
+            .map(|(d, w)| (d.len().min(w.len()) as f64, center(w) - center(d)))
+            .collect();
         let count = differences.len();
         if count < ROUNDS_FOR_SCATTER {
             return 0.0;
         }
-        let mean = differences.iter().sum::<f64>() / count as f64;
-        let squares: f64 = differences.iter().map(|d| (d - mean) * (d - mean)).sum();
-        (squares / ((count - 1) * count) as f64).sqrt()
+        let steps: f64 = differences.iter().map(|(steps, _)| steps).sum();
+        let mean = differences.iter().map(|(steps, d)| steps * d).sum::<f64>() / steps;
+        let squares: f64 = differences
+            .iter()
+            .map(|(steps, d)| (steps * (d - mean)).powi(2))
+            .sum();
+        (squares * count as f64 / (count - 1) as f64).sqrt() / steps
     }
 
     /// What the complete rounds say; `Undecided` inside a round.
@@ -335,9 +369,9 @@ impl Guard {
     /// ([`GAIN_PRIOR`]): a difference that only looks large would have every round paid for.
     fn pays(&self, difference: &Difference, rounds: u32) -> bool {
         let normal = Normal::standard();
-        let steps = (rounds * WINDOW_STEPS) as usize;
-        let news =
-            2.0 * center_variance(self.window_noise(), steps) + ROUND_DRIFT * ROUND_DRIFT / f64::from(rounds);
+        let steps = steps_between(self.rounds(), self.rounds() + rounds) as usize;
+        let news = 2.0 * center_variance(self.window_noise(), steps)
+            + round_drift(self.rounds(), self.rounds() + rounds);
         let now = difference.se * difference.se;
         let then = 1.0 / (1.0 / now + 1.0 / news);
         let limit =
@@ -355,7 +389,7 @@ impl Guard {
         let z = (limit - mean) / sd;
         // E[-truth; mean then < limit], of two correlated normals.
         let gain = share * doubt / sd * normal.pdf(z) - truth * normal.cdf(z);
-        let cost = f64::from(rounds) * (CHANGE_COST + f64::from(WINDOW_STEPS) * truth.exp_m1().max(0.0));
+        let cost = f64::from(rounds) * CHANGE_COST + steps as f64 * truth.exp_m1().max(0.0);
         gain * (self.remaining_steps - 2.0 * steps as f64) > cost
     }
 }

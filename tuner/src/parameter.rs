@@ -226,6 +226,50 @@ impl Parameter {
         }
     }
 
+    /// The values half a level below and above `value`, inside the bounds: what the levels leave out. None of a parameter that is
+    /// fixed or boolean, nor beside the zero of a log scale.
+    pub(crate) fn between_levels(&self, value: f64) -> Vec<f64> {
+        let levels = self.levels();
+        let count = match self.scale {
+            _ if levels.len() < 3 || self.fixed_value().is_some() => return Vec::new(),
+            Scale::Log { zero: true, .. } if value <= 0.0 => return Vec::new(),
+            Scale::Log { levels, .. } | Scale::Linear { levels, .. } => levels,
+            Scale::Integer { .. } => levels.len(),
+            Scale::Boolean => return Vec::new(),
+        };
+        let positive = levels
+            .iter()
+            .copied()
+            .find(|level| *level > 0.0 || !matches!(self.scale, Scale::Log { .. }));
+        let (Some(low), Some(&high)) = (positive, levels.last()) else {
+            return Vec::new();
+        };
+        let (from, to) = (self.coordinate(low), self.coordinate(high));
+        let half = 0.5 * (to - from) / (count - 1) as f64;
+        let here = self.coordinate(value);
+        let moved = [here - half, here + half].map(|coordinate| {
+            let value = self.value_at(coordinate);
+            match self.scale {
+                Scale::Integer { .. } => value.round(),
+                _ => value,
+            }
+        });
+        // A little slack: half a level from a half level is a level again, but for rounding.
+        let slack = 1e-9 * (high - low);
+        moved
+            .into_iter()
+            .filter(|moved| *moved != value && (low - slack..=high + slack).contains(moved))
+            .map(|moved| moved.clamp(low, high))
+            .map(|moved| {
+                levels
+                    .iter()
+                    .copied()
+                    .find(|level| (level - moved).abs() <= slack)
+                    .unwrap_or(moved)
+            })
+            .collect()
+    }
+
     /// Whether `value` is one that the parameter can take, inside its bounds or (for a start setting) outside.
     pub(crate) fn check_value(&self, value: f64) -> Result<(), Error> {
         let (ok, expected) = match self.scale {

@@ -8,6 +8,7 @@ use crate::Warning;
 use crate::design::{DESIGN_POINTS, design, generator};
 use crate::gp::{Observations, Scene};
 use crate::hypothesis::{Hypothesis, MODEL_ODDS, checked};
+use crate::lanes::Columns;
 use crate::model::{Belief, Estimate, Model};
 use crate::space::Point;
 use crate::stop::Prospect;
@@ -19,6 +20,8 @@ use crate::tuner::Tuner;
 const BADNESS_MAX: f64 = 1.0;
 /// Accepted probability that a proposed setting is slower than the incumbent by more than a factor of 3.
 const RISK_MAX: f64 = 0.10;
+/// Measured settings, the fastest first, around which the search looks between the levels.
+const REFINED: usize = 3;
 /// Weight of the model below which the search says that it goes on without it.
 const DOUBT: f64 = 0.5;
 
@@ -41,6 +44,10 @@ pub struct Proposal {
     /// How much lower the surface is at the incumbent than at the start setting, in log step time: posterior mean and standard
     /// deviation.
     pub gain: (f64, f64),
+    /// The setting of the lowest posterior mean, measured or not: the one to be compared with the start setting.
+    pub contender: Point,
+    /// How much lower the surface is there than at the start setting, in log step time: posterior mean.
+    pub contender_gain: f64,
     /// Predicted log step time of the next setting (of the incumbent, when stopping) and its standard deviation.
     pub prediction: (f64, f64),
     /// The largest expected improvement on the lattice, in log step time; infinite while the first settings are laid out.
@@ -98,6 +105,8 @@ impl Tuner {
             next: Next::Sample(self.start()),
             incumbent: self.start(),
             gain: (0.0, 0.0),
+            contender: self.start(),
+            contender_gain: 0.0,
             prediction: (f64::NAN, f64::NAN),
             improvement: f64::INFINITY,
             model_weight: None,
@@ -108,8 +117,9 @@ impl Tuner {
         let Some(known) = self.known() else {
             return proposal;
         };
-        let candidates = &self.lattice.candidates;
-        let belief = self.belief(&known, &mut proposal);
+        let near = self.candidates_near(&known);
+        let (points, candidates) = (near.points.as_slice(), &near.columns);
+        let belief = self.belief(points, &known, &mut proposal);
         let mut cold = Hypothesis::cold(known.points.len(), candidates.len());
         let mut hypotheses = Vec::new();
         if let Some(belief) = &belief {
@@ -125,7 +135,7 @@ impl Tuner {
                 if belief.is_some() {
                     self.weigh_model(&surrogate, &mut proposal);
                 }
-                self.choose(&surrogate, &known, belief.as_ref(), &mut proposal);
+                self.choose(points, &surrogate, &known, belief.as_ref(), &mut proposal);
             }
             Err(warning) => {
                 proposal.warnings.push(warning);
@@ -178,13 +188,13 @@ impl Tuner {
 
     /// What the model believes of the candidates and then of the measured settings; none without a model, or if it has nothing
     /// usable to say.
-    fn belief(&self, known: &Known, proposal: &mut Proposal) -> Option<Belief> {
+    fn belief(&self, points: &[Point], known: &Known, proposal: &mut Proposal) -> Option<Belief> {
         let model = self.model.as_ref()?;
-        let points: Vec<Point> = self.lattice.points.iter().chain(&known.points).copied().collect();
+        let reference = points.len();
+        let points: Vec<Point> = points.iter().chain(&known.points).copied().collect();
         let belief = model
             .belief(&points, &known.estimates)
             .ok_or_else(|| "it has nothing to say".to_owned());
-        let reference = self.lattice.points.len();
         match belief.and_then(|belief| checked(belief, points.len(), reference)) {
             Ok(belief) => Some(belief),
             Err(reason) => {
@@ -193,6 +203,29 @@ impl Tuner {
                 }
                 None
             }
+        }
+    }
+
+    /// The lattice, and around the best measured settings what lies half way to the next levels.
+    fn candidates_near(&self, known: &Known) -> Candidates {
+        let mut points = self.lattice.points.clone();
+        let mut order: Vec<&Estimate> = known.estimates.iter().collect();
+        order.sort_by(|a, b| a.log_time.total_cmp(&b.log_time));
+        let best = order.into_iter().take(REFINED);
+        let around = best.flat_map(|estimate| self.space().between_levels(&estimate.point));
+        let measured = known.estimates.iter().map(|estimate| estimate.point);
+        for point in measured.chain(around) {
+            if !points.contains(&point) {
+                points.push(point);
+            }
+        }
+        let coordinates: Vec<_> = points
+            .iter()
+            .map(|point| self.space().coordinates(point))
+            .collect();
+        Candidates {
+            columns: Columns::new(&self.lattice.kernel, &coordinates),
+            points,
         }
     }
 
@@ -208,7 +241,14 @@ impl Tuner {
     }
 
     /// Chooses by the surrogate, and by what the model believes.
-    fn choose(&self, surrogate: &Surrogate, known: &Known, belief: Option<&Belief>, proposal: &mut Proposal) {
+    fn choose(
+        &self,
+        points: &[Point],
+        surrogate: &Surrogate,
+        known: &Known,
+        belief: Option<&Belief>,
+        proposal: &mut Proposal,
+    ) {
         proposal.warnings.extend(surrogate.warning.clone());
         let means = surrogate.observed_means();
         // What is only remembered cannot be the incumbent.
@@ -217,7 +257,7 @@ impl Tuner {
         proposal.gain = surrogate.difference(0, incumbent);
 
         let outlook = surrogate.outlook(incumbent);
-        let candidates = self.lattice.points.len();
+        let candidates = points.len();
         // A model that has been wrong by a tenth is still to be heeded where it warns of disaster: a single step there can cost
         // more than the whole search may.
         let dreaded = |index: usize| {
@@ -229,15 +269,26 @@ impl Tuner {
         };
         // The candidate that the model likes best.
         let favourite = belief.map(|belief| lowest(&belief.mean[..candidates]));
+        proposal.contender = proposal.incumbent;
+        proposal.contender_gain = proposal.gain.0;
+        // What is expected to be best need not have been measured: the A/B windows will tell.
+        let lower = (0..candidates).filter(|&c| outlook.mean[c] < means[incumbent] && tolerable(c));
+        if let Some(c) = lower.min_by(|&a, &b| outlook.mean[a].total_cmp(&outlook.mean[b])) {
+            proposal.contender = points[c];
+            proposal.contender_gain = means[0] - outlook.mean[c];
+        }
         let relative = |(mean, sd): (f64, f64)| (known.reference + mean, sd);
         let predicted = |index: usize| relative((outlook.mean[index], outlook.variance[index].sqrt()));
-        if let Some(index) = self.first_choice(favourite).filter(|&index| tolerable(index)) {
-            proposal.next = Next::Sample(self.lattice.points[index]);
+        if let Some(index) = self
+            .first_choice(points, favourite)
+            .filter(|&index| tolerable(index))
+        {
+            proposal.next = Next::Sample(points[index]);
             proposal.prediction = predicted(index);
             return;
         }
         if let Some(index) = self.designed(favourite.is_some(), &tolerable) {
-            proposal.next = Next::Sample(self.lattice.points[index]);
+            proposal.next = Next::Sample(points[index]);
             proposal.prediction = predicted(index);
             return;
         }
@@ -250,7 +301,7 @@ impl Tuner {
         };
         proposal.improvement = outlook.improvement[index];
         proposal.prediction = predicted(index);
-        proposal.next = Next::Sample(self.lattice.points[index]);
+        proposal.next = Next::Sample(points[index]);
         proposal.small = self.config().stop.rejects(&Prospect {
             improvement: proposal.improvement,
             slowdown: outlook.slowdown[index],
@@ -264,9 +315,9 @@ impl Tuner {
     }
 
     /// After the start setting, the model's favourite, unless that is the start setting itself.
-    fn first_choice(&self, favourite: Option<usize>) -> Option<usize> {
+    fn first_choice(&self, points: &[Point], favourite: Option<usize>) -> Option<usize> {
         let favourite = favourite.filter(|_| self.samples().len() == 1)?;
-        (self.lattice.points[favourite] != self.start()).then_some(favourite)
+        (points[favourite] != self.start()).then_some(favourite)
     }
 
     /// The next setting of the design, while there is no model and the design is not complete.
@@ -288,11 +339,19 @@ impl Tuner {
         let centers: Vec<f64> = known.estimates.iter().map(|estimate| estimate.log_time).collect();
         let incumbent = lowest(&centers);
         proposal.incumbent = known.estimates[incumbent].point;
+        proposal.contender = proposal.incumbent;
+        proposal.contender_gain = known.reference - centers[incumbent];
         let variance = known.estimates[0].variance + known.estimates[incumbent].variance;
         proposal.gain = (known.reference - centers[incumbent], variance.sqrt());
         let mut rng = generator(self.config().seed, u64::from(self.asks) << 32);
         proposal.next = Next::Sample(self.lattice.points[rng.random_range(0..self.lattice.points.len())]);
     }
+}
+
+/// Settings that can be chosen in one ask.
+struct Candidates {
+    points: Vec<Point>,
+    columns: Columns,
 }
 
 /// The candidate of the largest expected improvement among the tolerable ones, the first of equals.

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 
 use crate::center::huber_center;
 use crate::drift::{Drift, Watch};
-use crate::guard::WINDOW_STEPS;
+use crate::guard::{WINDOW_STEPS, window_steps};
 use crate::recall::Memory;
 use crate::state::StateSample;
 use crate::tuner::Tuner;
@@ -237,12 +237,25 @@ impl Session {
             },
             Stage::Deciding { extra } => self.on_extra(log_time, extra),
             Stage::Ab => {
-                if self.left_startup(WINDOW_STEPS as usize) {
+                let steps = self.window_steps();
+                if self.left_startup(steps) {
                     return self.close_window();
                 }
                 self.left_contest()
             }
         }
+    }
+
+    /// Steps of the A/B window under way. What may be start-up is seen in a usual one.
+    fn window_steps(&self) -> usize {
+        let round = self.contest.as_ref().map_or(0, |contest| contest.guard.rounds());
+        let steps = window_steps(round);
+        let steps = if self.starting {
+            steps.max(WINDOW_STEPS)
+        } else {
+            steps
+        };
+        steps as usize
     }
 
     /// Whether the window has this many steps after the start-up, which is then cut off.

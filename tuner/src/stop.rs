@@ -4,7 +4,7 @@
 /// [`worth`](Self::worth) says so; [`patience`](Self::patience) of them in a row end the search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StopRule {
-    /// Least expected improvement with a model, in log step time; 0 turns it off. Default 0.007.
+    /// Least expected improvement with a model, in log step time; 0 turns it off. Default 0.009.
     pub improvement_min: f64,
     /// The same without a model, or once it has lost its weight. Default 0.005.
     pub improvement_min_cold: f64,
@@ -29,7 +29,7 @@ pub struct Worth {
 impl Default for StopRule {
     fn default() -> Self {
         Self {
-            improvement_min: 0.007,
+            improvement_min: 0.009,
             improvement_min_cold: 0.005,
             patience: 2,
             worth: None,

@@ -24,15 +24,16 @@ pub(super) struct Contest {
 }
 
 impl Session {
-    /// Ends the search: the incumbent goes to the A/B windows if there is anything to gain by it; if there is none, `otherwise` is why.
+    /// Ends the search: what is expected to be best goes to the A/B windows, measured before or not, if there is anything to gain by it;
+    /// if there is none, `otherwise` is why.
     pub(super) fn conclude(&mut self, proposal: &Proposal, otherwise: &str) -> Action {
-        let winner = proposal.incumbent;
+        let winner = proposal.contender;
         if winner == self.tuner.start() || self.rejected.contains(&winner) {
             let reason = self.lost().unwrap_or_else(|| otherwise.to_owned());
             return self.finish(None, reason);
         }
-        if proposal.gain.0 < GAIN_MIN {
-            let percent = 100.0 * (1.0 - (-proposal.gain.0).exp());
+        if proposal.contender_gain < GAIN_MIN {
+            let percent = 100.0 * (1.0 - (-proposal.contender_gain).exp());
             let reason =
                 format!("default kept, nothing to gain: the best other setting promises only {percent:.1} %");
             return self.finish(None, reason);
