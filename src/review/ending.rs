@@ -4,7 +4,7 @@
 //! then repeats the best row. M and S are settings of the job that the log does not tell. The first switch to be flipped tells M:
 //! until then all rows have one combination.
 
-use ronde_tuner::{ROUNDS_MAX, WINDOW_STEPS};
+use ronde_tuner::{ROUNDS_MAX, window_steps};
 use serde::Serialize;
 
 use super::setting::Switch;
@@ -68,13 +68,14 @@ fn of_ronde(search: &Search) -> Ending {
             None,
         ),
         Some(last) if last.phase == Phase::Ab => {
-            let rounds = u64::from(ROUNDS_MAX).saturating_sub(last.number + 1);
+            let next = u32::try_from(last.number + 1).unwrap_or(ROUNDS_MAX);
+            let left = (next..ROUNDS_MAX).map(|round| u64::from(2 * window_steps(round) + 1));
             (
                 format!(
                     "there is no row \"final\" with a verdict: the job ended in round {} of the comparison with the default",
                     last.number + 1
                 ),
-                Some([0, rounds * u64::from(2 * WINDOW_STEPS + 1)]),
+                Some([0, left.sum()]),
             )
         }
         Some(last) => (

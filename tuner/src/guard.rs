@@ -26,7 +26,7 @@ use crate::center::{center_variance, known_noise_center, step_noise};
 /// Rounds, each one window of either setting, after which an undecided winner is dropped.
 pub const ROUNDS_MAX: u32 = 12;
 /// Steps measured in a window of one of the first rounds.
-pub const WINDOW_STEPS: u32 = 5;
+pub(crate) const WINDOW_STEPS: u32 = 5;
 /// The same in the very first one: a large gain needs no more, and while the default runs it is not had.
 const WINDOW_STEPS_FIRST: u32 = 3;
 /// The same in the rounds after these many: a gain of a percent or two, which is what is left then, takes a hundred steps of either
@@ -74,6 +74,8 @@ const ROUND_DRIFT: f64 = 0.003;
 pub(crate) const RECORD_AGE: f64 = 0.005;
 /// Standard deviations from the windows beyond which an earlier run's difference is another job's.
 const RECORD_DOUBT: f64 = 3.0;
+/// Standard deviations from the search's sample beyond which a short window is not of the same level.
+const MOVED: f64 = 3.0;
 /// Excess of the variance of a difference whose noise is estimated, times the steps of the estimate: the median absolute deviation
 /// of n steps is worth about n / 3 of a standard deviation's.
 const IGNORANCE: f64 = 20.0;
@@ -165,6 +167,8 @@ pub struct Guard {
     noise_steps: usize,
     /// The search's samples: default, winner.
     searched: Option<[Searched; 2]>,
+    /// The search's sample of the default, where the winner was not sampled.
+    default_before: Option<Searched>,
     recorded: Option<Difference>,
     /// Steps over which a gain counts.
     remaining_steps: f64,
@@ -182,6 +186,7 @@ impl Guard {
             noise,
             noise_steps,
             searched: None,
+            default_before: None,
             recorded: None,
             remaining_steps: HORIZON_STEPS as f64,
             first: Arm::Default,
@@ -194,13 +199,17 @@ impl Guard {
     /// that were sampled beside the default. Empty samples count nothing.
     #[must_use]
     pub fn with_search(mut self, default: &[f64], winner: &[f64], settings: usize) -> Self {
-        if default.is_empty() || winner.is_empty() {
+        if default.is_empty() {
             return self;
         }
         let searched = |log_times: &[f64]| Searched {
             center: known_noise_center(log_times, self.noise),
             variance: center_variance(self.noise, log_times.len()),
         };
+        if winner.is_empty() {
+            self.default_before = Some(searched(default));
+            return self;
+        }
         let (default, mut winner) = (searched(default), searched(winner));
         winner.center += expected_maximum(settings + 1) * winner.variance.sqrt();
         self.searched = Some([default, winner]);
@@ -350,7 +359,7 @@ impl Guard {
     /// What the complete rounds say; `Undecided` inside a round.
     pub fn decision(&self) -> Decision {
         let complete = self.default.len() == self.winner.len();
-        let Some(difference) = self.difference().filter(|_| complete) else {
+        let Some(difference) = self.difference().filter(|_| complete && self.is_credible()) else {
             return Decision::Undecided;
         };
         if difference.above(SLOWDOWN) < slower_max(self.rounds()) && difference.mean < 0.0 {
@@ -361,6 +370,27 @@ impl Guard {
             Decision::Undecided
         } else {
             Decision::KeepDefault
+        }
+    }
+
+    /// Whether the windows can be decided by. Two spikes among three steps are a level of their own, so a short first round counts
+    /// only where the search saw the same levels.
+    fn is_credible(&self) -> bool {
+        let is_short = |arm| self.windows(arm).iter().map(Vec::len).sum::<usize>() < WINDOW_STEPS as usize;
+        let is_same = |(arm, searched): (Arm, Searched)| {
+            let own = center_variance(self.window_noise(), self.windows(arm).concat().len());
+            let sd = (own + searched.variance + SEARCH_DRIFT * SEARCH_DRIFT).sqrt();
+            (self.center(arm) - searched.center).abs() <= MOVED * sd
+        };
+        if !is_short(Arm::Default) && !is_short(Arm::Winner) {
+            return true;
+        }
+        match (self.default_before, self.searched) {
+            (_, Some([default, winner])) => {
+                is_same((Arm::Default, default)) && is_same((Arm::Winner, winner))
+            }
+            (Some(default), None) => is_same((Arm::Default, default)),
+            (None, None) => false,
         }
     }
 

@@ -84,7 +84,7 @@ pub use acquisition::expected_improvement;
 pub use center::{center_variance, huber_center, median, step_noise};
 pub use drift::Drift;
 pub use error::{Error, Warning};
-pub use guard::{Arm, Decision, Difference, Guard, ROUNDS_MAX, WINDOW_STEPS};
+pub use guard::{Arm, Decision, Difference, Guard, ROUNDS_MAX, window_steps};
 pub use log::{Log, LogContents, LogError, LogRow, LogWarning, read_log, read_logs};
 pub use model::{Belief, Estimate, Model};
 pub use parameter::{LEVELS_MAX, Parameter, Scale};

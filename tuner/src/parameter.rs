@@ -347,6 +347,36 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn half_levels_by_hand() {
+        // Levels 1, 4, 16 and a zero: half a level is a factor of 2.
+        let log = Parameter::log("x", 1.0, 16.0, 3).with_zero();
+        let near = |values: Vec<f64>, expected: &[f64]| {
+            assert_eq!(values.len(), expected.len(), "{values:?}");
+            assert!(
+                values.iter().zip(expected).all(|(v, e)| (v - e).abs() < 1e-9),
+                "{values:?}"
+            );
+        };
+        near(log.between_levels(4.0), &[2.0, 8.0]);
+        near(log.between_levels(16.0), &[8.0]);
+        near(log.between_levels(2.0), &[1.0, 4.0]); // half a level from half a level is a level
+        assert_eq!(log.between_levels(2.0)[1], log.levels()[2], "exactly");
+        near(log.between_levels(0.0), &[]);
+        near(log.clone().fixed(4.0).between_levels(4.0), &[]);
+        near(Parameter::boolean("b").between_levels(1.0), &[]);
+        near(
+            Parameter::linear("y", -1.0, 1.0, 3).between_levels(0.0),
+            &[-0.5, 0.5],
+        );
+        // All whole numbers are levels: half a step rounds to one of them, or to where it was.
+        for value in Parameter::integer("n", 3, 7).between_levels(5.0) {
+            assert!([4.0, 6.0].contains(&value), "{value}");
+        }
+        // A start setting outside the bounds leads back inside at most.
+        assert!(log.between_levels(1000.0).is_empty());
+    }
+
     fn fusion() -> Parameter {
         Parameter::log("fusion", 65536.0, 268435456.0, 16).with_zero()
     }

@@ -27,7 +27,7 @@ fn simulate(runs: u64, ratio: f64, noise: f64, drift: f64, settings: usize) -> O
             } else {
                 0.0
             };
-            guard.push(job.steps(center, WINDOW_STEPS as usize));
+            guard.push(job.steps(center, window_steps(guard.rounds()) as usize));
             match guard.decision() {
                 Decision::Undecided => {}
                 decision => break decision,
@@ -62,7 +62,7 @@ fn a_faster_setting_is_kept_and_a_much_faster_one_at_once() {
     assert!(simulate(500, 0.95, 0.05, 0.01, 3).kept > 0.95);
     let much = simulate(500, 0.9, 0.035, 0.01, 3);
     assert!(
-        much.kept == 1.0 && much.one_round > 0.9,
+        much.kept > 0.995 && much.one_round > 0.7,
         "{} {}",
         much.kept,
         much.one_round
@@ -135,6 +135,23 @@ fn a_machine_that_moved_takes_the_search_samples_with_it() {
 }
 
 #[test]
+fn a_short_window_counts_only_where_the_search_saw_the_same() {
+    let decide = |search: Option<f64>| {
+        let mut guard = Guard::new(0.02, 100);
+        if let Some(center) = search {
+            guard = guard.with_search(&[center; 10], &[-0.3; 10], 1);
+        }
+        // Two of the default's three steps are spikes, or it is slow indeed.
+        guard.push(vec![0.0, 0.4, 0.4]);
+        guard.push(vec![-0.3; 3]);
+        guard.decision()
+    };
+    assert_eq!(decide(None), Decision::Undecided);
+    assert_eq!(decide(Some(0.0)), Decision::Undecided);
+    assert_eq!(decide(Some(0.4)), Decision::KeepWinner);
+}
+
+#[test]
 fn arms_alternate_with_the_order_reversed() {
     let mut guard = Guard::new(0.01, 20);
     let arms: Vec<Arm> = (0..8)
@@ -168,12 +185,15 @@ fn interval_by_hand() {
         (low - 8.2186).abs() < 1e-3 && (high - 11.7468).abs() < 1e-3,
         "{low} {high}"
     );
-    // Constant times, 10 steps each, noise 0.1: variance 0.01 · 2.6 / 10 + 0.003² / 2, times 1 + 20 / (60 + 20).
-    let mut guard = Guard::new(0.1, 60);
-    (0..4).for_each(|_| guard.push(vec![1.0; 5]));
+    // Constant times, rounds of 3 and of 5 steps, noise 0.1: variance 0.01 · 2.6 / 8, and of the machine's drift
+    // 0.003² (3³ + 5³) / (5 · 8²) = 0.003² · 0.475, times 1 + 20 / (64 + 16).
+    let mut guard = Guard::new(0.1, 64);
+    [3, 3, 5, 5]
+        .iter()
+        .for_each(|&steps| guard.push(vec![1.0; steps]));
     let difference = guard.difference().unwrap();
     assert_eq!(difference.mean, 0.0);
-    let by_hand = ((0.0026 + 0.0000045) * 1.25f64).sqrt();
+    let by_hand = ((0.00325 + 0.000009 * 0.475) * 1.25f64).sqrt();
     assert!(
         (difference.se - by_hand).abs() < 1e-12,
         "{} {by_hand}",

@@ -2,7 +2,7 @@
 
 use super::{Session, Stage, UNREAD_MAX};
 use crate::center::{center_variance, huber_center, median};
-use crate::guard::{Arm, ROUNDS_MAX, WINDOW_STEPS};
+use crate::guard::{Arm, ROUNDS_MAX, window_steps};
 use crate::verdict::{Best, LeftOut, Measurement, Phase, Progress, Verdict};
 use crate::{Point, Space, Warning};
 
@@ -141,17 +141,22 @@ impl Session {
     }
 
     fn steps_left(&self) -> u32 {
-        let round = 2 * WINDOW_STEPS + self.config.warmup_steps_per_change;
+        let change = self.config.warmup_steps_per_change;
+        let rounds = |from: u32, to: u32| {
+            (from..to)
+                .map(|round| 2 * window_steps(round) + change)
+                .sum::<u32>()
+        };
         let (warmup, done) = match &self.stage {
             Stage::Finished { .. } => return 0,
             Stage::Ab => {
                 let done = self.rounds();
-                let rounds = if done < ROUNDS_TYPICAL {
+                let last = if done < ROUNDS_TYPICAL {
                     ROUNDS_TYPICAL
                 } else {
                     ROUNDS_MAX
                 };
-                return rounds.saturating_sub(done) * round;
+                return rounds(done, last);
             }
             Stage::Warmup { left } => (u32::try_from(*left).unwrap_or(u32::MAX), 0),
             Stage::Default | Stage::Sample { .. } => (0, self.window.steps() as u32),
@@ -168,7 +173,7 @@ impl Session {
         warmup
             .saturating_add(sampling)
             .saturating_sub(done)
-            .saturating_add(ROUNDS_TYPICAL * round)
+            .saturating_add(rounds(0, ROUNDS_TYPICAL))
     }
 
     /// The measurements that closed since the last call, oldest first: rows for a log.

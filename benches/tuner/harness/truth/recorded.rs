@@ -92,21 +92,30 @@ impl Recorded {
                     ..Setting::of(fusion_mb, cycle_ms)
                 };
                 let found = step_times.iter().find(|(setting, _)| *setting == wanted);
-                found.map(|(_, step_ms)| (step_ms * 1e3).ln()).ok_or(Error::Missing {
-                    path: path.into(),
-                    fusion_mb,
-                    cycle_ms,
-                    hierarchical,
-                    cache,
-                })
+                found
+                    .map(|(_, step_ms)| (step_ms * 1e3).ln())
+                    .ok_or(Error::Missing {
+                        path: path.into(),
+                        fusion_mb,
+                        cycle_ms,
+                        hierarchical,
+                        cache,
+                    })
             };
             let grid = fusion_mb
                 .iter()
                 .flat_map(|&fusion_mb| cycle_ms.iter().map(move |&cycle_ms| (fusion_mb, cycle_ms)));
-            grid.map(|(fusion_mb, cycle_ms)| log_us(fusion_mb, cycle_ms)).collect()
+            grid.map(|(fusion_mb, cycle_ms)| log_us(fusion_mb, cycle_ms))
+                .collect()
         };
         let mut modes: Vec<Mode> = Vec::new();
-        for (Setting { hierarchical, cache, .. }, _) in step_times.iter().copied() {
+        for (
+            Setting {
+                hierarchical, cache, ..
+            },
+            _,
+        ) in step_times.iter().copied()
+        {
             let is_known = |mode: &Mode| (mode.hierarchical, mode.cache) == (hierarchical, cache);
             if !modes.iter().any(is_known) {
                 let log_us = log_us(hierarchical, cache)?;
@@ -278,11 +287,13 @@ mod tests {
     #[test]
     fn a_boolean_that_was_swept_counts() {
         let of = |cache: bool, times: f64| {
-            [(1, 1.0, 20.0), (1, 4.0, 30.0), (16, 1.0, 10.0), (16, 4.0, 40.0)].map(|(fusion_mb, cycle_ms, p50)| {
-                let mut row = row(fusion_mb, cycle_ms, times * p50);
-                row.point.cache = cache;
-                row
-            })
+            [(1, 1.0, 20.0), (1, 4.0, 30.0), (16, 1.0, 10.0), (16, 4.0, 40.0)].map(
+                |(fusion_mb, cycle_ms, p50)| {
+                    let mut row = row(fusion_mb, cycle_ms, times * p50);
+                    row.point.cache = cache;
+                    row
+                },
+            )
         };
         let recorded = recorded(&[of(true, 1.0), of(false, 2.0)].concat()).unwrap();
         let setting = Setting {
@@ -327,7 +338,8 @@ mod tests {
         };
         assert_eq!(message(&[]), ": no measurements");
         let missing = message(&made_up()[..5]);
-        let expected = ": no measurement of fusion 16 MB, cycle 4 ms, hierarchical false, cache true; go on with";
+        let expected =
+            ": no measurement of fusion 16 MB, cycle 4 ms, hierarchical false, cache true; go on with";
         assert!(missing.starts_with(expected), "{missing}");
         let mut rows = made_up();
         rows[0].point.np = 4;
