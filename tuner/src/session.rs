@@ -246,16 +246,14 @@ impl Session {
         }
     }
 
-    /// Steps of the A/B window under way. What may be start-up is seen in a usual one.
+    /// Steps of the A/B window under way.
     fn window_steps(&self) -> usize {
-        let round = self.contest.as_ref().map_or(0, |contest| contest.guard.rounds());
-        let steps = window_steps(round);
-        let steps = if self.starting {
-            steps.max(WINDOW_STEPS)
-        } else {
-            steps
+        let Some(contest) = &self.contest else {
+            return WINDOW_STEPS as usize;
         };
-        steps as usize
+        // Of a recorded winner nothing was sampled before that a short window could be held against.
+        let least = if contest.recorded { WINDOW_STEPS } else { 1 };
+        window_steps(contest.guard.rounds()).max(least) as usize
     }
 
     /// Whether the window has this many steps after the start-up, which is then cut off.
