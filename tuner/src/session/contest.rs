@@ -9,6 +9,9 @@ use crate::{Action, Difference, Point};
 
 /// A gain below this, in log step time, is not worth the A/B windows.
 const GAIN_MIN: f64 = 0.005;
+/// Log step time above the default, two steps long, from which a winner that has not been measured before is left when the budget is
+/// spent.
+const SLOW: f64 = 0.10;
 /// Winners that may lose in the A/B windows before the search ends.
 const CONTESTS_MAX: usize = 3;
 /// Rounds in which a recorded winner has to be confirmed: with both changes and a short start-up they are done within 30 steps.
@@ -58,7 +61,9 @@ impl Session {
         let far_slower = self
             .default_log()
             .zip(self.window.center())
-            .is_some_and(|(default, center)| center - default > CLIFF);
+            .is_some_and(|(default, center)| {
+                center - default > if self.window.steps() < 2 { CLIFF } else { SLOW }
+            });
         let at_winner = self
             .contest
             .as_ref()
