@@ -9,9 +9,8 @@ use crate::{Action, Difference, Point};
 
 /// A gain below this, in log step time, is not worth the A/B windows.
 const GAIN_MIN: f64 = 0.005;
-/// Log step time above the default, two steps long, from which a winner that has not been measured before is left when the budget is
-/// spent.
-const SLOW: f64 = 0.10;
+/// What must be left of the budget for a setting that was never measured to go to the A/B windows, in steps.
+const UNTRIED: f64 = 3.0;
 /// Winners that may lose in the A/B windows before the search ends.
 const CONTESTS_MAX: usize = 3;
 /// Rounds in which a recorded winner has to be confirmed: with both changes and a short start-up they are done within 30 steps.
@@ -30,13 +29,19 @@ impl Session {
     /// Ends the search: what is expected to be best goes to the A/B windows, measured before or not, if there is anything to gain by it;
     /// if there is none, `otherwise` is why.
     pub(super) fn conclude(&mut self, proposal: &Proposal, otherwise: &str) -> Action {
-        let winner = proposal.contender;
+        // What was never measured may cost more than what is left; what was, is known.
+        let is_affordable = self.known(&proposal.contender).is_some() || self.left() > UNTRIED;
+        let (winner, gain) = if is_affordable {
+            (proposal.contender, proposal.contender_gain)
+        } else {
+            (proposal.incumbent, proposal.gain.0)
+        };
         if winner == self.tuner.start() || self.rejected.contains(&winner) {
             let reason = self.lost().unwrap_or_else(|| otherwise.to_owned());
             return self.finish(None, reason);
         }
-        if proposal.contender_gain < GAIN_MIN {
-            let percent = 100.0 * (1.0 - (-proposal.contender_gain).exp());
+        if gain < GAIN_MIN {
+            let percent = 100.0 * (1.0 - (-gain).exp());
             let reason =
                 format!("default kept, nothing to gain: the best other setting promises only {percent:.1} %");
             return self.finish(None, reason);
@@ -61,9 +66,7 @@ impl Session {
         let far_slower = self
             .default_log()
             .zip(self.window.center())
-            .is_some_and(|(default, center)| {
-                center - default > if self.window.steps() < 2 { CLIFF } else { SLOW }
-            });
+            .is_some_and(|(default, center)| center - default > CLIFF);
         let at_winner = self
             .contest
             .as_ref()
