@@ -33,6 +33,7 @@
 
 pub mod analysis;
 mod autotune;
+mod backend;
 pub mod bench;
 #[cfg(feature = "cli")]
 pub mod cli;
@@ -47,6 +48,8 @@ pub mod fusion;
 pub mod identity;
 pub mod knobs;
 pub mod logging;
+#[cfg(feature = "mpi")]
+mod mpi;
 pub mod negotiation;
 mod observer;
 mod percentile;

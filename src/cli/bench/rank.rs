@@ -8,7 +8,7 @@ use crate::autotune::AutotuneReport;
 use crate::bench::report::{AutotuneSummary, BenchReport, SlowRankReport, StepSummary, gb_per_s};
 use crate::bench::{self, Measurement, Plan};
 use crate::context::Context;
-use crate::knobs::{Backend, Knobs};
+use crate::knobs::Knobs;
 
 /// Runs `plan` as a rank of the job that the environment describes, with `knobs` as environment and flags give them.
 pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
@@ -45,7 +45,7 @@ fn report(
     BenchReport {
         model: workload.name.clone(),
         np: context.size(),
-        backend: backend(knobs.backend).to_owned(),
+        backend: context.backend().to_owned(),
         link: knobs.link.map(Into::into),
         compute_ms: args.load.compute_ms(),
         compute_kind: args.load.compute_kind().as_str(),
@@ -62,13 +62,6 @@ fn report(
             .then(|| gb_per_s(bytes_per_step, step_ms.p50)),
         memcpy_gb_per_s: measurement.memcpy_gb_per_s,
         autotune: autotune.map(|report| summary(report, measurement.tuning_steps)),
-    }
-}
-
-/// The backend's name; `auto` is what it chooses.
-fn backend(backend: Backend) -> &'static str {
-    match backend {
-        Backend::Auto | Backend::Local => "local",
     }
 }
 

@@ -5,7 +5,7 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use super::layout::Cut;
-use super::stream::{Piece, Stream};
+use crate::collective::stream::{Piece, Stream};
 use super::{Lap, LocalCollective};
 use crate::collective::Reduction;
 use crate::collective::kernels::Reducer;

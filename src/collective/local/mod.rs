@@ -61,7 +61,6 @@ mod layout;
 mod patience;
 mod reducescatter;
 mod routes;
-mod stream;
 mod transfer;
 
 use std::sync::Arc;
@@ -80,7 +79,7 @@ use crate::tensor::Span;
 use layout::Layout;
 use patience::Patience;
 use routes::Routes;
-use stream::Stream;
+use crate::collective::stream::Stream;
 
 /// The shared-memory collective of one rank.
 pub struct LocalCollective {

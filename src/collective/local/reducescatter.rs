@@ -5,7 +5,7 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use super::stream::Stream;
+use crate::collective::stream::Stream;
 use super::{Lap, LocalCollective};
 use crate::collective::Reduction;
 use crate::collective::kernels::Reducer;

@@ -15,7 +15,7 @@
 //! | past; past | 4.8 | 7.3 | 3.3 | 5.8 |
 
 use super::routes::Routes;
-use super::stream::Stream;
+use crate::collective::stream::Stream;
 use super::{Lap, LocalCollective};
 use crate::collective::kernels::Copier;
 use crate::error::Error;

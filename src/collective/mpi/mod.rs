@@ -1,0 +1,169 @@
+//! Collectives over MPI.
+//!
+//! A batch is streamed in chunks, as within a host (`collective/local`): copied into a staging buffer of the engine's, moved by
+//! nonblocking collectives on bytes, and copied out, several chunks at once. MPI moves and Ronde combines: a chunk of an
+//! allreduce is cut into a part per rank, an alltoall brings all contributions to a part to the rank that owns it, the
+//! kernels combine them in rank order, and an allgather brings the results to all. That is what a ring moves,
+//! 2·*B*·(*n* − 1)/*n* bytes each way, and the bits are those of the local collective: the same whatever the fusion, with
+//! f16 and bf16 accumulated in f32 and rounded once. MPI's own reductions promise none of it.
+//!
+//! All ranks begin the same collectives in the same order, as MPI demands, whichever of them completes first.
+
+use std::sync::Arc;
+
+use super::kernels::{Level, Reducer};
+use super::stream::Stream;
+use super::{Activities, Collective, Phases, Reduction};
+use crate::error::Error;
+use crate::mpi::{CommId, Hall, Met, Waiting};
+use crate::tensor::Span;
+
+mod allreduce;
+mod reducescatter;
+mod staging;
+mod transfer;
+
+use staging::Staging;
+
+/// Bytes of a chunk, of all its parts together: few enough that a few of them stay in cache.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Chunks that a stage runs behind the one before it.
+const LAG: usize = 2;
+/// Parts begin on multiples of this: a cache line, and a whole number of elements of any type.
+const PART_ALIGN: usize = 64;
+/// A batch that comes to no more than this from all ranks together goes to everyone whole.
+const TINY_BYTES: usize = 32 << 10;
+
+/// The MPI collective of one rank.
+pub(crate) struct MpiCollective {
+    hall: Arc<Hall>,
+    data: CommId,
+    set: u64,
+    rank: usize,
+    size: usize,
+    level: Level,
+    /// Kept for its memory; away while the engine has it.
+    staging: Staging,
+}
+
+impl MpiCollective {
+    /// The collective of set rank `rank` of `size`, who have `met` in `hall`.
+    pub(crate) fn new(hall: &Arc<Hall>, met: Met, rank: usize, size: usize) -> Self {
+        Self {
+            hall: Arc::clone(hall),
+            data: met.data,
+            set: met.set,
+            rank,
+            size,
+            level: Level::detect(),
+            staging: Staging::default(),
+        }
+    }
+
+    /// Has the engine run `order`.
+    fn run<F>(&mut self, order: impl FnOnce(Job) -> F + Send + 'static) -> Result<Phases, Error>
+    where
+        F: Future<Output = Result<(Phases, Staging), crate::mpi::MpiError>> + 'static,
+    {
+        let guard = Waiting {
+            pulse: &self.hall.pulse,
+            set: self.set,
+        };
+        let (data, staging) = (self.data, std::mem::take(&mut self.staging));
+        let (phases, staging) = self.hall.engine.run(self.hall.spin, &guard, move |world| {
+            order(Job {
+                comm: world.comm(data),
+                staging,
+                lap: staging::Lap::new(),
+            })
+        })?;
+        self.staging = staging;
+        Ok(phases)
+    }
+}
+
+/// What a batch has at hand on the engine's thread.
+struct Job {
+    comm: crate::mpi::Comm,
+    staging: Staging,
+    lap: staging::Lap,
+}
+
+impl Job {
+    fn done(self) -> (Phases, Staging) {
+        (self.lap.phases(), self.staging)
+    }
+}
+
+impl Collective for MpiCollective {
+    fn activities(&self) -> &'static Activities {
+        &Activities {
+            allreduce: "MPI_ALLREDUCE",
+            allgather: "MPI_ALLGATHER",
+            broadcast: "MPI_BCAST",
+            alltoall: "MPI_ALLTOALL",
+            reducescatter: "MPI_REDUCESCATTER",
+        }
+    }
+
+    fn allreduce(
+        &mut self,
+        spans: &[Span],
+        reduction: &Reduction,
+        absent: &[usize],
+    ) -> Result<Phases, Error> {
+        let mut batch = Stream::default();
+        spans.iter().for_each(|span| batch.push_span(span));
+        let reducer = Reducer::new(self.level, reduction, self.size);
+        let present = present(self.size, absent);
+        self.run(move |job| allreduce::allreduce(job, batch, reducer, present))
+    }
+
+    fn broadcast(&mut self, spans: &[Span], root: usize) -> Result<Phases, Error> {
+        let mut batch = Stream::default();
+        spans.iter().for_each(|span| batch.push_span(span));
+        self.run(move |job| transfer::broadcast(job, batch, root))
+    }
+
+    fn allgather(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
+        let size = self.size;
+        assert_eq!(bytes.len(), spans.len() * size, "a length per tensor and rank");
+        let own = transfer::gathered_from_here(spans, bytes, self.rank, size);
+        let others = transfer::gathered_here(spans, bytes, size);
+        self.run(move |job| transfer::allgather(job, own, others))
+    }
+
+    fn alltoall(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
+        let size = self.size;
+        assert_eq!(bytes.len(), spans.len() * size * size, "a length per tensor and two ranks");
+        let sent = transfer::sent_from_here(spans, bytes, self.rank, size);
+        let received = transfer::received_here(spans, bytes, self.rank, size);
+        let longest = transfer::longest_way(bytes, size);
+        self.run(move |job| transfer::alltoall(job, sent, received, longest))
+    }
+
+    fn reducescatter(
+        &mut self,
+        spans: &[Span],
+        bytes: &[usize],
+        reduction: &Reduction,
+        absent: &[usize],
+    ) -> Result<Phases, Error> {
+        let size = self.size;
+        assert_eq!(bytes.len(), spans.len() * size, "a length per tensor and rank");
+        let shares = reducescatter::shares(spans, bytes, self.rank, size);
+        let reducer = Reducer::new(self.level, reduction, size);
+        let present = present(size, absent);
+        self.run(move |job| reducescatter::reducescatter(job, shares, reducer, present))
+    }
+}
+
+/// The ranks that are not in `absent`, in order.
+fn present(size: usize, absent: &[usize]) -> Vec<usize> {
+    (0..size).filter(|rank| !absent.contains(rank)).collect()
+}
+
+/// The least length of a part of `bytes` bytes cut in `size`.
+fn part_bytes(bytes: usize, size: usize) -> usize {
+    bytes.div_ceil(size).next_multiple_of(PART_ALIGN)
+}
