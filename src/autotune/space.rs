@@ -143,7 +143,9 @@ fn dead(knobs: &Knobs, facts: &Facts) -> Vec<Dead> {
         .or((!knobs.autotune_cache).then_some("RONDE_AUTOTUNE_CACHE=1 has it tuned"));
     let one_host = (facts.hosts == 1).then_some("all ranks are on one host");
     let gathers_nothing = (facts.tensors.is_some() && !facts.allgathers).then_some("nothing is gathered");
-    let hierarchical = alone.or(one_host);
+    let hierarchical = alone
+        .or(one_host)
+        .or(Some("it is chosen when the job starts, so far"));
     [
         ("fusion_mb", fusion),
         ("cycle_ms", cycle),

@@ -2,7 +2,6 @@
 //! nothing reads here, each with the reason. They are accepted, so that an environment made for Horovod needs no change.
 
 use super::knob::{Flag, Kind, Knob, Scope};
-use crate::identity::MAX_RANKS;
 
 /// Names that Horovod reads at no time in a job: accepted without a word.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +66,6 @@ pub(super) const ELSEWHERE: &[Knob] = &[
     place("local_size", "HOROVOD_LOCAL_SIZE", RANKS, "Processes of the job on this host; set by the launcher."),
     place("cross_rank", "HOROVOD_CROSS_RANK", RANK, "Number of this host among the hosts that have this local rank; set by the launcher."),
     place("cross_size", "HOROVOD_CROSS_SIZE", RANKS, "Hosts that have this local rank; set by the launcher."),
-    foreign("hierarchical_allreduce", "HOROVOD_HIERARCHICAL_ALLREDUCE", ONE_HOST, "Reduce within hosts first.")
-        .switch("hierarchical-allreduce", "no-hierarchical-allreduce"),
     foreign("hierarchical_allgather", "HOROVOD_HIERARCHICAL_ALLGATHER", ONE_HOST, "Gather within hosts first.")
         .switch("hierarchical-allgather", "no-hierarchical-allgather"),
     foreign("torus_allreduce", "HOROVOD_TORUS_ALLREDUCE", ONE_HOST, "Reduce over a torus of local and cross ranks.")
@@ -98,13 +95,15 @@ pub(super) const ELSEWHERE: &[Knob] = &[
 const RANK: Kind = Kind::Count {
     unit: "rank",
     min: 0,
-    max: MAX_RANKS as u64 - 1,
+    max: RANKS_MAX - 1,
 };
 const RANKS: Kind = Kind::Count {
     unit: "ranks",
     min: 1,
-    max: MAX_RANKS as u64,
+    max: RANKS_MAX,
 };
+/// More than any job has; a host has [`MAX_RANKS`](crate::identity::MAX_RANKS) at most.
+const RANKS_MAX: u64 = 1 << 20;
 
 /// A number that says where in its job a process is.
 const fn place(name: &'static str, env: &'static str, kind: Kind, doc: &'static str) -> Knob {

@@ -103,17 +103,25 @@ impl Engine {
         let _ = self.commands.send(Command::Look);
     }
 
-    /// Runs the future that `order` makes and waits for what it gives, asking `guard` now and then whether that still
-    /// makes sense. When this returns, the future is no more: memory that it was lent may be used again.
+    /// Runs the future that `order` makes and waits for what it gives, as [`Promise::keep`] does.
     ///
     /// # Errors
-    /// What `guard` says, or the future's as `describe` puts it.
+    /// As there.
     pub(crate) fn run<T, F>(
-        &self,
+        self: &Arc<Self>,
         spin: Duration,
         guard: &dyn Guard,
         order: impl FnOnce(Rc<World>) -> F + Send + 'static,
     ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, MpiError>> + 'static,
+    {
+        self.begin(order).keep(spin, guard)
+    }
+
+    /// Begins to run the future that `order` makes.
+    pub(crate) fn begin<T, F>(self: &Arc<Self>, order: impl FnOnce(Rc<World>) -> F + Send + 'static) -> Promise<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, MpiError>> + 'static,
@@ -124,37 +132,11 @@ impl Engine {
             let future = order(world);
             answered(future, answer)
         });
-        let began = Instant::now();
-        while !reply.is_there() && began.elapsed() < spin {
-            std::hint::spin_loop();
+        Promise {
+            engine: Arc::clone(self),
+            reply,
+            kept: false,
         }
-        loop {
-            if let Some(outcome) = reply.wait(GUARD_INTERVAL) {
-                return match outcome {
-                    Outcome::Value(value) => Ok(value),
-                    Outcome::Failed(error) => Err(guard.failure(&error)),
-                    Outcome::Dropped => Err(guard.failure(&MpiError {
-                        call: "the MPI thread",
-                        text: "panicked; see its message above".into(),
-                    })),
-                };
-            }
-            if let Err(error) = guard.check(began.elapsed()) {
-                return Err(self.abandon(&reply, error));
-            }
-        }
-    }
-
-    /// Has the engine let go of what `reply` is for, because of `error`.
-    fn abandon<T>(&self, reply: &Reply<T>, error: Error) -> Error {
-        reply.abandoned.store(true, Ordering::Release);
-        self.look();
-        if reply.wait(RELEASE_PATIENCE).is_none() {
-            // The engine may be about to touch memory that the caller would go on with.
-            eprintln!("ronde: {error}; and the MPI thread hangs inside of MPI: the process ends");
-            std::process::abort();
-        }
-        error
     }
 
     /// Finalizes MPI, if it is ours.
@@ -171,6 +153,57 @@ impl Engine {
                     }
                 }
             }
+        }
+    }
+}
+
+/// What the engine will give. While there is one, memory that its future was lent belongs to the engine.
+pub(crate) struct Promise<T> {
+    engine: Arc<Engine>,
+    reply: Arc<Reply<T>>,
+    /// The future is no more.
+    kept: bool,
+}
+
+impl<T> Promise<T> {
+    /// Waits for it, asking `guard` now and then whether that still makes sense; spins for `spin` before it sleeps. When
+    /// this returns, the future is no more.
+    ///
+    /// # Errors
+    /// What `guard` says, or the future's as it puts it.
+    pub(crate) fn keep(mut self, spin: Duration, guard: &dyn Guard) -> Result<T, Error> {
+        let began = Instant::now();
+        while !self.reply.is_there() && began.elapsed() < spin {
+            std::hint::spin_loop();
+        }
+        loop {
+            if let Some(outcome) = self.reply.wait(GUARD_INTERVAL) {
+                self.kept = true;
+                return match outcome {
+                    Outcome::Value(value) => Ok(value),
+                    Outcome::Failed(error) => Err(guard.failure(&error)),
+                    Outcome::Dropped => Err(guard.failure(&MpiError {
+                        call: "the MPI thread",
+                        text: "panicked; see its message above".into(),
+                    })),
+                };
+            }
+            guard.check(began.elapsed())?; // dropping the promise has the engine let go
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        self.reply.abandoned.store(true, Ordering::Release);
+        self.engine.look();
+        if self.reply.wait(RELEASE_PATIENCE).is_none() {
+            // The engine may be about to touch memory that the caller would go on with.
+            eprintln!("ronde: the MPI thread hangs inside of MPI, which another rank or the network has left: the process ends");
+            std::process::abort();
         }
     }
 }

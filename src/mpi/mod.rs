@@ -21,7 +21,7 @@ mod start;
 mod world;
 
 pub(crate) use calls::{Comm, MpiError, Parts};
-pub(crate) use engine::Engine;
+pub(crate) use engine::{Engine, Promise};
 pub(crate) use meeting::{Hall, Met, meet_job, meet_set, set_key};
 pub(crate) use pending::Pending;
 pub(crate) use pulse::{Bell, Pulse, Waiting};

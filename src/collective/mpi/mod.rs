@@ -15,15 +15,17 @@ use super::kernels::{Level, Reducer};
 use super::stream::Stream;
 use super::{Activities, Collective, Phases, Reduction};
 use crate::error::Error;
-use crate::mpi::{CommId, Hall, Met, Waiting};
+use crate::mpi::{Comm, CommId, Hall, Met, MpiError, Promise, Waiting};
 use crate::tensor::Span;
 
 mod allreduce;
+mod hierarchical;
 mod reducescatter;
 mod staging;
 mod transfer;
 
-use staging::Staging;
+pub(crate) use hierarchical::{HierarchicalCollective, Host};
+use staging::{Lap, Staging};
 
 /// Bytes of a chunk, of all its parts together: few enough that a few of them stay in cache.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -47,8 +49,8 @@ pub(crate) struct MpiCollective {
 }
 
 impl MpiCollective {
-    /// The collective of set rank `rank` of `size`, who have `met` in `hall`.
-    pub(crate) fn new(hall: &Arc<Hall>, met: Met, rank: usize, size: usize) -> Self {
+    /// The collective of `size` ranks who have `met` in `hall`.
+    pub(crate) fn new(hall: &Arc<Hall>, met: Met, size: usize) -> Self {
         Self {
             hall: Arc::clone(hall),
             data: met.data,
@@ -60,37 +62,61 @@ impl MpiCollective {
         }
     }
 
-    /// Has the engine run `order`.
-    fn run<F>(&mut self, order: impl FnOnce(Job) -> F + Send + 'static) -> Result<Phases, Error>
+    /// Begins to reduce `batch` over all ranks of this collective, as a part of a reduction over `ranks` ranks.
+    pub(super) fn begin_allreduce(&mut self, batch: Stream, reduction: &Reduction, ranks: usize) -> Promise<Batch> {
+        let reducer = Reducer::new(self.level, reduction, ranks);
+        let present = (0..self.size).collect();
+        self.begin(move |job| allreduce::allreduce(job, batch, reducer, present))
+    }
+
+    /// Has the engine begin `order`.
+    fn begin<F>(&mut self, order: impl FnOnce(Job) -> F + Send + 'static) -> Promise<Batch>
     where
-        F: Future<Output = Result<(Phases, Staging), crate::mpi::MpiError>> + 'static,
+        F: Future<Output = Result<Batch, MpiError>> + 'static,
     {
+        let (data, staging) = (self.data, std::mem::take(&mut self.staging));
+        self.hall.engine.begin(move |world| {
+            order(Job {
+                comm: world.comm(data),
+                staging,
+                lap: Lap::new(),
+            })
+        })
+    }
+
+    /// Waits for what was begun.
+    pub(super) fn keep(&mut self, promise: Promise<Batch>) -> Result<Phases, Error> {
         let guard = Waiting {
             pulse: &self.hall.pulse,
             set: self.set,
         };
-        let (data, staging) = (self.data, std::mem::take(&mut self.staging));
-        let (phases, staging) = self.hall.engine.run(self.hall.spin, &guard, move |world| {
-            order(Job {
-                comm: world.comm(data),
-                staging,
-                lap: staging::Lap::new(),
-            })
-        })?;
-        self.staging = staging;
+        let (phases, staging) = promise.keep(self.hall.spin, &guard)?;
+        self.staging.join(staging);
         Ok(phases)
+    }
+
+    /// Has the engine run `order`.
+    fn run<F>(&mut self, order: impl FnOnce(Job) -> F + Send + 'static) -> Result<Phases, Error>
+    where
+        F: Future<Output = Result<Batch, MpiError>> + 'static,
+    {
+        let promise = self.begin(order);
+        self.keep(promise)
     }
 }
 
+/// What comes of a batch: where its time went, and the staging buffers back.
+type Batch = (Phases, Staging);
+
 /// What a batch has at hand on the engine's thread.
 struct Job {
-    comm: crate::mpi::Comm,
+    comm: Comm,
     staging: Staging,
-    lap: staging::Lap,
+    lap: Lap,
 }
 
 impl Job {
-    fn done(self) -> (Phases, Staging) {
+    fn done(self) -> Batch {
         (self.lap.phases(), self.staging)
     }
 }

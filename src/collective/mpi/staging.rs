@@ -22,6 +22,11 @@ impl Staging {
         buffer
     }
 
+    /// Takes all of another's.
+    pub(super) fn join(&mut self, other: Self) {
+        self.free.extend(other.free);
+    }
+
     /// Takes one back.
     pub(super) fn give(&mut self, buffer: Vec<u8>) {
         self.free.push(buffer);
