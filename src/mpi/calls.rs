@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::rc::Rc;
 
 use ::mpi::ffi;
+use smallvec::{SmallVec, smallvec};
 
 use super::pending::{Moved, Pending};
 
@@ -86,6 +87,68 @@ impl Parts {
     }
 }
 
+/// Where rank `rank`'s part of a chunk of `bytes` bytes lies, cut in parts of `part` bytes; the last ones may be shorter.
+pub(crate) fn part_range(rank: usize, part: usize, bytes: usize) -> std::ops::Range<usize> {
+    let begin = (rank * part).min(bytes);
+    begin..(begin + part).min(bytes)
+}
+
+/// Messages that are begun together.
+struct Messages<'a> {
+    comm: &'a Comm,
+    tag: c_int,
+    requests: SmallVec<[ffi::MPI_Request; 4]>,
+}
+
+impl<'a> Messages<'a> {
+    fn new(comm: &'a Comm, tag: u16) -> Self {
+        Self {
+            comm,
+            tag: c_int::from(tag & 0x7fff),
+            requests: SmallVec::new(),
+        }
+    }
+
+    fn add(&mut self, call: &'static str, start: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> Result<(), MpiError> {
+        // SAFETY: a constant.
+        let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
+        check(call, start(&mut request))?;
+        self.requests.push(request);
+        Ok(())
+    }
+
+    /// # Safety
+    /// `from` stays readable for `bytes` bytes until the message has gone, whatever comes of it.
+    unsafe fn send(&mut self, from: *const u8, bytes: usize, to: usize) -> Result<(), MpiError> {
+        let (raw, tag) = (self.comm.raw, self.tag);
+        if bytes == 0 {
+            return Ok(()); // nor does anybody expect it
+        }
+        // SAFETY: the caller's promise.
+        self.add("MPI_Isend", |request| unsafe {
+            ffi::MPI_Isend(from.cast(), count(bytes), byte(), count(to), tag, raw, request)
+        })
+    }
+
+    /// # Safety
+    /// Likewise `to`, which nobody else reads or writes.
+    unsafe fn receive(&mut self, to: *mut u8, bytes: usize, from: usize) -> Result<(), MpiError> {
+        let (raw, tag) = (self.comm.raw, self.tag);
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        self.add("MPI_Irecv", |request| unsafe {
+            ffi::MPI_Irecv(to.cast(), count(bytes), byte(), count(from), tag, raw, request)
+        })
+    }
+
+    /// All of them, over `memory`.
+    fn pending<B>(self, memory: B) -> Pending<B> {
+        Pending::new(self.requests, "a message of an allreduce", memory, &self.comm.moved)
+    }
+}
+
 /// A communicator. Its calls are collective: every rank makes them in the same order.
 #[derive(Clone, Debug)]
 pub(crate) struct Comm {
@@ -139,7 +202,64 @@ impl Comm {
         // SAFETY: a constant.
         let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
         check(call, start(&mut request))?;
-        Ok(Pending::new(request, call, memory, &self.moved))
+        Ok(Pending::new(smallvec![request], call, memory, &self.moved))
+    }
+
+    /// Sends each rank its part of `chunk`, of which rank `r`'s begins at `r * part`, and receives its own part from all:
+    /// in `received`, in rank order, this rank's left out, each as long as its own part of `bytes` bytes.
+    pub(crate) fn scatter(
+        &self,
+        chunk: Vec<u8>,
+        mut received: Vec<u8>,
+        part: usize,
+        bytes: usize,
+        tag: u16,
+    ) -> Result<Pending<(Vec<u8>, Vec<u8>)>, MpiError> {
+        assert!(bytes <= chunk.len() && part * self.size >= bytes);
+        let own = part_range(self.rank, part, bytes).len();
+        assert!(own * (self.size - 1) <= received.len());
+        let (from, to) = (chunk.as_ptr(), received.as_mut_ptr());
+        let mut messages = Messages::new(self, tag);
+        for (next, previous) in self.others() {
+            let place = if previous < self.rank { previous } else { previous - 1 };
+            let range = part_range(next, part, bytes);
+            // SAFETY: both places lie in the vectors (asserted), which are kept by the requests.
+            unsafe {
+                messages.receive(to.add(place * own), own, previous)?;
+                messages.send(from.add(range.start), range.len(), next)?;
+            }
+        }
+        Ok(messages.pending((chunk, received)))
+    }
+
+    /// Sends this rank's part of `chunk` to all others, and receives theirs in their places.
+    pub(crate) fn gather_parts_of(
+        &self,
+        mut chunk: Vec<u8>,
+        part: usize,
+        bytes: usize,
+        tag: u16,
+    ) -> Result<Pending<Vec<u8>>, MpiError> {
+        assert!(bytes <= chunk.len() && part * self.size >= bytes);
+        let memory = chunk.as_mut_ptr();
+        let own = part_range(self.rank, part, bytes);
+        let mut messages = Messages::new(self, tag);
+        for (next, previous) in self.others() {
+            let range = part_range(previous, part, bytes);
+            // SAFETY: parts lie in the vector (asserted) and do not overlap; the requests keep it.
+            unsafe {
+                messages.receive(memory.add(range.start), range.len(), previous)?;
+                messages.send(memory.add(own.start), own.len(), next)?;
+            }
+        }
+        Ok(messages.pending(chunk))
+    }
+
+    /// The other ranks, twice: from the next one on upwards, and from the one before on downwards. If all ranks send to the
+    /// first and receive from the second of each pair, everyone is sent to once at a time.
+    fn others(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (rank, size) = (self.rank, self.size);
+        (1..size).map(move |distance| ((rank + distance) % size, (rank + size - distance) % size))
     }
 
     /// The same communicator once more, with messages of its own.
@@ -299,23 +419,7 @@ impl Comm {
         })
     }
 
-    /// Part `r` of every rank's `send` to rank `r`, where `receive` holds them in rank order; each is `bytes` long.
-    pub(crate) fn alltoall(
-        &self,
-        send: Vec<u8>,
-        mut receive: Vec<u8>,
-        bytes: usize,
-    ) -> Result<Pending<(Vec<u8>, Vec<u8>)>, MpiError> {
-        assert!(bytes * self.size <= send.len().min(receive.len()));
-        let (from, to) = (send.as_ptr(), receive.as_mut_ptr());
-        // SAFETY: both vectors are as long and are kept by the request.
-        self.pending("MPI_Ialltoall", (send, receive), |request| unsafe {
-            let bytes = count(bytes);
-            ffi::MPI_Ialltoall(from.cast(), bytes, byte(), to.cast(), bytes, byte(), self.raw, request)
-        })
-    }
-
-    /// As [`alltoall`](Self::alltoall), with parts of different lengths: what this rank sends to each, and receives from it.
+    /// What this rank has for each, and each for this one.
     pub(crate) fn alltoall_parts(
         &self,
         send: (Vec<u8>, Parts),

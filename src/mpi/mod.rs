@@ -20,7 +20,7 @@ mod pulse;
 mod start;
 mod world;
 
-pub(crate) use calls::{Comm, MpiError, Parts};
+pub(crate) use calls::{Comm, MpiError, Parts, part_range};
 pub(crate) use engine::{Engine, Promise};
 pub(crate) use meeting::{Hall, Met, meet_job, meet_set, set_key};
 pub(crate) use pending::Pending;

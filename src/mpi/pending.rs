@@ -1,12 +1,14 @@
 //! A call under way.
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use ::mpi::ffi;
+use smallvec::SmallVec;
 
 use super::calls::{MpiError, check};
 
@@ -26,11 +28,11 @@ impl Moved {
     }
 }
 
-/// A request under way and the memory that MPI reads and writes meanwhile, which comes back when it has completed. One
-/// that is dropped before leaves its memory to MPI for ever: requests of collectives cannot be cancelled.
+/// Requests under way and the memory that MPI reads and writes meanwhile, which comes back when all have completed. What
+/// is dropped before leaves its memory to MPI for ever: requests of collectives cannot be cancelled.
 #[derive(Debug)]
 pub(crate) struct Pending<B> {
-    request: ffi::MPI_Request,
+    requests: SmallVec<[ffi::MPI_Request; 4]>,
     call: &'static str,
     /// Taken out on completion, by `poll` alone.
     memory: Option<ManuallyDrop<B>>,
@@ -38,16 +40,21 @@ pub(crate) struct Pending<B> {
 }
 
 impl<B> Pending<B> {
-    pub(super) fn new(request: ffi::MPI_Request, call: &'static str, memory: B, moved: &Rc<Moved>) -> Self {
+    pub(super) fn new(
+        requests: SmallVec<[ffi::MPI_Request; 4]>,
+        call: &'static str,
+        memory: B,
+        moved: &Rc<Moved>,
+    ) -> Self {
         Self {
-            request,
+            requests,
             call,
             memory: Some(ManuallyDrop::new(memory)),
             moved: Rc::clone(moved),
         }
     }
 
-    /// The memory, if the request has completed.
+    /// The memory, if the requests have completed.
     ///
     /// # Errors
     /// MPI's; the memory stays MPI's then.
@@ -56,15 +63,16 @@ impl<B> Pending<B> {
     /// If it was taken before.
     pub(crate) fn test(&mut self) -> Result<Option<B>, MpiError> {
         let mut done = 0;
-        // SAFETY: a request that was started on this thread (it is not `Send`) and has not been seen to complete.
+        let count = c_int::try_from(self.requests.len()).expect("a few");
+        // SAFETY: requests that were started on this thread (they are not `Send`) and have not been seen to complete.
         check(self.call, unsafe {
-            ffi::MPI_Test(&mut self.request, &mut done, ffi::RSMPI_STATUS_IGNORE)
+            ffi::MPI_Testall(count, self.requests.as_mut_ptr(), &mut done, ffi::RSMPI_STATUSES_IGNORE)
         })?;
         if done == 0 {
             return Ok(None);
         }
         self.moved.set();
-        let memory = self.memory.take().expect("a request completes once");
+        let memory = self.memory.take().expect("requests complete once");
         Ok(Some(ManuallyDrop::into_inner(memory)))
     }
 }
@@ -90,10 +98,12 @@ impl<B> Pending<B> {
     /// # Errors
     /// MPI's.
     pub(super) fn cancel(mut self) -> Result<(), MpiError> {
-        // SAFETY: a live request of a receive, which `MPI_Wait` completes without any message once it is cancelled.
-        unsafe {
-            check("MPI_Cancel", ffi::MPI_Cancel(&mut self.request))?;
-            check("MPI_Wait", ffi::MPI_Wait(&mut self.request, ffi::RSMPI_STATUS_IGNORE))?;
+        for request in &mut self.requests {
+            // SAFETY: a live request of a receive, which `MPI_Wait` completes without any message once it is cancelled.
+            unsafe {
+                check("MPI_Cancel", ffi::MPI_Cancel(request))?;
+                check("MPI_Wait", ffi::MPI_Wait(request, ffi::RSMPI_STATUS_IGNORE))?;
+            }
         }
         drop(self.memory.take().map(ManuallyDrop::into_inner));
         Ok(())

@@ -1,13 +1,14 @@
 //! Collectives over MPI.
 //!
-//! A batch is streamed in chunks, as within a host (`collective/local`): copied into a staging buffer of the engine's, moved by
-//! nonblocking collectives on bytes, and copied out, several chunks at once. MPI moves and Ronde combines: a chunk of an
-//! allreduce is cut into a part per rank, an alltoall brings all contributions to a part to the rank that owns it, the
-//! kernels combine them in rank order, and an allgather brings the results to all. That is what a ring moves,
-//! 2·*B*·(*n* − 1)/*n* bytes each way, and the bits are those of the local collective: the same whatever the fusion, with
-//! f16 and bf16 accumulated in f32 and rounded once. MPI's own reductions promise none of it.
+//! A batch is streamed in chunks, as within a host (`collective/local`): copied into a staging buffer of the engine's, moved
+//! by nonblocking calls on bytes, and copied out, several chunks at once. MPI moves and Ronde combines: a chunk of an
+//! allreduce is cut into a part per rank, every rank sends each part to the rank that owns it, the kernels combine there in
+//! rank order, and every owner sends its result to all. That is what a ring moves, 2·*B*·(*n* − 1)/*n* bytes each way, in
+//! two steps instead of 2·(*n* − 1), and the bits are those of the local collective: the same whatever the fusion, with f16
+//! and bf16 accumulated in f32 and rounded once. MPI's own reductions promise none of it. (Direct reduce-scatter and
+//! allgather: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, §4.)
 //!
-//! All ranks begin the same collectives in the same order, as MPI demands, whichever of them completes first.
+//! All ranks begin the same calls in the same order, as MPI demands of collectives, whichever of them completes first.
 
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ use staging::{Lap, Staging};
 
 /// Bytes of a chunk, of all its parts together: few enough that a few of them stay in cache.
 const CHUNK_BYTES: usize = 1 << 20;
+/// A part is no shorter unless the batch is: many ranks have longer chunks.
+const PART_BYTES_MIN: usize = 16 << 10;
 /// Chunks that a stage runs behind the one before it.
 const LAG: usize = 2;
 /// Parts begin on multiples of this: a cache line, and a whole number of elements of any type.

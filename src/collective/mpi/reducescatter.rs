@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 
 use super::allreduce::reduce;
-use super::staging::{Staging, copy_in, copy_out};
-use super::{CHUNK_BYTES, Job, LAG, PART_ALIGN};
-use crate::collective::Phases;
+use super::staging::{copy_in, copy_out};
+use super::{Batch, CHUNK_BYTES, Job, LAG, PART_ALIGN};
 use crate::collective::kernels::Reducer;
 use crate::collective::stream::Stream;
 use crate::mpi::{MpiError, Parts};
@@ -35,7 +34,7 @@ pub(super) async fn reducescatter(
     shares: Vec<Stream>,
     reducer: Reducer,
     present: Vec<usize>,
-) -> Result<(Phases, Staging), MpiError> {
+) -> Result<Batch, MpiError> {
     let (rank, size) = (job.comm.rank(), job.comm.size());
     let part = (CHUNK_BYTES / size).next_multiple_of(PART_ALIGN);
     let is_present = |rank: usize| present.binary_search(&rank).is_ok();
@@ -68,14 +67,15 @@ pub(super) async fn reducescatter(
             let range = piece(rank, turn - LAG);
             let [(mut result, _), (contributions, _)] = flights.pop_front().expect("as many as turns").await?;
             // Those who are present lie one after another, without gaps for the others.
-            let sources: Vec<usize> = (0..present.len()).collect();
+            let length = range.len();
+            let sources: Vec<*const u8> = (0..present.len()).map(|place| contributions[place * length..].as_ptr()).collect();
             if result.len() < range.len() {
                 result.resize(range.len(), 0);
             }
-            let bytes = range.len();
+            let bytes = length;
             job.lap.file(
                 |phases| &mut phases.reduce_ns,
-                || reduce(&reducer, &contributions, bytes, &sources, &mut result[..bytes]),
+                || reduce(&reducer, &sources, &mut result[..bytes]),
             );
             job.lap.file(|phases| &mut phases.copy_out_ns, || copy_out(&shares[rank], range, &result));
             job.staging.give(result);

@@ -2,15 +2,14 @@
 
 use std::collections::VecDeque;
 
-use super::staging::{Staging, copy_in, copy_out};
-use super::{CHUNK_BYTES, Job, LAG, PART_ALIGN};
-use crate::collective::Phases;
+use super::staging::{copy_in, copy_out};
+use super::{Batch, CHUNK_BYTES, Job, LAG, PART_ALIGN};
 use crate::collective::stream::Stream;
 use crate::mpi::{MpiError, Parts};
 use crate::tensor::Span;
 
 /// From rank `root` to all; `batch` is what the root reads and everyone writes.
-pub(super) async fn broadcast(mut job: Job, batch: Stream, root: usize) -> Result<(Phases, Staging), MpiError> {
+pub(super) async fn broadcast(mut job: Job, batch: Stream, root: usize) -> Result<Batch, MpiError> {
     let bytes = batch.bytes();
     let chunks = bytes.div_ceil(CHUNK_BYTES);
     let chunk = |turn: usize| turn * CHUNK_BYTES..((turn + 1) * CHUNK_BYTES).min(bytes);
@@ -100,7 +99,7 @@ pub(super) fn longest_way(bytes: &[usize], size: usize) -> usize {
 }
 
 /// Everyone's stream to all.
-pub(super) async fn allgather(mut job: Job, own: Stream, all: Vec<Stream>) -> Result<(Phases, Staging), MpiError> {
+pub(super) async fn allgather(mut job: Job, own: Stream, all: Vec<Stream>) -> Result<Batch, MpiError> {
     let size = job.comm.size();
     let part = (CHUNK_BYTES / size).next_multiple_of(PART_ALIGN);
     let rounds = all.iter().map(Stream::bytes).max().unwrap_or(0).div_ceil(part);
@@ -136,7 +135,7 @@ pub(super) async fn alltoall(
     sent: Vec<Stream>,
     received: Vec<Stream>,
     longest: usize,
-) -> Result<(Phases, Staging), MpiError> {
+) -> Result<Batch, MpiError> {
     let part = (CHUNK_BYTES / job.comm.size()).next_multiple_of(PART_ALIGN);
     let rounds = longest.div_ceil(part);
     let mut flights = VecDeque::new();
