@@ -40,7 +40,7 @@ impl Mpi {
                 (hall, met)
             }
         };
-        let flat = MpiCollective::new(hall, met, size);
+        let flat = MpiCollective::new(hall, met, rank, size);
         let collective: Box<dyn Collective> = match knobs.hierarchical_allreduce {
             true => match Hosts::of(hall, meeting).open(hall, meeting, knobs)? {
                 Some((host, lane)) => Box::new(HierarchicalCollective::new(flat, host, lane)),
@@ -108,7 +108,7 @@ impl Hosts {
             .map_err(|error| -> Failure { Arc::new(error) })?;
         let host = Host {
             collective: LocalCollective::new(opened.data, rank, size, patience.spin, opened.watch),
-            transport: opened.transport,
+            _transport: opened.transport,
             rank,
             size,
             lanes,
@@ -118,9 +118,9 @@ impl Hosts {
         }
         let mut lane: Vec<usize> = self.hosts.iter().map(|host| host[self.place]).collect();
         lane.sort_unstable();
-        let ranks = lane.len();
-        let met = mpi::meet_set(hall, &of_ranks(lane, format!("lane{}", self.place)));
-        let met = met.map_err(|error| -> Failure { Arc::new(error) })?;
-        Ok(Some((host, Some(MpiCollective::new(hall, met, ranks)))))
+        let lane = of_ranks(lane, format!("lane{}", self.place));
+        let met = mpi::meet_set(hall, &lane).map_err(|error| -> Failure { Arc::new(error) })?;
+        let lane = MpiCollective::new(hall, met, lane.rank, lane.members.len());
+        Ok(Some((host, Some(lane))))
     }
 }

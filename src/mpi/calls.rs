@@ -55,6 +55,17 @@ fn count(bytes: usize) -> c_int {
     c_int::try_from(bytes).expect("a chunk is smaller than 2 GiB")
 }
 
+/// Where a buffer's bytes lie; null if there are none: what an empty vector points to may mean something to MPI
+/// (`MPI_IN_PLACE` is 1 in Open MPI).
+fn address(buffer: &[u8]) -> *const u8 {
+    if buffer.is_empty() { std::ptr::null() } else { buffer.as_ptr() }
+}
+
+/// Likewise.
+fn address_mut(buffer: &mut [u8]) -> *mut u8 {
+    if buffer.is_empty() { std::ptr::null_mut() } else { buffer.as_mut_ptr() }
+}
+
 /// How long each rank's part of a buffer is, and where it begins, bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts {
@@ -291,7 +302,7 @@ impl Comm {
 
     /// Sends `memory` to rank `to`.
     pub(crate) fn send(&self, memory: Vec<u8>, to: usize, tag: u16) -> Result<Pending<Vec<u8>>, MpiError> {
-        let (from, bytes, tag) = (memory.as_ptr(), count(memory.len()), c_int::from(tag & 0x7fff));
+        let (from, bytes, tag) = (address(&memory), count(memory.len()), c_int::from(tag & 0x7fff));
         // SAFETY: the vector is kept by the request.
         self.pending("MPI_Isend", memory, |request| unsafe {
             ffi::MPI_Isend(from.cast(), bytes, byte(), count(to), tag, self.raw, request)
@@ -305,7 +316,7 @@ impl Comm {
         from: Option<usize>,
         tag: u16,
     ) -> Result<Pending<Vec<u8>>, MpiError> {
-        let (to, bytes, tag) = (memory.as_mut_ptr(), count(memory.len()), c_int::from(tag & 0x7fff));
+        let (to, bytes, tag) = (address_mut(&mut memory), count(memory.len()), c_int::from(tag & 0x7fff));
         // SAFETY: a constant.
         let from = from.map_or(unsafe { ffi::RSMPI_ANY_SOURCE }, count);
         // SAFETY: the vector is kept by the request.
@@ -322,7 +333,7 @@ impl Comm {
         root: usize,
     ) -> Result<Pending<Vec<u8>>, MpiError> {
         assert!(bytes <= memory.len());
-        let place = memory.as_mut_ptr();
+        let place = address_mut(&mut memory);
         // SAFETY: the vector is as long and is kept by the request.
         self.pending("MPI_Ibcast", memory, |request| unsafe {
             ffi::MPI_Ibcast(place.cast(), count(bytes), byte(), count(root), self.raw, request)
@@ -337,7 +348,7 @@ impl Comm {
         bytes: usize,
     ) -> Result<Pending<(Vec<u8>, Vec<u8>)>, MpiError> {
         assert!(bytes <= send.len() && bytes * self.size <= receive.len());
-        let (from, to) = (send.as_ptr(), receive.as_mut_ptr());
+        let (from, to) = (address(&send), address_mut(&mut receive));
         // SAFETY: both vectors are as long and are kept by the request.
         self.pending("MPI_Iallgather", (send, receive), |request| unsafe {
             let bytes = count(bytes);
@@ -355,7 +366,7 @@ impl Comm {
         assert!(parts.bytes <= receive.len() && parts.counts.len() == self.size);
         let bytes = parts.counts[self.rank];
         assert!(bytes as usize <= send.len());
-        let (from, to) = (send.as_ptr(), receive.as_mut_ptr());
+        let (from, to) = (address(&send), address_mut(&mut receive));
         let (counts, begins) = (parts.counts.as_ptr(), parts.begins.as_ptr());
         // SAFETY: the vectors are as long and are kept by the request.
         self.pending("MPI_Iallgatherv", (send, receive, parts), |request| unsafe {
@@ -383,7 +394,7 @@ impl Comm {
     ) -> Result<Pending<(Vec<u8>, Vec<u8>)>, MpiError> {
         assert!(bytes <= send.len());
         assert!(self.rank != root || bytes * self.size <= receive.len());
-        let (from, to) = (send.as_ptr(), receive.as_mut_ptr());
+        let (from, to) = (address(&send), address_mut(&mut receive));
         // SAFETY: both vectors are as long and are kept by the request.
         self.pending("MPI_Igather", (send, receive), |request| unsafe {
             let (bytes, root) = (count(bytes), count(root));
@@ -400,7 +411,7 @@ impl Comm {
         root: usize,
     ) -> Result<Pending<(Vec<u8>, Vec<u8>, Parts)>, MpiError> {
         assert!(self.rank != root || (parts.bytes <= receive.len() && parts.counts.len() == self.size));
-        let (from, bytes, to) = (send.as_ptr(), count(send.len()), receive.as_mut_ptr());
+        let (from, bytes, to) = (address(&send), count(send.len()), address_mut(&mut receive));
         let (counts, begins) = (parts.counts.as_ptr(), parts.begins.as_ptr());
         // SAFETY: the vectors are as long and are kept by the request.
         self.pending("MPI_Igatherv", (send, receive, parts), |request| unsafe {
@@ -428,7 +439,7 @@ impl Comm {
         for (memory, parts) in [&send, &receive] {
             assert!(parts.bytes <= memory.len() && parts.counts.len() == self.size);
         }
-        let (from, to) = (send.0.as_ptr(), receive.0.as_mut_ptr());
+        let (from, to) = (address(&send.0), address_mut(&mut receive.0));
         let lists = |parts: &Parts| (parts.counts.as_ptr(), parts.begins.as_ptr());
         let ((sent, sent_at), (received, received_at)) = (lists(&send.1), lists(&receive.1));
         // SAFETY: the vectors are as long and are kept by the request.

@@ -13,6 +13,7 @@ use super::engine::{Engine, Guard};
 use super::pulse::{Pulse, distances};
 use super::start::StartError;
 use super::world::{CommId, Key, Role, World};
+use crate::backend::Failure;
 use crate::error::Error;
 use crate::transport::local::{Meeting, Patience};
 
@@ -98,8 +99,8 @@ pub(crate) fn meet_job(
     meeting: &Meeting,
     cache_words: usize,
     patience: impl FnOnce(usize) -> Patience,
-) -> Result<(Hall, Met), Arc<dyn std::error::Error + Send + Sync>> {
-    let engine = Engine::get(meeting.start_timeout).map_err(|error| Arc::new(MeetingError::from(error)))?;
+) -> Result<(Hall, Met), Failure> {
+    let engine = Engine::get(meeting.start_timeout).map_err(|error| failure(error.into()))?;
     let hello = Hello {
         version: env!("CARGO_PKG_VERSION").into(),
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -112,14 +113,14 @@ pub(crate) fn meet_job(
     let guard = Deadline(meeting.start_timeout);
     let said = postcard::to_stdvec(&hello).expect("lengths are known");
     let met = engine.run(Duration::ZERO, &guard, move |world| greet(world, rank, size, said));
-    let (comms, greetings) = met.map_err(|error| -> Arc<dyn std::error::Error + Send + Sync> {
+    let (comms, greetings) = met.map_err(|error| -> Failure {
         match error {
             Error::Rendezvous(source) => source,
             other => Arc::new(other),
         }
     })?;
-    let hellos = understand(greetings)?;
-    compare(&hellos)?;
+    let hellos = understand(greetings).map_err(failure)?;
+    compare(&hellos).map_err(failure)?;
     let hosts = hellos.iter().map(|hello| hello.host.clone()).collect();
     let first_on = |hello: &Hello| hellos.iter().position(|other| other.host_key == hello.host_key);
     let leaders: Vec<usize> = hellos.iter().filter_map(first_on).collect();
@@ -245,24 +246,28 @@ async fn gather(world: Rc<World>, members: Vec<usize>, set: u64) -> Result<[Comm
     Ok(comms)
 }
 
+fn failure(error: MeetingError) -> Failure {
+    Arc::new(error)
+}
+
 /// What MPI calls itself, its first line.
 fn library() -> String {
     let version = ::mpi::environment::library_version().unwrap_or_default();
     version.lines().next().unwrap_or_default().trim_end_matches('\0').to_owned()
 }
 
-fn understand(greetings: Result<Vec<Vec<u8>>, MeetingError>) -> Result<Vec<Hello>, Arc<MeetingError>> {
+fn understand(greetings: Result<Vec<Vec<u8>>, MeetingError>) -> Result<Vec<Hello>, MeetingError> {
     let hellos = greetings?.into_iter().enumerate().map(|(rank, bytes)| {
         postcard::from_bytes(&bytes).map_err(|_| MeetingError::Malformed {
             rank,
             bytes: bytes.len(),
         })
     });
-    Ok(hellos.collect::<Result<_, _>>()?)
+    hellos.collect()
 }
 
 /// Fails with the first difference; all ranks find the same.
-fn compare(hellos: &[Hello]) -> Result<(), Arc<MeetingError>> {
+fn compare(hellos: &[Hello]) -> Result<(), MeetingError> {
     type Of = fn(&Hello) -> String;
     let what: [(&str, Of); 4] = [
         ("ronde", |hello| hello.version.clone()),
@@ -277,7 +282,7 @@ fn compare(hellos: &[Hello]) -> Result<(), Arc<MeetingError>> {
         for (rank, hello) in hellos.iter().enumerate() {
             let found = of(hello);
             if found != expected {
-                return Err(Arc::new(MeetingError::Mismatch {
+                return Err(MeetingError::Mismatch {
                     what,
                     first_rank: 0,
                     first_host: hellos[0].host.clone(),
@@ -285,7 +290,7 @@ fn compare(hellos: &[Hello]) -> Result<(), Arc<MeetingError>> {
                     rank,
                     host: hello.host.clone(),
                     found,
-                }));
+                });
             }
         }
     }

@@ -6,8 +6,8 @@
 //! futures in turn, `MPI_Test` by `MPI_Test`, and sleeps the longer the longer nothing has happened, 5 ms at most.
 //! Nothing here waits inside of MPI once the job has started, so a peer that falls silent can be given up.
 //!
-//! - `calls`: the calls themselves, their return codes as values; [`Comm`], what it can do; [`Pending`], a call under way,
-//!   which keeps the memory that MPI may still touch.
+//! - `calls`: the calls themselves, their return codes as values; [`Comm`], what it can do; `pending`: [`Pending`], calls
+//!   under way, which keep the memory that MPI may still touch.
 //! - `engine`: the thread. `start`: how it comes about and how it ends.
 //! - `pulse`: who is alive, who has left, who wants a cycle: small messages between neighbours.
 //! - `meeting`: how the ranks of a job, or of a process set, come together and compare what must be the same.
@@ -21,8 +21,8 @@ mod start;
 mod world;
 
 pub(crate) use calls::{Comm, MpiError, Parts, part_range};
-pub(crate) use engine::{Engine, Promise};
-pub(crate) use meeting::{Hall, Met, meet_job, meet_set, set_key};
+pub(crate) use engine::Promise;
+pub(crate) use meeting::{Hall, Met, meet_job, meet_set};
 pub(crate) use pending::Pending;
 pub(crate) use pulse::{Bell, Pulse, Waiting};
-pub(crate) use world::{CommId, World};
+pub(crate) use world::CommId;

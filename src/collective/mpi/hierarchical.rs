@@ -26,8 +26,8 @@ const LAG: usize = 1;
 
 /// A rank's host, as a hierarchical collective sees it.
 pub(crate) struct Host {
-    /// Keeps the host's ranks together: it tells them of one another's end.
-    pub(crate) transport: LocalTransport,
+    /// Keeps the host's ranks together: dropped, it tells them that this one has left.
+    pub(crate) _transport: LocalTransport,
     pub(crate) collective: LocalCollective,
     /// This rank among those of the host, and their number.
     pub(crate) rank: usize,

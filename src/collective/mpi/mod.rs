@@ -52,8 +52,8 @@ pub(crate) struct MpiCollective {
 }
 
 impl MpiCollective {
-    /// The collective of `size` ranks who have `met` in `hall`.
-    pub(crate) fn new(hall: &Arc<Hall>, met: Met, size: usize) -> Self {
+    /// The collective of rank `rank` of `size` who have `met` in `hall`.
+    pub(crate) fn new(hall: &Arc<Hall>, met: Met, rank: usize, size: usize) -> Self {
         Self {
             hall: Arc::clone(hall),
             data: met.data,
@@ -66,7 +66,7 @@ impl MpiCollective {
     }
 
     /// Begins to reduce `batch` over all ranks of this collective, as a part of a reduction over `ranks` ranks.
-    pub(super) fn begin_allreduce(&mut self, batch: Stream, reduction: &Reduction, ranks: usize) -> Promise<Batch> {
+    fn begin_allreduce(&mut self, batch: Stream, reduction: &Reduction, ranks: usize) -> Promise<Batch> {
         let reducer = Reducer::new(self.level, reduction, ranks);
         let present = (0..self.size).collect();
         self.begin(move |job| allreduce::allreduce(job, batch, reducer, present))
@@ -88,7 +88,7 @@ impl MpiCollective {
     }
 
     /// Waits for what was begun.
-    pub(super) fn keep(&mut self, promise: Promise<Batch>) -> Result<Phases, Error> {
+    fn keep(&mut self, promise: Promise<Batch>) -> Result<Phases, Error> {
         let guard = Waiting {
             pulse: &self.hall.pulse,
             set: self.set,
