@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::calls::{MpiError, Parts};
 use super::engine::{Engine, Guard};
 use super::pulse::{Pulse, distances};
-use super::start::StartError;
-use super::world::{CommId, Key, Role, World};
+use super::start::{self, StartError};
+use super::world::{CommId, World};
 use crate::backend::Failure;
 use crate::error::Error;
 use crate::transport::local::{Meeting, Patience};
@@ -114,6 +114,7 @@ pub(crate) fn meet_job(
     let said = postcard::to_stdvec(&hello).expect("lengths are known");
     let met = engine.run(Duration::ZERO, &guard, move |world| greet(world, rank, size, said));
     let (comms, greetings) = met.map_err(|error| -> Failure {
+        start::set_broken(); // a call that all must make is left half made
         match error {
             Error::Rendezvous(source) => source,
             other => Arc::new(other),
@@ -131,7 +132,6 @@ pub(crate) fn meet_job(
         &engine,
         comms[2],
         rank,
-        meeting.init,
         hosts,
         Arc::clone(&entered),
         patience,
@@ -197,16 +197,10 @@ async fn greet(
         };
         return Ok(([CommId::ALL; 3], Err(contradiction)));
     }
+    // Control, data and pulse.
     let mut comms = [CommId::ALL; 3];
-    for (comm, role) in comms.iter_mut().zip([Role::Control, Role::Data, Role::Pulse]) {
-        let key = Key {
-            members: (0..size).collect(),
-            role,
-        };
-        *comm = match world.known(&key) {
-            Some(known) => known,
-            None => world.duplicate(&all, key).await?,
-        };
+    for comm in &mut comms {
+        *comm = world.duplicate().await?;
     }
     let control = world.comm(comms[0]);
     let length = (said.len() as u64).to_le_bytes().to_vec();
@@ -232,18 +226,7 @@ async fn gather(world: Rc<World>, members: Vec<usize>, set: u64) -> Result<[Comm
         all.receive(vec![0], Some(from), tag)?.await?;
         sent.await?;
     }
-    let mut comms = [CommId::ALL; 2];
-    for (comm, role) in comms.iter_mut().zip([Role::Control, Role::Data]) {
-        let key = Key {
-            members: members.clone(),
-            role,
-        };
-        *comm = match world.known(&key) {
-            Some(known) => known,
-            None => world.of_members(key, tag)?,
-        };
-    }
-    Ok(comms)
+    Ok([world.of_members(&members, tag)?, world.of_members(&members, tag)?])
 }
 
 fn failure(error: MeetingError) -> Failure {

@@ -1,7 +1,6 @@
 //! What the engine's thread has at hand: its communicators.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use ::mpi::ffi;
@@ -18,32 +17,13 @@ impl CommId {
     pub(super) const ALL: Self = Self(0);
 }
 
-/// MPI as this process sees it. Lives on the engine's thread.
+/// MPI as this process sees it. Lives on the engine's thread. A set of ranks has a communicator for each kind of traffic,
+/// which go on at the same time.
 #[derive(Debug)]
 pub(crate) struct World {
     /// The first is `MPI_COMM_WORLD`; on it only process sets come together.
     comms: RefCell<Vec<Comm>>,
-    /// Communicators are made once for the same ranks: contexts and process sets that come after one another share them.
-    known: RefCell<HashMap<Key, CommId>>,
     moved: Rc<Moved>,
-}
-
-/// What a communicator is for: these ranks of the job, and which of theirs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    pub(super) members: Vec<usize>,
-    pub(super) role: Role,
-}
-
-/// A set of ranks has a communicator for each kind of traffic: they go on at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Role {
-    /// Blocks and frames of cycles.
-    Control,
-    /// Tensors.
-    Data,
-    /// Heartbeats and what else travels unasked.
-    Pulse,
 }
 
 impl World {
@@ -57,7 +37,6 @@ impl World {
         let all = unsafe { Comm::new(ffi::RSMPI_COMM_WORLD, &moved) }?;
         Ok(Self {
             comms: RefCell::new(vec![all]),
-            known: RefCell::default(),
             moved,
         })
     }
@@ -77,35 +56,29 @@ impl World {
         &self.moved
     }
 
-    /// The communicator for `key`, if it has been made.
-    pub(super) fn known(&self, key: &Key) -> Option<CommId> {
-        self.known.borrow().get(key).copied()
-    }
-
-    /// A copy of communicator `of` for `key`; every rank of it makes this call.
-    pub(super) async fn duplicate(&self, of: &Comm, key: Key) -> Result<CommId, MpiError> {
-        let raw = *of.duplicate()?.await?;
+    /// A copy of `MPI_COMM_WORLD`; every rank of the job makes this call. One that a former context had may still hold
+    /// calls that not all ranks have begun: nothing is used twice.
+    pub(super) async fn duplicate(&self) -> Result<CommId, MpiError> {
+        let raw = *self.all().duplicate()?.await?;
         // SAFETY: made just now, and never freed.
-        unsafe { self.keep(raw, key) }
+        unsafe { self.keep(raw) }
     }
 
-    /// A communicator of the members in `key`, all of whom are about to make this call: it blocks until they have.
-    pub(super) fn of_members(&self, key: Key, tag: u16) -> Result<CommId, MpiError> {
-        let raw = self.all().of_members(&key.members, tag)?;
+    /// A communicator of `members`, all of whom are about to make this call: it blocks until they have.
+    pub(super) fn of_members(&self, members: &[usize], tag: u16) -> Result<CommId, MpiError> {
+        let raw = self.all().of_members(members, tag)?;
         // SAFETY: as above.
-        unsafe { self.keep(raw, key) }
+        unsafe { self.keep(raw) }
     }
 
     /// # Safety
     /// That of [`Comm::new`].
-    unsafe fn keep(&self, raw: ffi::MPI_Comm, key: Key) -> Result<CommId, MpiError> {
+    unsafe fn keep(&self, raw: ffi::MPI_Comm) -> Result<CommId, MpiError> {
         // SAFETY: the caller's promise.
         let comm = unsafe { Comm::new(raw, &self.moved) }?;
         let mut comms = self.comms.borrow_mut();
         comms.push(comm);
-        let id = CommId(comms.len() - 1);
-        self.known.borrow_mut().insert(key, id);
-        Ok(id)
+        Ok(CommId(comms.len() - 1))
     }
 
     /// Ends MPI in this process; all ranks of the job do so.

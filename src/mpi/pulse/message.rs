@@ -11,8 +11,6 @@ const REASON_CHARS: usize = 80;
 /// A message on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Envelope {
-    /// Which of the process's contexts it is for: a later one shares the communicator.
-    pub(super) init: u32,
     /// The rank of the job that sends it, which need not be where it began.
     pub(super) from: usize,
     pub(super) message: Message,
@@ -85,7 +83,6 @@ mod tests {
         ];
         for message in messages {
             let envelope = Envelope {
-                init: u32::MAX,
                 from: usize::MAX,
                 message,
             };

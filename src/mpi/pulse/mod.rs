@@ -33,6 +33,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// How long after a rank has left what it sent before may still be on its way.
 const LEFT_GRACE: Duration = Duration::from_millis(300);
 
+/// Tag of these messages.
+const TAG: u16 = 0;
+
 /// What a process set's ring reaches on this rank.
 pub(crate) trait Bell: Send + Sync {
     /// Somebody wants this cycle.
@@ -47,7 +50,6 @@ pub(crate) struct Pulse {
     engine: Arc<Engine>,
     rank: usize,
     size: usize,
-    init: u32,
     /// Host names, by job rank.
     hosts: Vec<String>,
     patience: Patience,
@@ -78,13 +80,12 @@ struct Set {
 }
 
 impl Pulse {
-    /// The pulse of job rank `rank` in the process's context number `init`, over `comm`.
+    /// The pulse of job rank `rank`, over `comm`.
     pub(crate) fn start(
         engine: &Arc<Engine>,
         comm: CommId,
         rank: usize,
-        init: u32,
-        hosts: Vec<String>,
+            hosts: Vec<String>,
         entered: Arc<AtomicU64>,
         patience: Patience,
     ) -> Arc<Self> {
@@ -92,7 +93,6 @@ impl Pulse {
             engine: Arc::clone(engine),
             rank,
             size: hosts.len(),
-            init,
             hosts,
             patience,
             entered,
@@ -168,7 +168,9 @@ impl Pulse {
                     },
                     other => how(How::failed(&other.to_string())),
                 };
-                start::set_broken();
+                if matches!(error, Error::PeerSilent { .. } | Error::Mpi { .. }) {
+                    start::set_broken();
+                }
                 self.condemn(error.clone());
                 self.tell_all(&message);
             }
@@ -339,7 +341,9 @@ impl Pulse {
             Message::Ended { rank, how } => {
                 if self.check().is_ok() {
                     self.tell_all(&Message::Ended { rank, how: how.clone() });
-                    start::set_broken();
+                    if matches!(how, How::Silent { .. }) {
+                        start::set_broken();
+                    }
                     self.condemn(self.error_of(rank, how));
                 }
             }
@@ -416,7 +420,7 @@ impl Beats {
     fn new(pulse: &Pulse, comm: Comm) -> Result<Self, MpiError> {
         let now = Instant::now();
         Ok(Self {
-            inbox: comm.receive(vec![0; MESSAGE_BYTES], None, tag(pulse))?,
+            inbox: comm.receive(vec![0; MESSAGE_BYTES], None, TAG)?,
             comm,
             sends: Vec::new(),
             tellers: neighbours::before(pulse.rank, pulse.size).map(|rank| (rank, now)).collect(),
@@ -440,10 +444,8 @@ impl Beats {
     fn hear(&mut self, pulse: &Pulse) -> Result<(), MpiError> {
         while let Some(memory) = self.inbox.test()? {
             let envelope = Envelope::decode(&memory);
-            self.inbox = self.comm.receive(memory, None, tag(pulse))?;
-            let Some(envelope) = envelope.filter(|envelope| envelope.init == pulse.init) else {
-                continue; // of a context that is no more
-            };
+            self.inbox = self.comm.receive(memory, None, TAG)?;
+            let Some(envelope) = envelope else { continue };
             if let Some((_, heard)) = self.tellers.iter_mut().find(|(rank, _)| *rank == envelope.from) {
                 *heard = Instant::now();
             }
@@ -467,7 +469,6 @@ impl Beats {
         if let Some((rank, heard)) = silent {
             let seconds = now.duration_since(*heard).as_secs();
             pulse.hear(Envelope {
-                init: pulse.init,
                 from: pulse.rank,
                 message: Message::Ended {
                     rank: *rank,
@@ -489,20 +490,14 @@ impl Beats {
         loop {
             let Some((message, targets)) = lock(&pulse.outbox).pop_front() else { return Ok(()) };
             let envelope = Envelope {
-                init: pulse.init,
                 from: pulse.rank,
                 message,
             };
             for target in targets {
-                self.sends.push(self.comm.send(envelope.encode(), target, tag(pulse))?);
+                self.sends.push(self.comm.send(envelope.encode(), target, TAG)?);
             }
         }
     }
-}
-
-/// Contexts that come after one another share a communicator: what is still on its way to one shall not reach the next.
-fn tag(pulse: &Pulse) -> u16 {
-    pulse.init as u16
 }
 
 /// Lets the other tasks have their turn.
