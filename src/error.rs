@@ -378,7 +378,9 @@ pub enum Error {
         local_size: usize,
     },
     /// MPI is asked for in a build without it.
-    #[error("RONDE_BACKEND=mpi: this build of ronde has no MPI; build it with --features mpi, or leave the backend at auto")]
+    #[error(
+        "RONDE_BACKEND=mpi: this build of ronde has no MPI; build it with --features mpi, or leave the backend at auto"
+    )]
     NoMpi,
     /// A call of MPI's failed.
     #[error(

@@ -50,19 +50,29 @@ fn ranks_of_one_host_use_shared_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("m.json");
     let arguments = format!("bench --model many-small --steps 10 --json {}", path.display());
-    let Some(output) = mpirun(3, &arguments, &[]) else { return };
+    let Some(output) = mpirun(3, &arguments, &[]) else {
+        return;
+    };
     let text = stdout(&output);
     assert!(text.contains("3 ranks, local backend"), "{text}");
     let result = json(&path);
-    assert_eq!((result["np"].as_u64(), result["backend"].as_str()), (Some(3), Some("local")));
+    assert_eq!(
+        (result["np"].as_u64(), result["backend"].as_str()),
+        (Some(3), Some("local"))
+    );
 }
 
 #[test]
 fn the_mpi_backend_needs_its_feature_and_then_does_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("m.json");
-    let arguments = format!("bench --model many-small --steps 10 --backend mpi --json {}", path.display());
-    let Some(output) = mpirun(2, &arguments, &[]) else { return };
+    let arguments = format!(
+        "bench --model many-small --steps 10 --backend mpi --json {}",
+        path.display()
+    );
+    let Some(output) = mpirun(2, &arguments, &[]) else {
+        return;
+    };
     if cfg!(feature = "mpi") {
         let text = stdout(&output);
         assert!(text.contains("2 ranks, mpi backend"), "{text}");
@@ -76,13 +86,19 @@ fn the_mpi_backend_needs_its_feature_and_then_does_the_same() {
 
 #[test]
 fn launchers_that_disagree_are_named() {
-    let Some(output) = mpirun(2, "bench --model many-small --steps 2", &[("HOROVOD_SIZE", "3"), ("HOROVOD_RANK", "0")])
-    else {
+    let Some(output) = mpirun(
+        2,
+        "bench --model many-small --steps 2",
+        &[("HOROVOD_SIZE", "3"), ("HOROVOD_RANK", "0")],
+    ) else {
         return;
     };
     let (_, err) = texts(&output);
     assert!(!output.status.success());
-    assert!(err.contains("HOROVOD_SIZE=3") && err.contains("contradicts"), "{err}");
+    assert!(
+        err.contains("HOROVOD_SIZE=3") && err.contains("contradicts"),
+        "{err}"
+    );
 }
 
 #[test]
@@ -94,10 +110,34 @@ fn the_command_line_for_other_hosts_is_shown() {
         let mut command = ronde();
         command.arg("run").args(arguments).output().expect("runs")
     };
-    let output = run(&["-np", "4", "-H", "node1:2,node2:2", "--autotune", "--print-command", "--", "train", "a b"]);
+    let output = run(&[
+        "-np",
+        "4",
+        "-H",
+        "node1:2,node2:2",
+        "--autotune",
+        "--print-command",
+        "--",
+        "train",
+        "a b",
+    ]);
     let line = stdout(&output);
-    assert!(line.starts_with("mpirun ") && line.ends_with(" train 'a b'\n"), "{line}");
-    assert!(line.contains("node1:2,node2:2") && line.contains("HOROVOD_AUTOTUNE"), "{line}");
-    let output = run(&["-np", "5", "-H", "node1:2,node2:2", "--print-command", "--", "train"]);
+    assert!(
+        line.starts_with("mpirun ") && line.ends_with(" train 'a b'\n"),
+        "{line}"
+    );
+    assert!(
+        line.contains("node1:2,node2:2") && line.contains("HOROVOD_AUTOTUNE"),
+        "{line}"
+    );
+    let output = run(&[
+        "-np",
+        "5",
+        "-H",
+        "node1:2,node2:2",
+        "--print-command",
+        "--",
+        "train",
+    ]);
     assert_failed(&output, 2, &["(5)", "(4)"]);
 }

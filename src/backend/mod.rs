@@ -66,7 +66,12 @@ impl Backend {
     ///
     /// # Errors
     /// Ranks that do not come or do not fit, too little memory.
-    pub(crate) fn open(&self, meeting: &Meeting, cache_words: usize, knobs: &Knobs) -> Result<Opened, Failure> {
+    pub(crate) fn open(
+        &self,
+        meeting: &Meeting,
+        cache_words: usize,
+        knobs: &Knobs,
+    ) -> Result<Opened, Failure> {
         let mut opened = match self {
             Self::Local => local::open(meeting, cache_words, knobs)?,
             Self::Mpi(mpi) => mpi.open(meeting, cache_words, knobs)?,

@@ -21,10 +21,17 @@ pub(crate) struct Mpi {
 
 impl Mpi {
     pub(super) fn new() -> Result<Self, Error> {
-        Ok(Self { hall: OnceLock::new() })
+        Ok(Self {
+            hall: OnceLock::new(),
+        })
     }
 
-    pub(super) fn open(&self, meeting: &Meeting, cache_words: usize, knobs: &Knobs) -> Result<Opened, Failure> {
+    pub(super) fn open(
+        &self,
+        meeting: &Meeting,
+        cache_words: usize,
+        knobs: &Knobs,
+    ) -> Result<Opened, Failure> {
         let (rank, size) = (meeting.rank, meeting.members.len());
         let is_world = self.hall.get().is_none();
         let (hall, met) = match self.hall.get() {
@@ -78,7 +85,10 @@ impl Hosts {
         }
         let job_rank = meeting.members[meeting.rank];
         let place_in = |host: &Vec<usize>| host.binary_search(&job_rank).ok();
-        let own = hosts.iter().position(|host| place_in(host).is_some()).expect("a member has a host");
+        let own = hosts
+            .iter()
+            .position(|host| place_in(host).is_some())
+            .expect("a member has a host");
         let place = place_in(&hosts[own]).expect("just found");
         Self { hosts, own, place }
     }
@@ -97,7 +107,9 @@ impl Hosts {
         }
         let of_ranks = |ranks: Vec<usize>, name: String| Meeting {
             job_key: format!("{}/{name}", meeting.job_key),
-            rank: ranks.binary_search(&meeting.members[meeting.rank]).unwrap_or(usize::MAX),
+            rank: ranks
+                .binary_search(&meeting.members[meeting.rank])
+                .unwrap_or(usize::MAX),
             members: ranks.into(),
             ..meeting.clone()
         };

@@ -81,8 +81,16 @@ impl Stream {
                 let at = piece.at + offset;
                 Piece {
                     // `wrapping_add` as one of the two may mean nothing; else `offset` is inside of the piece.
-                    input: if piece.input.is_null() { piece.input } else { piece.input.wrapping_add(offset) },
-                    output: if piece.output.is_null() { piece.output } else { piece.output.wrapping_add(offset) },
+                    input: if piece.input.is_null() {
+                        piece.input
+                    } else {
+                        piece.input.wrapping_add(offset)
+                    },
+                    output: if piece.output.is_null() {
+                        piece.output
+                    } else {
+                        piece.output.wrapping_add(offset)
+                    },
                     at,
                     bytes: (piece.at + piece.bytes).min(range.end) - at,
                 }

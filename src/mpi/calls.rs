@@ -37,7 +37,11 @@ pub(super) fn check(call: &'static str, code: c_int) -> Result<(), MpiError> {
     let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy();
     Err(MpiError {
         call,
-        text: if known { text.into_owned() } else { format!("error {code}") },
+        text: if known {
+            text.into_owned()
+        } else {
+            format!("error {code}")
+        },
     })
 }
 
@@ -58,12 +62,20 @@ fn count(bytes: usize) -> c_int {
 /// Where a buffer's bytes lie; null if there are none: what an empty vector points to may mean something to MPI
 /// (`MPI_IN_PLACE` is 1 in Open MPI).
 fn address(buffer: &[u8]) -> *const u8 {
-    if buffer.is_empty() { std::ptr::null() } else { buffer.as_ptr() }
+    if buffer.is_empty() {
+        std::ptr::null()
+    } else {
+        buffer.as_ptr()
+    }
 }
 
 /// Likewise.
 fn address_mut(buffer: &mut [u8]) -> *mut u8 {
-    if buffer.is_empty() { std::ptr::null_mut() } else { buffer.as_mut_ptr() }
+    if buffer.is_empty() {
+        std::ptr::null_mut()
+    } else {
+        buffer.as_mut_ptr()
+    }
 }
 
 /// How long each rank's part of a buffer is, and where it begins, bytes.
@@ -120,7 +132,11 @@ impl<'a> Messages<'a> {
         }
     }
 
-    fn add(&mut self, call: &'static str, start: impl FnOnce(*mut ffi::MPI_Request) -> c_int) -> Result<(), MpiError> {
+    fn add(
+        &mut self,
+        call: &'static str,
+        start: impl FnOnce(*mut ffi::MPI_Request) -> c_int,
+    ) -> Result<(), MpiError> {
         // SAFETY: a constant.
         let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
         check(call, start(&mut request))?;
@@ -156,7 +172,12 @@ impl<'a> Messages<'a> {
 
     /// All of them, over `memory`.
     fn pending<B>(self, memory: B) -> Pending<B> {
-        Pending::new(self.requests, "a message of an allreduce", memory, &self.comm.moved)
+        Pending::new(
+            self.requests,
+            "a message of an allreduce",
+            memory,
+            &self.comm.moved,
+        )
     }
 }
 
@@ -181,7 +202,10 @@ impl Comm {
         let (mut rank, mut size) = (0, 0);
         // SAFETY: a live communicator; the results are two integers and a flag inside MPI.
         unsafe {
-            check("MPI_Comm_set_errhandler", ffi::MPI_Comm_set_errhandler(raw, ffi::RSMPI_ERRORS_RETURN))?;
+            check(
+                "MPI_Comm_set_errhandler",
+                ffi::MPI_Comm_set_errhandler(raw, ffi::RSMPI_ERRORS_RETURN),
+            )?;
             check("MPI_Comm_rank", ffi::MPI_Comm_rank(raw, &mut rank))?;
             check("MPI_Comm_size", ffi::MPI_Comm_size(raw, &mut size))?;
         }
@@ -232,7 +256,11 @@ impl Comm {
         let (from, to) = (chunk.as_ptr(), received.as_mut_ptr());
         let mut messages = Messages::new(self, tag);
         for (next, previous) in self.others() {
-            let place = if previous < self.rank { previous } else { previous - 1 };
+            let place = if previous < self.rank {
+                previous
+            } else {
+                previous - 1
+            };
             let range = part_range(next, part, bytes);
             // SAFETY: both places lie in the vectors (asserted), which are kept by the requests.
             unsafe {
@@ -279,7 +307,9 @@ impl Comm {
         let mut copy = Box::new(unsafe { ffi::RSMPI_COMM_NULL });
         let place: *mut ffi::MPI_Comm = &mut *copy;
         // SAFETY: the box is kept by the request.
-        self.pending("MPI_Comm_idup", copy, |request| unsafe { ffi::MPI_Comm_idup(self.raw, place, request) })
+        self.pending("MPI_Comm_idup", copy, |request| unsafe {
+            ffi::MPI_Comm_idup(self.raw, place, request)
+        })
     }
 
     /// A communicator of `members`, who all make this call now: it blocks until they have.
@@ -291,7 +321,10 @@ impl Comm {
         // SAFETY: a live communicator; `ranks` are distinct ranks of it; the groups are freed once.
         unsafe {
             check("MPI_Comm_group", ffi::MPI_Comm_group(self.raw, &mut all))?;
-            check("MPI_Group_incl", ffi::MPI_Group_incl(all, count(ranks.len()), ranks.as_ptr(), &mut some))?;
+            check(
+                "MPI_Group_incl",
+                ffi::MPI_Group_incl(all, count(ranks.len()), ranks.as_ptr(), &mut some),
+            )?;
             let created = ffi::MPI_Comm_create_group(self.raw, some, c_int::from(tag & 0x7fff), &mut comm);
             check("MPI_Comm_create_group", created)?;
             check("MPI_Group_free", ffi::MPI_Group_free(&mut some))?;
@@ -316,7 +349,11 @@ impl Comm {
         from: Option<usize>,
         tag: u16,
     ) -> Result<Pending<Vec<u8>>, MpiError> {
-        let (to, bytes, tag) = (address_mut(&mut memory), count(memory.len()), c_int::from(tag & 0x7fff));
+        let (to, bytes, tag) = (
+            address_mut(&mut memory),
+            count(memory.len()),
+            c_int::from(tag & 0x7fff),
+        );
         // SAFETY: a constant.
         let from = from.map_or(unsafe { ffi::RSMPI_ANY_SOURCE }, count);
         // SAFETY: the vector is kept by the request.
@@ -352,7 +389,16 @@ impl Comm {
         // SAFETY: both vectors are as long and are kept by the request.
         self.pending("MPI_Iallgather", (send, receive), |request| unsafe {
             let bytes = count(bytes);
-            ffi::MPI_Iallgather(from.cast(), bytes, byte(), to.cast(), bytes, byte(), self.raw, request)
+            ffi::MPI_Iallgather(
+                from.cast(),
+                bytes,
+                byte(),
+                to.cast(),
+                bytes,
+                byte(),
+                self.raw,
+                request,
+            )
         })
     }
 
@@ -398,7 +444,17 @@ impl Comm {
         // SAFETY: both vectors are as long and are kept by the request.
         self.pending("MPI_Igather", (send, receive), |request| unsafe {
             let (bytes, root) = (count(bytes), count(root));
-            ffi::MPI_Igather(from.cast(), bytes, byte(), to.cast(), bytes, byte(), root, self.raw, request)
+            ffi::MPI_Igather(
+                from.cast(),
+                bytes,
+                byte(),
+                to.cast(),
+                bytes,
+                byte(),
+                root,
+                self.raw,
+                request,
+            )
         })
     }
 

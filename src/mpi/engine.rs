@@ -121,7 +121,10 @@ impl Engine {
     }
 
     /// Begins to run the future that `order` makes.
-    pub(crate) fn begin<T, F>(self: &Arc<Self>, order: impl FnOnce(Rc<World>) -> F + Send + 'static) -> Promise<T>
+    pub(crate) fn begin<T, F>(
+        self: &Arc<Self>,
+        order: impl FnOnce(Rc<World>) -> F + Send + 'static,
+    ) -> Promise<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, MpiError>> + 'static,
@@ -142,7 +145,9 @@ impl Engine {
     /// Finalizes MPI, if it is ours.
     pub(super) fn finalize() {
         // A process may end while a thread of it holds the lock: then it ends without.
-        let Some(engine) = ENGINE.try_lock().ok().and_then(|engine| engine.clone()) else { return };
+        let Some(engine) = ENGINE.try_lock().ok().and_then(|engine| engine.clone()) else {
+            return;
+        };
         if engine.ours {
             let (done, finalized) = mpsc::sync_channel(1);
             if engine.commands.send(Command::Finalize(done)).is_ok() {
@@ -202,7 +207,9 @@ impl<T> Drop for Promise<T> {
         self.engine.look();
         if self.reply.wait(RELEASE_PATIENCE).is_none() {
             // The engine may be about to touch memory that the caller would go on with.
-            eprintln!("ronde: the MPI thread hangs inside of MPI, which another rank or the network has left: the process ends");
+            eprintln!(
+                "ronde: the MPI thread hangs inside of MPI, which another rank or the network has left: the process ends"
+            );
             std::process::abort();
         }
     }
@@ -260,7 +267,9 @@ impl<T> Reply<T> {
 
     fn wait(&self, patience: Duration) -> Option<Outcome<T>> {
         let outcome = lock(&self.outcome);
-        let waited = self.came.wait_timeout_while(outcome, patience, |outcome| outcome.is_none());
+        let waited = self
+            .came
+            .wait_timeout_while(outcome, patience, |outcome| outcome.is_none());
         let (mut outcome, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
         outcome.take()
     }
@@ -282,7 +291,9 @@ async fn answered<T, F: Future<Output = Result<T, MpiError>>>(future: F, answer:
     let mut future = Box::pin(future);
     let outcome = std::future::poll_fn(|context| match future.as_mut().poll(context) {
         std::task::Poll::Ready(outcome) => std::task::Poll::Ready(Some(outcome)),
-        std::task::Poll::Pending if answer.0.abandoned.load(Ordering::Acquire) => std::task::Poll::Ready(None),
+        std::task::Poll::Pending if answer.0.abandoned.load(Ordering::Acquire) => {
+            std::task::Poll::Ready(None)
+        }
         std::task::Poll::Pending => std::task::Poll::Pending,
     })
     .await;

@@ -56,7 +56,9 @@ pub(crate) enum MeetingError {
     )]
     Timeout { waited_seconds: u64 },
     /// What a rank sent is no message of this version.
-    #[error("rank {rank} sent {bytes} bytes that this version of Ronde does not understand; install the same for all ranks")]
+    #[error(
+        "rank {rank} sent {bytes} bytes that this version of Ronde does not understand; install the same for all ranks"
+    )]
     Malformed { rank: usize, bytes: usize },
 }
 
@@ -112,7 +114,9 @@ pub(crate) fn meet_job(
     let (rank, size) = (meeting.rank, meeting.members.len());
     let guard = Deadline(meeting.start_timeout);
     let said = postcard::to_stdvec(&hello).expect("lengths are known");
-    let met = engine.run(Duration::ZERO, &guard, move |world| greet(world, rank, size, said));
+    let met = engine.run(Duration::ZERO, &guard, move |world| {
+        greet(world, rank, size, said)
+    });
     let (comms, greetings) = met.map_err(|error| -> Failure {
         start::set_broken(); // a call that all must make is left half made
         match error {
@@ -128,14 +132,7 @@ pub(crate) fn meet_job(
     let ranks_here = leaders.iter().filter(|leader| **leader == leaders[rank]).count();
     let patience = patience(ranks_here);
     let entered: Arc<AtomicU64> = Arc::default();
-    let pulse = Pulse::start(
-        &engine,
-        comms[2],
-        rank,
-        hosts,
-        Arc::clone(&entered),
-        patience,
-    );
+    let pulse = Pulse::start(&engine, comms[2], rank, hosts, Arc::clone(&entered), patience);
     let met = Met {
         control: comms[0],
         data: comms[1],
@@ -163,7 +160,9 @@ pub(crate) fn meet_set(hall: &Hall, meeting: &Meeting) -> Result<Met, Error> {
         deadline: Deadline(meeting.start_timeout),
     };
     let (members, set) = (meeting.members.to_vec(), set_key(meeting));
-    let comms = hall.engine.run(Duration::ZERO, &guard, move |world| gather(world, members, set))?;
+    let comms = hall
+        .engine
+        .run(Duration::ZERO, &guard, move |world| gather(world, members, set))?;
     Ok(Met {
         control: comms[0],
         data: comms[1],
@@ -205,7 +204,9 @@ async fn greet(
     let control = world.comm(comms[0]);
     let length = (said.len() as u64).to_le_bytes().to_vec();
     let (_, lengths) = control.allgather(length, vec![0; 8 * size], 8)?.await?;
-    let lengths = lengths.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")) as usize);
+    let lengths = lengths
+        .chunks_exact(8)
+        .map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")) as usize);
     let parts = Parts::of(lengths);
     let memory = vec![0; parts.bytes()];
     let (_, memory, parts) = control.allgather_parts(said, memory, parts)?.await?;
@@ -236,7 +237,12 @@ fn failure(error: MeetingError) -> Failure {
 /// What MPI calls itself, its first line.
 fn library() -> String {
     let version = ::mpi::environment::library_version().unwrap_or_default();
-    version.lines().next().unwrap_or_default().trim_end_matches('\0').to_owned()
+    version
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches('\0')
+        .to_owned()
 }
 
 fn understand(greetings: Result<Vec<Vec<u8>>, MeetingError>) -> Result<Vec<Hello>, MeetingError> {
@@ -338,9 +344,13 @@ mod tests {
             host: "other".into(),
             ..hello()
         };
-        let error = compare(&[hello(), hello(), smaller.clone()]).unwrap_err().to_string();
+        let error = compare(&[hello(), hello(), smaller.clone()])
+            .unwrap_err()
+            .to_string();
         assert!(
-            error.contains("rank 0 on node has a response cache (HOROVOD_CACHE_CAPACITY) of at most 1024 tensors"),
+            error.contains(
+                "rank 0 on node has a response cache (HOROVOD_CACHE_CAPACITY) of at most 1024 tensors"
+            ),
             "{error}"
         );
         assert!(error.contains("rank 2 on other has 512 tensors"), "{error}");
@@ -349,6 +359,9 @@ mod tests {
             ..hello()
         };
         let error = compare(&[hello(), older, smaller]).unwrap_err().to_string();
-        assert!(error.contains("rank 0 on node has ronde 1.2.3, rank 1 on node has 1.2.2"), "{error}");
+        assert!(
+            error.contains("rank 0 on node has ronde 1.2.3, rank 1 on node has 1.2.2"),
+            "{error}"
+        );
     }
 }

@@ -66,7 +66,12 @@ impl<B> Pending<B> {
         let count = c_int::try_from(self.requests.len()).expect("a few");
         // SAFETY: requests that were started on this thread (they are not `Send`) and have not been seen to complete.
         check(self.call, unsafe {
-            ffi::MPI_Testall(count, self.requests.as_mut_ptr(), &mut done, ffi::RSMPI_STATUSES_IGNORE)
+            ffi::MPI_Testall(
+                count,
+                self.requests.as_mut_ptr(),
+                &mut done,
+                ffi::RSMPI_STATUSES_IGNORE,
+            )
         })?;
         if done == 0 {
             return Ok(None);

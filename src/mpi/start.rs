@@ -24,7 +24,9 @@ pub(crate) enum StartError {
         provided: &'static str,
     },
     /// It has come and gone.
-    #[error("MPI has been finalized in this process, and cannot be initialized again; create Ronde's context before")]
+    #[error(
+        "MPI has been finalized in this process, and cannot be initialized again; create Ronde's context before"
+    )]
     Finalized,
     /// `MPI_Init_thread` does not return.
     #[error(
@@ -45,7 +47,9 @@ pub(crate) enum StartError {
         reason: String,
     },
     /// A former job over MPI lost a rank in this process.
-    #[error("a rank was lost in this process's former job, and MPI cannot be initialized twice; start the job again")]
+    #[error(
+        "a rank was lost in this process's former job, and MPI cannot be initialized twice; start the job again"
+    )]
     Broken,
 }
 

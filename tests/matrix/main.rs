@@ -54,7 +54,10 @@ fn table(ranks: usize, test: &str) {
     let unfused = job_with(test, ranks, &[("HOROVOD_FUSION_THRESHOLD", "0")], body);
     let digests = |outcomes: &[support::Outcome]| -> Vec<String> {
         let lines = outcomes.iter().flat_map(|outcome| outcome.output.lines());
-        let mut digests: Vec<String> = lines.filter(|line| line.starts_with("digest ")).map(str::to_owned).collect();
+        let mut digests: Vec<String> = lines
+            .filter(|line| line.starts_with("digest "))
+            .map(str::to_owned)
+            .collect();
         digests.sort();
         digests
     };

@@ -28,7 +28,11 @@ pub(super) enum Place {
 ///
 /// # Errors
 /// Hosts that cannot be read, or have too few slots.
-pub(super) fn place(hosts: Option<&str>, hostfile: Option<&Path>, num_proc: usize) -> Result<Place, HostsError> {
+pub(super) fn place(
+    hosts: Option<&str>,
+    hostfile: Option<&Path>,
+    num_proc: usize,
+) -> Result<Place, HostsError> {
     let entries = match (hosts, hostfile) {
         (Some(hosts), _) => parse_list(hosts)?,
         (None, Some(path)) => {

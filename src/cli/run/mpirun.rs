@@ -22,7 +22,9 @@ pub(super) enum MpirunError {
          ronde was built for) on all hosts, or use this machine alone (-H localhost:N)"
     )]
     Missing { source: io::Error },
-    #[error("mpirun --version says {said:?}, which is neither Open MPI's nor Hydra's; start the command with it yourself")]
+    #[error(
+        "mpirun --version says {said:?}, which is neither Open MPI's nor Hydra's; start the command with it yourself"
+    )]
     Unknown { said: String },
     #[error("{flag} has no equivalent in Hydra's mpirun; pass its own option with --mpi-args")]
     Flag { flag: &'static str },
@@ -95,7 +97,9 @@ pub(super) fn is_exported(name: &OsStr) -> bool {
     !own.iter().any(|prefix| name.starts_with(prefix))
         && !here.contains(&&*name)
         && !name.ends_with("CUDA_VISIBLE_DEVICES")
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// The command line.
@@ -125,7 +129,9 @@ fn open_mpi(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError
         add(&["-H", &list(&launch.hosts)]);
     }
     match &launch.binding_args {
-        Some(text) => split(text)?.iter().for_each(|word| add(&[&word.to_string_lossy()])),
+        Some(text) => split(text)?
+            .iter()
+            .for_each(|word| add(&[&word.to_string_lossy()])),
         None => add(&["--bind-to", "none", "--map-by", "slot"]),
     }
     if launch.prefix {
@@ -168,7 +174,9 @@ fn open_mpi(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError
 
 fn hydra(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError> {
     if launch.ssh_port.is_some() || launch.ssh_identity_file.is_some() {
-        return Err(MpirunError::Flag { flag: "--ssh-port and --ssh-identity-file" });
+        return Err(MpirunError::Flag {
+            flag: "--ssh-port and --ssh-identity-file",
+        });
     }
     if launch.tcp {
         return Err(MpirunError::Flag { flag: "--tcp" });
@@ -179,7 +187,9 @@ fn hydra(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError> {
         add(&["-hosts", &list(&launch.hosts)]);
     }
     match &launch.binding_args {
-        Some(text) => split(text)?.iter().for_each(|word| add(&[&word.to_string_lossy()])),
+        Some(text) => split(text)?
+            .iter()
+            .for_each(|word| add(&[&word.to_string_lossy()])),
         None => add(&["-bind-to", "none"]),
     }
     if launch.prefix {
@@ -189,7 +199,11 @@ fn hydra(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError> {
         add(&["-iface", interfaces]);
     }
     if !launch.exported.is_empty() {
-        let names: Vec<_> = launch.exported.iter().map(|name| name.to_string_lossy()).collect();
+        let names: Vec<_> = launch
+            .exported
+            .iter()
+            .map(|name| name.to_string_lossy())
+            .collect();
         add(&["-genvlist", &names.join(",")]);
     }
     for (name, value) in &launch.environment {
@@ -203,7 +217,10 @@ fn hydra(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError> {
 }
 
 fn list(hosts: &[(String, usize)]) -> String {
-    let hosts: Vec<String> = hosts.iter().map(|(host, slots)| format!("{host}:{slots}")).collect();
+    let hosts: Vec<String> = hosts
+        .iter()
+        .map(|(host, slots)| format!("{host}:{slots}"))
+        .collect();
     hosts.join(",")
 }
 
@@ -216,7 +233,8 @@ fn split(text: &str) -> Result<Vec<OsString>, MpirunError> {
 /// The line as it can be pasted into a shell.
 pub(super) fn quoted(line: &[OsString]) -> String {
     let words = line.iter().map(|word| word.to_string_lossy());
-    let quoted = words.map(|word| shlex::try_quote(&word).map_or_else(|_| word.to_string(), |word| word.into_owned()));
+    let quoted =
+        words.map(|word| shlex::try_quote(&word).map_or_else(|_| word.to_string(), |word| word.into_owned()));
     quoted.collect::<Vec<_>>().join(" ")
 }
 
@@ -244,10 +262,24 @@ mod tests {
 
     #[test]
     fn the_two_families_are_told_apart() {
-        assert_eq!(kind_of("mpirun (Open MPI) 4.1.4\n\nReport bugs").unwrap(), Kind::OpenMpi);
-        assert_eq!(kind_of("HYDRA build details:\n    Version: 4.0.2").unwrap(), Kind::Hydra);
-        assert_eq!(kind_of("Intel(R) MPI Library for Linux* OS").unwrap(), Kind::Hydra);
-        assert!(kind_of("frobnicate 1\nmore").unwrap_err().to_string().contains("\"frobnicate 1\""));
+        assert_eq!(
+            kind_of("mpirun (Open MPI) 4.1.4\n\nReport bugs").unwrap(),
+            Kind::OpenMpi
+        );
+        assert_eq!(
+            kind_of("HYDRA build details:\n    Version: 4.0.2").unwrap(),
+            Kind::Hydra
+        );
+        assert_eq!(
+            kind_of("Intel(R) MPI Library for Linux* OS").unwrap(),
+            Kind::Hydra
+        );
+        assert!(
+            kind_of("frobnicate 1\nmore")
+                .unwrap_err()
+                .to_string()
+                .contains("\"frobnicate 1\"")
+        );
     }
 
     #[test]
@@ -293,15 +325,31 @@ mod tests {
             mpi_args: Some("a 'b".into()),
             ..launch
         };
-        assert!(matches!(command_line(Kind::OpenMpi, &open), Err(MpirunError::Quote { .. })));
+        assert!(matches!(
+            command_line(Kind::OpenMpi, &open),
+            Err(MpirunError::Quote { .. })
+        ));
     }
 
     #[test]
     fn what_belongs_to_this_host_does_not_travel() {
-        for name in ["PATH", "HOROVOD_FUSION_THRESHOLD", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "VIRTUAL_ENV"] {
+        for name in [
+            "PATH",
+            "HOROVOD_FUSION_THRESHOLD",
+            "LD_LIBRARY_PATH",
+            "OMP_NUM_THREADS",
+            "VIRTUAL_ENV",
+        ] {
             assert!(is_exported(OsStr::new(name)), "{name}");
         }
-        for name in ["BASH_FUNC_x%%", "OLDPWD", "CUDA_VISIBLE_DEVICES", "OMPI_COMM_WORLD_RANK", "HOSTNAME", "a b"] {
+        for name in [
+            "BASH_FUNC_x%%",
+            "OLDPWD",
+            "CUDA_VISIBLE_DEVICES",
+            "OMPI_COMM_WORLD_RANK",
+            "HOSTNAME",
+            "a b",
+        ] {
             assert!(!is_exported(OsStr::new(name)), "{name}");
         }
     }

@@ -6,7 +6,8 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 const ELASTIC: &str = "elastic jobs are not supported; start a fixed number of ranks with -np";
-const JSRUN: &str = "jobs are not started through jsrun; have jsrun start `ronde bench` or your program itself";
+const JSRUN: &str =
+    "jobs are not started through jsrun; have jsrun start `ronde bench` or your program itself";
 
 /// Name, number of values, reason.
 const REFUSED: &[(&str, usize, &str)] = &[

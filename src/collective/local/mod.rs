@@ -76,10 +76,10 @@ use crate::error::Error;
 use crate::shm::{Area, Counter, Region, Watch};
 use crate::tensor::Span;
 
+use crate::collective::stream::Stream;
 use layout::Layout;
 use patience::Patience;
 use routes::Routes;
-use crate::collective::stream::Stream;
 
 /// The shared-memory collective of one rank.
 pub struct LocalCollective {

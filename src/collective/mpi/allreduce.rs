@@ -51,7 +51,10 @@ pub(super) async fn allreduce(
         if turn >= 2 * LAG {
             let Gathered { range, pending } = gathered.pop_front().expect("as many as turns");
             let chunk = pending.await?;
-            job.lap.file(|phases| &mut phases.copy_out_ns, || copy_out(&batch, range, &chunk));
+            job.lap.file(
+                |phases| &mut phases.copy_out_ns,
+                || copy_out(&batch, range, &chunk),
+            );
             job.staging.give(chunk);
         }
     }
@@ -65,7 +68,10 @@ fn scatter(job: &mut Job, batch: &Stream, range: Range<usize>) -> Result<Scatter
     let own = part_range(rank, part, bytes).len();
     let (mut chunk, received) = (job.staging.take(bytes), job.staging.take(own * (size - 1)));
     let copied = range.clone();
-    job.lap.file(|phases| &mut phases.copy_in_ns, || copy_in(batch, copied, &mut chunk));
+    job.lap.file(
+        |phases| &mut phases.copy_in_ns,
+        || copy_in(batch, copied, &mut chunk),
+    );
     let pending = job.comm.scatter(chunk, received, part, bytes, SCATTER)?;
     Ok(Scattered { range, pending })
 }
@@ -117,14 +123,23 @@ pub(super) fn reduce(reducer: &Reducer, sources: &[*const u8], result: &mut [u8]
 async fn tiny(mut job: Job, batch: Stream, reducer: Reducer, present: Vec<usize>) -> Result<Batch, MpiError> {
     let (bytes, size) = (batch.bytes(), job.comm.size());
     let (mut own, all) = (job.staging.take(bytes), job.staging.take(bytes * size));
-    job.lap.file(|phases| &mut phases.copy_in_ns, || copy_in(&batch, 0..bytes, &mut own));
+    job.lap.file(
+        |phases| &mut phases.copy_in_ns,
+        || copy_in(&batch, 0..bytes, &mut own),
+    );
     let (mut result, all) = job.comm.allgather(own, all, bytes)?.await?;
-    let sources: Vec<*const u8> = present.iter().map(|rank| all[rank * bytes..][..bytes].as_ptr()).collect();
+    let sources: Vec<*const u8> = present
+        .iter()
+        .map(|rank| all[rank * bytes..][..bytes].as_ptr())
+        .collect();
     job.lap.file(
         |phases| &mut phases.reduce_ns,
         || reduce(&reducer, &sources, &mut result[..bytes]),
     );
-    job.lap.file(|phases| &mut phases.copy_out_ns, || copy_out(&batch, 0..bytes, &result));
+    job.lap.file(
+        |phases| &mut phases.copy_out_ns,
+        || copy_out(&batch, 0..bytes, &result),
+    );
     job.staging.give(result);
     job.staging.give(all);
     Ok(job.done())

@@ -71,7 +71,10 @@ impl HierarchicalCollective {
 
     /// Whether `reduction` may be done host by host.
     fn splits(reduction: &Reduction) -> bool {
-        let is_float = matches!(reduction.dtype, Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64);
+        let is_float = matches!(
+            reduction.dtype,
+            Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64
+        );
         let is_scaled = reduction.prescale != 1.0 || reduction.postscale != 1.0;
         is_float || (reduction.op != ReduceOp::Average && !is_scaled)
     }
@@ -93,16 +96,24 @@ impl HierarchicalCollective {
         span: impl Fn(&crate::collective::stream::Piece, *mut u8, usize) -> Span,
     ) -> (Vec<Span>, Vec<usize>) {
         let (mut spans, mut table) = (Vec::new(), Vec::new());
-        let lanes: Vec<Range<usize>> = (0..self.host.lanes).map(|lane| self.lane_range(range, lane)).collect();
+        let lanes: Vec<Range<usize>> = (0..self.host.lanes)
+            .map(|lane| self.lane_range(range, lane))
+            .collect();
         for piece in batch.pieces(range.clone()) {
             let end = piece.at + piece.bytes;
-            let share = |lane: &Range<usize>| lane.start.max(piece.at)..lane.end.min(end).max(lane.start.max(piece.at));
+            let share = |lane: &Range<usize>| {
+                lane.start.max(piece.at)..lane.end.min(end).max(lane.start.max(piece.at))
+            };
             table.extend((0..self.host.size).map(|rank| lanes.get(rank).map_or(0, |lane| share(lane).len())));
             let own = lanes.get(self.host.rank).map_or(0..0, |lane| {
                 let share = share(lane);
                 share.start - lane.start..share.end - lane.start
             });
-            let place = if own.is_empty() { part } else { part.wrapping_add(own.start) };
+            let place = if own.is_empty() {
+                part
+            } else {
+                part.wrapping_add(own.start)
+            };
             spans.push(span(&piece, place, own.len()));
         }
         (spans, table)
@@ -126,11 +137,18 @@ impl Collective for HierarchicalCollective {
         let mut batch = Stream::default();
         spans.iter().for_each(|span| batch.push_span(span));
         let within = Reduction {
-            op: if reduction.op == ReduceOp::Average { ReduceOp::Sum } else { reduction.op },
+            op: if reduction.op == ReduceOp::Average {
+                ReduceOp::Sum
+            } else {
+                reduction.op
+            },
             postscale: 1.0,
             ..*reduction
         };
-        let between = Reduction { prescale: 1.0, ..*reduction };
+        let between = Reduction {
+            prescale: 1.0,
+            ..*reduction
+        };
         let chunk = CHUNK_BYTES * self.host.lanes;
         let chunks = batch.bytes().div_ceil(chunk);
         let mut phases = Phases::default();
@@ -182,7 +200,9 @@ impl HierarchicalCollective {
         between: &Reduction,
         phases: &mut Phases,
     ) -> Result<Flight, Error> {
-        let bytes = self.lane_range(&range, self.host.rank.min(self.host.lanes - 1)).len();
+        let bytes = self
+            .lane_range(&range, self.host.rank.min(self.host.lanes - 1))
+            .len();
         let mut part = self.parts.pop().unwrap_or_default();
         if part.len() < bytes.max(1) {
             part.resize(bytes.max(1), 0);
@@ -204,7 +224,11 @@ impl HierarchicalCollective {
 
     /// Takes a chunk's part back and gathers all of the host's.
     fn gather_within(&mut self, batch: &Stream, flight: Flight, phases: &mut Phases) -> Result<(), Error> {
-        let Flight { promise, mut part, range } = flight;
+        let Flight {
+            promise,
+            mut part,
+            range,
+        } = flight;
         if let (Some(promise), Some(lane)) = (promise, self.lane.as_mut()) {
             let began = std::time::Instant::now();
             lane.keep(promise)?;

@@ -164,7 +164,11 @@ impl Collective for MpiCollective {
 
     fn alltoall(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
         let size = self.size;
-        assert_eq!(bytes.len(), spans.len() * size * size, "a length per tensor and two ranks");
+        assert_eq!(
+            bytes.len(),
+            spans.len() * size * size,
+            "a length per tensor and two ranks"
+        );
         let sent = transfer::sent_from_here(spans, bytes, self.rank, size);
         let received = transfer::received_here(spans, bytes, self.rank, size);
         let longest = transfer::longest_way(bytes, size);

@@ -19,7 +19,11 @@ pub(super) fn shares(spans: &[Span], bytes: &[usize], rank: usize, size: usize) 
             if span.is_absent() {
                 stream.skip(lengths[owner]);
             } else {
-                let output = if owner == rank { span.output() } else { std::ptr::null_mut() };
+                let output = if owner == rank {
+                    span.output()
+                } else {
+                    std::ptr::null_mut()
+                };
                 stream.push(span.input().wrapping_add(before), output, lengths[owner]);
             }
         }
@@ -39,7 +43,13 @@ pub(super) async fn reducescatter(
     let part = (CHUNK_BYTES / size).next_multiple_of(PART_ALIGN);
     let is_present = |rank: usize| present.binary_search(&rank).is_ok();
     // An absent rank's share is reduced by nobody.
-    let length = |owner: usize| if is_present(owner) { shares[owner].bytes() } else { 0 };
+    let length = |owner: usize| {
+        if is_present(owner) {
+            shares[owner].bytes()
+        } else {
+            0
+        }
+    };
     let rounds = (0..size).map(length).max().unwrap_or(0).div_ceil(part);
     let piece = |owner: usize, round: usize| {
         let begin = (round * part).min(length(owner));
@@ -48,7 +58,13 @@ pub(super) async fn reducescatter(
     let mut flights = VecDeque::new();
     for turn in 0..rounds + LAG {
         if turn < rounds {
-            let sent = Parts::of((0..size).map(|owner| if is_present(rank) { piece(owner, turn).len() } else { 0 }));
+            let sent = Parts::of((0..size).map(|owner| {
+                if is_present(rank) {
+                    piece(owner, turn).len()
+                } else {
+                    0
+                }
+            }));
             let own = piece(rank, turn).len();
             let received = Parts::of((0..size).map(|from| if is_present(from) { own } else { 0 }));
             let mut send = job.staging.take(sent.bytes());
@@ -56,7 +72,11 @@ pub(super) async fn reducescatter(
             job.lap.file(
                 |phases| &mut phases.copy_in_ns,
                 || {
-                    for (owner, share) in shares.iter().enumerate().filter(|(owner, _)| !sent.range(*owner).is_empty()) {
+                    for (owner, share) in shares
+                        .iter()
+                        .enumerate()
+                        .filter(|(owner, _)| !sent.range(*owner).is_empty())
+                    {
                         copy_in(share, piece(owner, turn), &mut send[sent.range(owner)]);
                     }
                 },
@@ -65,10 +85,13 @@ pub(super) async fn reducescatter(
         }
         if turn >= LAG {
             let range = piece(rank, turn - LAG);
-            let [(mut result, _), (contributions, _)] = flights.pop_front().expect("as many as turns").await?;
+            let [(mut result, _), (contributions, _)] =
+                flights.pop_front().expect("as many as turns").await?;
             // Those who are present lie one after another, without gaps for the others.
             let length = range.len();
-            let sources: Vec<*const u8> = (0..present.len()).map(|place| contributions[place * length..].as_ptr()).collect();
+            let sources: Vec<*const u8> = (0..present.len())
+                .map(|place| contributions[place * length..].as_ptr())
+                .collect();
             if result.len() < range.len() {
                 result.resize(range.len(), 0);
             }
@@ -77,7 +100,10 @@ pub(super) async fn reducescatter(
                 |phases| &mut phases.reduce_ns,
                 || reduce(&reducer, &sources, &mut result[..bytes]),
             );
-            job.lap.file(|phases| &mut phases.copy_out_ns, || copy_out(&shares[rank], range, &result));
+            job.lap.file(
+                |phases| &mut phases.copy_out_ns,
+                || copy_out(&shares[rank], range, &result),
+            );
             job.staging.give(result);
             job.staging.give(contributions);
         }

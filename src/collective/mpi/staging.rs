@@ -69,7 +69,11 @@ impl Lap {
     }
 
     /// Runs `body` and files its time where `phase` says.
-    pub(super) fn file<T>(&mut self, phase: impl FnOnce(&mut Phases) -> &mut u64, body: impl FnOnce() -> T) -> T {
+    pub(super) fn file<T>(
+        &mut self,
+        phase: impl FnOnce(&mut Phases) -> &mut u64,
+        body: impl FnOnce() -> T,
+    ) -> T {
         let began = Instant::now();
         let value = body();
         *phase(&mut self.phases) += began.elapsed().as_nanos() as u64;

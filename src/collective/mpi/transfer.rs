@@ -20,14 +20,20 @@ pub(super) async fn broadcast(mut job: Job, batch: Stream, root: usize) -> Resul
             let mut buffer = job.staging.take(range.len());
             if job.comm.rank() == root {
                 let copied = range.clone();
-                job.lap.file(|phases| &mut phases.copy_in_ns, || copy_in(&batch, copied, &mut buffer));
+                job.lap.file(
+                    |phases| &mut phases.copy_in_ns,
+                    || copy_in(&batch, copied, &mut buffer),
+                );
             }
             flights.push_back(job.comm.broadcast(buffer, range.len(), root)?);
         }
         if turn >= LAG {
             let buffer = flights.pop_front().expect("as many as turns").await?;
             let range = chunk(turn - LAG);
-            job.lap.file(|phases| &mut phases.copy_out_ns, || copy_out(&batch, range, &buffer));
+            job.lap.file(
+                |phases| &mut phases.copy_out_ns,
+                || copy_out(&batch, range, &buffer),
+            );
             job.staging.give(buffer);
         }
     }
@@ -63,7 +69,11 @@ pub(super) fn sent_from_here(spans: &[Span], bytes: &[usize], rank: usize, size:
         for (span, table) in spans.iter().zip(bytes.chunks_exact(size * size)) {
             let lengths = &table[rank * size..][..size];
             let before: usize = lengths[..to].iter().sum();
-            stream.push(span.input().wrapping_add(before), std::ptr::null_mut(), lengths[to]);
+            stream.push(
+                span.input().wrapping_add(before),
+                std::ptr::null_mut(),
+                lengths[to],
+            );
         }
         stream
     };
@@ -109,7 +119,10 @@ pub(super) async fn allgather(mut job: Job, own: Stream, all: Vec<Stream>) -> Re
             let parts = Parts::of(all.iter().map(|stream| piece(stream, turn, part).len()));
             let range = piece(&own, turn, part);
             let (mut send, receive) = (job.staging.take(range.len()), job.staging.take(parts.bytes()));
-            job.lap.file(|phases| &mut phases.copy_in_ns, || copy_in(&own, range, &mut send));
+            job.lap.file(
+                |phases| &mut phases.copy_in_ns,
+                || copy_in(&own, range, &mut send),
+            );
             flights.push_back(job.comm.allgather_parts(send, receive, parts)?);
         }
         if turn >= LAG {
@@ -118,7 +131,11 @@ pub(super) async fn allgather(mut job: Job, own: Stream, all: Vec<Stream>) -> Re
                 |phases| &mut phases.copy_out_ns,
                 || {
                     for (from, stream) in all.iter().enumerate() {
-                        copy_out(stream, piece(stream, turn - LAG, part), &received[parts.range(from)]);
+                        copy_out(
+                            stream,
+                            piece(stream, turn - LAG, part),
+                            &received[parts.range(from)],
+                        );
                     }
                 },
             );
@@ -141,7 +158,8 @@ pub(super) async fn alltoall(
     let mut flights = VecDeque::new();
     for turn in 0..rounds + LAG {
         if turn < rounds {
-            let parts = |streams: &[Stream]| Parts::of(streams.iter().map(|stream| piece(stream, turn, part).len()));
+            let parts =
+                |streams: &[Stream]| Parts::of(streams.iter().map(|stream| piece(stream, turn, part).len()));
             let (to, from) = (parts(&sent), parts(&received));
             let (mut send, receive) = (job.staging.take(to.bytes()), job.staging.take(from.bytes()));
             job.lap.file(
@@ -160,7 +178,11 @@ pub(super) async fn alltoall(
                 |phases| &mut phases.copy_out_ns,
                 || {
                     for (rank, stream) in received.iter().enumerate() {
-                        copy_out(stream, piece(stream, turn - LAG, part), &receive[from.range(rank)]);
+                        copy_out(
+                            stream,
+                            piece(stream, turn - LAG, part),
+                            &receive[from.range(rank)],
+                        );
                     }
                 },
             );

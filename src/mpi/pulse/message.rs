@@ -62,7 +62,9 @@ impl Envelope {
 
     /// As it arrived; `None` if these bytes are no message of this version, which the meeting rules out.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        postcard::take_from_bytes(bytes).ok().map(|(envelope, _)| envelope)
+        postcard::take_from_bytes(bytes)
+            .ok()
+            .map(|(envelope, _)| envelope)
     }
 }
 
@@ -75,7 +77,10 @@ mod tests {
         let reason = "\u{10ffff}".repeat(3 * REASON_CHARS);
         let messages = [
             Message::Beat { entered: u64::MAX },
-            Message::Ring { set: u64::MAX, cycle: u64::MAX },
+            Message::Ring {
+                set: u64::MAX,
+                cycle: u64::MAX,
+            },
             Message::Ended {
                 rank: usize::MAX,
                 how: How::failed(&reason),

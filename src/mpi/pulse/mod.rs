@@ -85,7 +85,7 @@ impl Pulse {
         engine: &Arc<Engine>,
         comm: CommId,
         rank: usize,
-            hosts: Vec<String>,
+        hosts: Vec<String>,
         entered: Arc<AtomicU64>,
         patience: Patience,
     ) -> Arc<Self> {
@@ -150,18 +150,29 @@ impl Pulse {
             Some(error) => {
                 let how = |how| Message::Ended { rank: self.rank, how };
                 let message = match error {
-                    Error::PeerSilent { rank, silent_seconds, .. } => Message::Ended {
+                    Error::PeerSilent {
+                        rank, silent_seconds, ..
+                    } => Message::Ended {
                         rank: *rank,
-                        how: How::Silent { seconds: *silent_seconds },
+                        how: How::Silent {
+                            seconds: *silent_seconds,
+                        },
                     },
-                    Error::PeerStalled { rank, waited_seconds, limit_seconds } => Message::Ended {
+                    Error::PeerStalled {
+                        rank,
+                        waited_seconds,
+                        limit_seconds,
+                    } => Message::Ended {
                         rank: *rank,
                         how: How::Stalled {
                             waited_seconds: *waited_seconds,
                             limit_seconds: *limit_seconds,
                         },
                     },
-                    Error::PeerLeft { rank } => Message::Ended { rank: *rank, how: How::Left },
+                    Error::PeerLeft { rank } => Message::Ended {
+                        rank: *rank,
+                        how: How::Left,
+                    },
                     Error::PeerFailed { rank, reason } => Message::Ended {
                         rank: *rank,
                         how: How::failed(reason),
@@ -233,7 +244,11 @@ impl Pulse {
         let late = || {
             let entered = self.entered.load(Ordering::Acquire);
             let heard = lock(&self.heard);
-            let mut late: Vec<usize> = heard.iter().filter(|(_, at)| **at < entered).map(|(rank, _)| *rank).collect();
+            let mut late: Vec<usize> = heard
+                .iter()
+                .filter(|(_, at)| **at < entered)
+                .map(|(rank, _)| *rank)
+                .collect();
             late.sort_unstable();
             late
         };
@@ -268,7 +283,10 @@ impl Pulse {
     /// Ends it for this rank and wakes whoever sleeps.
     fn condemn(&self, error: Error) {
         lock(&self.verdict).get_or_insert(error);
-        let bells: Vec<_> = lock(&self.sets).values().map(|set| Arc::clone(&set.bell)).collect();
+        let bells: Vec<_> = lock(&self.sets)
+            .values()
+            .map(|set| Arc::clone(&set.bell))
+            .collect();
         bells.iter().for_each(|bell| bell.alarm());
     }
 
@@ -299,8 +317,12 @@ impl Pulse {
 
     /// Those members that this rank tells.
     fn neighbours(&self, members: &[usize]) -> Vec<usize> {
-        let place = members.binary_search(&self.rank).expect("a rank tells its own sets");
-        neighbours::after(place, members.len()).map(|place| members[place]).collect()
+        let place = members
+            .binary_search(&self.rank)
+            .expect("a rank tells its own sets");
+        neighbours::after(place, members.len())
+            .map(|place| members[place])
+            .collect()
     }
 
     // ---- on the engine's thread -----------------------------------------------------------------------------
@@ -340,7 +362,10 @@ impl Pulse {
             }
             Message::Ended { rank, how } => {
                 if self.check().is_ok() {
-                    self.tell_all(&Message::Ended { rank, how: how.clone() });
+                    self.tell_all(&Message::Ended {
+                        rank,
+                        how: how.clone(),
+                    });
                     if matches!(how, How::Silent { .. }) {
                         start::set_broken();
                     }
@@ -353,7 +378,10 @@ impl Pulse {
     fn error_of(&self, rank: usize, how: How) -> Error {
         match how {
             How::Silent { seconds } => self.silent(rank, seconds),
-            How::Stalled { waited_seconds, limit_seconds } => Error::PeerStalled {
+            How::Stalled {
+                waited_seconds,
+                limit_seconds,
+            } => Error::PeerStalled {
                 rank,
                 waited_seconds,
                 limit_seconds,
@@ -414,6 +442,8 @@ struct Beats {
     /// Who tells this rank, and when they last did.
     tellers: Vec<(usize, Instant)>,
     next_beat: Instant,
+    /// When this rank last looked.
+    looked: Instant,
 }
 
 impl Beats {
@@ -423,8 +453,11 @@ impl Beats {
             inbox: comm.receive(vec![0; MESSAGE_BYTES], None, TAG)?,
             comm,
             sends: Vec::new(),
-            tellers: neighbours::before(pulse.rank, pulse.size).map(|rank| (rank, now)).collect(),
+            tellers: neighbours::before(pulse.rank, pulse.size)
+                .map(|rank| (rank, now))
+                .collect(),
             next_beat: now,
+            looked: now,
         })
     }
 
@@ -457,15 +490,21 @@ impl Beats {
     /// Says that this rank lives, and looks who does not, when it is time.
     fn beat(&mut self, pulse: &Pulse) -> Result<(), MpiError> {
         let now = Instant::now();
+        if now.duration_since(self.looked) > BEAT_INTERVAL {
+            // It was this rank that slept: stopped, suspended or starved. What the others said meanwhile is still to come.
+            self.tellers.iter_mut().for_each(|(_, heard)| *heard = now);
+        }
+        self.looked = now;
         if now < self.next_beat {
             return Ok(());
         }
         self.next_beat = now + BEAT_INTERVAL;
         let entered = pulse.entered.load(Ordering::Acquire);
         pulse.tell_all(&Message::Beat { entered });
-        let silent = self.tellers.iter().find(|(rank, heard)| {
-            now.duration_since(*heard) > SILENCE_MAX && !pulse.has_left(*rank)
-        });
+        let silent = self
+            .tellers
+            .iter()
+            .find(|(rank, heard)| now.duration_since(*heard) > SILENCE_MAX && !pulse.has_left(*rank));
         if let Some((rank, heard)) = silent {
             let seconds = now.duration_since(*heard).as_secs();
             pulse.hear(Envelope {
@@ -488,7 +527,9 @@ impl Beats {
             }
         }
         loop {
-            let Some((message, targets)) = lock(&pulse.outbox).pop_front() else { return Ok(()) };
+            let Some((message, targets)) = lock(&pulse.outbox).pop_front() else {
+                return Ok(());
+            };
             let envelope = Envelope {
                 from: pulse.rank,
                 message,

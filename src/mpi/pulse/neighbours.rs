@@ -56,7 +56,9 @@ mod tests {
             for _ in 0..size {
                 let before = known.clone();
                 for place in (1..size).filter(|place| before[*place]) {
-                    after(place, size).filter(|told| *told != 0).for_each(|told| known[told] = true);
+                    after(place, size)
+                        .filter(|told| *told != 0)
+                        .for_each(|told| known[told] = true);
                 }
             }
             assert!(known[1..].iter().all(|known| *known), "{size}");

@@ -38,10 +38,26 @@ pub(crate) struct MpiTransport {
 
 impl MpiTransport {
     /// The transport of set rank `rank` among `members`, who have `met` in `hall`.
-    pub(crate) fn new(hall: &Arc<Hall>, met: Met, rank: usize, members: &Arc<[usize]>, is_world: bool) -> Self {
-        let entered = if is_world { Arc::clone(&hall.entered) } else { Arc::default() };
-        let doorbell = Arc::new(MpiDoorbell::new(&hall.pulse, met.set, Arc::clone(&entered), hall.spin));
-        hall.pulse.listen(met.set, members, Arc::clone(&doorbell) as Arc<dyn Bell>);
+    pub(crate) fn new(
+        hall: &Arc<Hall>,
+        met: Met,
+        rank: usize,
+        members: &Arc<[usize]>,
+        is_world: bool,
+    ) -> Self {
+        let entered = if is_world {
+            Arc::clone(&hall.entered)
+        } else {
+            Arc::default()
+        };
+        let doorbell = Arc::new(MpiDoorbell::new(
+            &hall.pulse,
+            met.set,
+            Arc::clone(&entered),
+            hall.spin,
+        ));
+        hall.pulse
+            .listen(met.set, members, Arc::clone(&doorbell) as Arc<dyn Bell>);
         let host = hall.leaders[members[0]];
         Self {
             hall: Arc::clone(hall),
@@ -92,14 +108,17 @@ impl Transport for MpiTransport {
             all_times.resize(time_bytes * size, 0);
         }
         let control = self.control;
-        let exchanged = self.hall.engine.run(self.hall.spin, &self.guard(), move |world| async move {
-            let comm = world.comm(control);
-            let blocks = comm.allgather(own, all, bytes)?;
-            let times = comm.gather(own_times, all_times, time_bytes, 0)?;
-            let (own, all) = blocks.await?;
-            let (own_times, all_times) = times.await?;
-            Ok([own, all, own_times, all_times])
-        })?;
+        let exchanged = self
+            .hall
+            .engine
+            .run(self.hall.spin, &self.guard(), move |world| async move {
+                let comm = world.comm(control);
+                let blocks = comm.allgather(own, all, bytes)?;
+                let times = comm.gather(own_times, all_times, time_bytes, 0)?;
+                let (own, all) = blocks.await?;
+                let (own_times, all_times) = times.await?;
+                Ok([own, all, own_times, all_times])
+            })?;
         self.memory = exchanged;
         let [_, all, _, all_times] = &self.memory;
         agreed.begin(words);
@@ -109,7 +128,10 @@ impl Transport for MpiTransport {
             let record = Record::new(block, times.unwrap_or_default());
             record.check(cycle, words).map_err(|found| Error::Internal {
                 rank: self.members[self.rank],
-                message: format!("rank {} is in {found}, this rank in cycle {cycle} with {words} words", self.members[rank]),
+                message: format!(
+                    "rank {} is in {found}, this rank in cycle {cycle} with {words} words",
+                    self.members[rank]
+                ),
             })?;
             agreed.add(&record);
         }
@@ -119,34 +141,44 @@ impl Transport for MpiTransport {
     fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {
         let (control, size, frame) = (self.control, self.members.len(), frame.to_vec());
         let is_root = self.rank == 0;
-        let gathered = self.hall.engine.run(self.hall.spin, &self.guard(), move |world| async move {
-            let comm = world.comm(control);
-            let length = (frame.len() as u64).to_le_bytes().to_vec();
-            let room = if is_root { vec![0; 8 * size] } else { Vec::new() };
-            let (_, lengths) = comm.gather(length, room, 8, 0)?.await?;
-            let parts = Parts::of(lengths.chunks_exact(8).map(length_of));
-            let room = vec![0; parts.bytes()];
-            let (_, room, parts) = comm.gather_parts(frame, room, parts, 0)?.await?;
-            Ok(if is_root {
-                (0..size).map(|rank| room[parts.range(rank)].to_vec()).collect()
-            } else {
-                Vec::new()
-            })
-        })?;
+        let gathered = self
+            .hall
+            .engine
+            .run(self.hall.spin, &self.guard(), move |world| async move {
+                let comm = world.comm(control);
+                let length = (frame.len() as u64).to_le_bytes().to_vec();
+                let room = if is_root { vec![0; 8 * size] } else { Vec::new() };
+                let (_, lengths) = comm.gather(length, room, 8, 0)?.await?;
+                let parts = Parts::of(lengths.chunks_exact(8).map(length_of));
+                let room = vec![0; parts.bytes()];
+                let (_, room, parts) = comm.gather_parts(frame, room, parts, 0)?.await?;
+                Ok(if is_root {
+                    (0..size).map(|rank| room[parts.range(rank)].to_vec()).collect()
+                } else {
+                    Vec::new()
+                })
+            })?;
         *frames = gathered;
         Ok(())
     }
 
     fn broadcast(&mut self, frame: &mut Vec<u8>) -> Result<(), Error> {
         let (control, is_root) = (self.control, self.rank == 0);
-        let said = if is_root { std::mem::take(frame) } else { Vec::new() };
-        *frame = self.hall.engine.run(self.hall.spin, &self.guard(), move |world| async move {
-            let comm = world.comm(control);
-            let length = (said.len() as u64).to_le_bytes().to_vec();
-            let length = length_of(&comm.broadcast(length, 8, 0)?.await?);
-            let room = if is_root { said } else { vec![0; length] };
-            Ok::<_, MpiError>(comm.broadcast(room, length, 0)?.await?)
-        })?;
+        let said = if is_root {
+            std::mem::take(frame)
+        } else {
+            Vec::new()
+        };
+        *frame = self
+            .hall
+            .engine
+            .run(self.hall.spin, &self.guard(), move |world| async move {
+                let comm = world.comm(control);
+                let length = (said.len() as u64).to_le_bytes().to_vec();
+                let length = length_of(&comm.broadcast(length, 8, 0)?.await?);
+                let room = if is_root { said } else { vec![0; length] };
+                Ok::<_, MpiError>(comm.broadcast(room, length, 0)?.await?)
+            })?;
         Ok(())
     }
 

@@ -16,9 +16,20 @@ pub(super) fn write(cycle: u64, block: &Block, own: &mut Vec<u8>, times: &mut Ve
     } = block.settings;
     let facts = u64::from(block.status.0) | u64::from(cache) << 32;
     let words = block.ready.len() as u64;
-    let head: [u64; HEAD] = [cycle, words, facts, version, fusion_threshold_bytes, cycle_time_ns];
+    let head: [u64; HEAD] = [
+        cycle,
+        words,
+        facts,
+        version,
+        fusion_threshold_bytes,
+        cycle_time_ns,
+    ];
     own.clear();
-    own.extend(head.iter().chain(&block.ready).flat_map(|number| number.to_le_bytes()));
+    own.extend(
+        head.iter()
+            .chain(&block.ready)
+            .flat_map(|number| number.to_le_bytes()),
+    );
     times.clear();
     times.extend(block.ready_us.iter().flat_map(|time| time.to_le_bytes()));
 }
@@ -65,7 +76,11 @@ impl BlockView for Record<'_> {
     }
 
     fn ready_us(&self, bit: usize) -> u64 {
-        if self.times.is_empty() { 0 } else { number(self.times, bit) }
+        if self.times.is_empty() {
+            0
+        } else {
+            number(self.times, bit)
+        }
     }
 }
 
@@ -94,7 +109,10 @@ mod tests {
         let record = Record::new(&own, &times);
         assert_eq!(record.check(9, 2), Ok(()));
         assert_eq!(record.check(8, 2), Err("cycle 9 with 2 words".into()));
-        assert_eq!((record.status(), record.settings()), (block.status, block.settings));
+        assert_eq!(
+            (record.status(), record.settings()),
+            (block.status, block.settings)
+        );
         assert_eq!((record.ready(0), record.ready(1)), (1, 1 << 63));
         assert_eq!((record.ready_us(0), record.ready_us(127)), (11, u64::MAX));
         assert_eq!(Record::new(&own, &[]).ready_us(127), 0);
