@@ -23,6 +23,9 @@ pub(crate) struct MpiError {
 /// Longer than any MPI's `MPI_MAX_ERROR_STRING`: 256 in Open MPI, up to 1024 in MPICH.
 const ERROR_TEXT_BYTES: usize = 4096;
 
+/// What comes of beginning a call over memory `B`.
+type Started<B> = Result<Pending<B>, MpiError>;
+
 /// The return code of `call` as a value.
 pub(super) fn check(call: &'static str, code: c_int) -> Result<(), MpiError> {
     if code == ffi::MPI_SUCCESS as c_int {
@@ -233,7 +236,7 @@ impl Comm {
         call: &'static str,
         memory: B,
         start: impl FnOnce(*mut ffi::MPI_Request) -> c_int,
-    ) -> Result<Pending<B>, MpiError> {
+    ) -> Started<B> {
         // SAFETY: a constant.
         let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
         check(call, start(&mut request))?;
@@ -249,7 +252,7 @@ impl Comm {
         part: usize,
         bytes: usize,
         tag: u16,
-    ) -> Result<Pending<(Vec<u8>, Vec<u8>)>, MpiError> {
+    ) -> Started<(Vec<u8>, Vec<u8>)> {
         assert!(bytes <= chunk.len() && part * self.size >= bytes);
         let own = part_range(self.rank, part, bytes).len();
         assert!(own * (self.size - 1) <= received.len());
@@ -278,7 +281,7 @@ impl Comm {
         part: usize,
         bytes: usize,
         tag: u16,
-    ) -> Result<Pending<Vec<u8>>, MpiError> {
+    ) -> Started<Vec<u8>> {
         assert!(bytes <= chunk.len() && part * self.size >= bytes);
         let memory = chunk.as_mut_ptr();
         let own = part_range(self.rank, part, bytes);
@@ -302,7 +305,7 @@ impl Comm {
     }
 
     /// The same communicator once more, with messages of its own.
-    pub(super) fn duplicate(&self) -> Result<Pending<Box<ffi::MPI_Comm>>, MpiError> {
+    pub(super) fn duplicate(&self) -> Started<Box<ffi::MPI_Comm>> {
         // SAFETY: a constant.
         let mut copy = Box::new(unsafe { ffi::RSMPI_COMM_NULL });
         let place: *mut ffi::MPI_Comm = &mut *copy;
@@ -334,7 +337,7 @@ impl Comm {
     }
 
     /// Sends `memory` to rank `to`.
-    pub(crate) fn send(&self, memory: Vec<u8>, to: usize, tag: u16) -> Result<Pending<Vec<u8>>, MpiError> {
+    pub(crate) fn send(&self, memory: Vec<u8>, to: usize, tag: u16) -> Started<Vec<u8>> {
         let (from, bytes, tag) = (address(&memory), count(memory.len()), c_int::from(tag & 0x7fff));
         // SAFETY: the vector is kept by the request.
         self.pending("MPI_Isend", memory, |request| unsafe {
@@ -343,12 +346,7 @@ impl Comm {
     }
 
     /// Receives up to `memory.len()` bytes from rank `from`, or from any.
-    pub(crate) fn receive(
-        &self,
-        mut memory: Vec<u8>,
-        from: Option<usize>,
-        tag: u16,
-    ) -> Result<Pending<Vec<u8>>, MpiError> {
+    pub(crate) fn receive(&self, mut memory: Vec<u8>, from: Option<usize>, tag: u16) -> Started<Vec<u8>> {
         let (to, bytes, tag) = (
             address_mut(&mut memory),
             count(memory.len()),
@@ -363,12 +361,7 @@ impl Comm {
     }
 
     /// The first `bytes` bytes of `memory`, from rank `root` to all.
-    pub(crate) fn broadcast(
-        &self,
-        mut memory: Vec<u8>,
-        bytes: usize,
-        root: usize,
-    ) -> Result<Pending<Vec<u8>>, MpiError> {
+    pub(crate) fn broadcast(&self, mut memory: Vec<u8>, bytes: usize, root: usize) -> Started<Vec<u8>> {
         assert!(bytes <= memory.len());
         let place = address_mut(&mut memory);
         // SAFETY: the vector is as long and is kept by the request.
@@ -383,7 +376,7 @@ impl Comm {
         send: Vec<u8>,
         mut receive: Vec<u8>,
         bytes: usize,
-    ) -> Result<Pending<(Vec<u8>, Vec<u8>)>, MpiError> {
+    ) -> Started<(Vec<u8>, Vec<u8>)> {
         assert!(bytes <= send.len() && bytes * self.size <= receive.len());
         let (from, to) = (address(&send), address_mut(&mut receive));
         // SAFETY: both vectors are as long and are kept by the request.
@@ -408,7 +401,7 @@ impl Comm {
         send: Vec<u8>,
         mut receive: Vec<u8>,
         parts: Parts,
-    ) -> Result<Pending<(Vec<u8>, Vec<u8>, Parts)>, MpiError> {
+    ) -> Started<(Vec<u8>, Vec<u8>, Parts)> {
         assert!(parts.bytes <= receive.len() && parts.counts.len() == self.size);
         let bytes = parts.counts[self.rank];
         assert!(bytes as usize <= send.len());
@@ -437,7 +430,7 @@ impl Comm {
         mut receive: Vec<u8>,
         bytes: usize,
         root: usize,
-    ) -> Result<Pending<(Vec<u8>, Vec<u8>)>, MpiError> {
+    ) -> Started<(Vec<u8>, Vec<u8>)> {
         assert!(bytes <= send.len());
         assert!(self.rank != root || bytes * self.size <= receive.len());
         let (from, to) = (address(&send), address_mut(&mut receive));
@@ -465,7 +458,7 @@ impl Comm {
         mut receive: Vec<u8>,
         parts: Parts,
         root: usize,
-    ) -> Result<Pending<(Vec<u8>, Vec<u8>, Parts)>, MpiError> {
+    ) -> Started<(Vec<u8>, Vec<u8>, Parts)> {
         assert!(self.rank != root || (parts.bytes <= receive.len() && parts.counts.len() == self.size));
         let (from, bytes, to) = (address(&send), count(send.len()), address_mut(&mut receive));
         let (counts, begins) = (parts.counts.as_ptr(), parts.begins.as_ptr());
@@ -491,7 +484,7 @@ impl Comm {
         &self,
         send: (Vec<u8>, Parts),
         mut receive: (Vec<u8>, Parts),
-    ) -> Result<Pending<[(Vec<u8>, Parts); 2]>, MpiError> {
+    ) -> Started<[(Vec<u8>, Parts); 2]> {
         for (memory, parts) in [&send, &receive] {
             assert!(parts.bytes <= memory.len() && parts.counts.len() == self.size);
         }

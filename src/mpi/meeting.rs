@@ -38,18 +38,8 @@ pub(crate) enum MeetingError {
         library: String,
     },
     /// Two ranks differ.
-    #[error(
-        "rank {first_rank} on {first_host} has {what} {expected}, rank {rank} on {host} has {found}: give all ranks the same"
-    )]
-    Mismatch {
-        what: &'static str,
-        first_rank: usize,
-        first_host: String,
-        expected: String,
-        rank: usize,
-        host: String,
-        found: String,
-    },
+    #[error(transparent)]
+    Mismatch(Box<Difference>),
     /// Not all came.
     #[error(
         "not all ranks have come within {waited_seconds} s (HOROVOD_START_TIMEOUT): does every rank create a context?"
@@ -60,6 +50,21 @@ pub(crate) enum MeetingError {
         "rank {rank} sent {bytes} bytes that this version of Ronde does not understand; install the same for all ranks"
     )]
     Malformed { rank: usize, bytes: usize },
+}
+
+/// What two ranks do not have in common.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "rank {first_rank} on {first_host} has {what} {expected}, rank {rank} on {host} has {found}: give all ranks the same"
+)]
+pub(crate) struct Difference {
+    what: &'static str,
+    first_rank: usize,
+    first_host: String,
+    expected: String,
+    rank: usize,
+    host: String,
+    found: String,
 }
 
 /// What a rank says of itself.
@@ -271,7 +276,7 @@ fn compare(hellos: &[Hello]) -> Result<(), MeetingError> {
         for (rank, hello) in hellos.iter().enumerate() {
             let found = of(hello);
             if found != expected {
-                return Err(MeetingError::Mismatch {
+                return Err(MeetingError::Mismatch(Box::new(Difference {
                     what,
                     first_rank: 0,
                     first_host: hellos[0].host.clone(),
@@ -279,7 +284,7 @@ fn compare(hellos: &[Hello]) -> Result<(), MeetingError> {
                     rank,
                     host: hello.host.clone(),
                     found,
-                });
+                })));
             }
         }
     }

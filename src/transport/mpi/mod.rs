@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::mpi::{Bell, CommId, Hall, Met, MpiError, Parts, Waiting};
+use crate::mpi::{Bell, CommId, Hall, Met, Parts, Waiting};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::transport::{Agreement, Block, Doorbell, Transport};
 
@@ -177,7 +177,7 @@ impl Transport for MpiTransport {
                 let length = (said.len() as u64).to_le_bytes().to_vec();
                 let length = length_of(&comm.broadcast(length, 8, 0)?.await?);
                 let room = if is_root { said } else { vec![0; length] };
-                Ok::<_, MpiError>(comm.broadcast(room, length, 0)?.await?)
+                comm.broadcast(room, length, 0)?.await
             })?;
         Ok(())
     }
