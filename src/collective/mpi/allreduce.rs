@@ -38,7 +38,8 @@ pub(super) async fn allreduce(
     let chunk = CHUNK_BYTES.max(size * PART_BYTES_MIN);
     let chunks = bytes.div_ceil(chunk);
     let (mut scattered, mut gathered) = (VecDeque::new(), VecDeque::new());
-    // Messages between two ranks are told apart by the order in which both begin them, which is the turns'.
+    // Messages between two ranks are told apart by the way they go and the order in which both begin them, which is the
+    // turns'.
     for turn in 0..chunks + 2 * LAG {
         if turn < chunks {
             let begin = turn * chunk;
@@ -72,7 +73,9 @@ fn scatter(job: &mut Job, batch: &Stream, range: Range<usize>) -> Result<Scatter
         |phases| &mut phases.copy_in_ns,
         || copy_in(batch, copied, &mut chunk),
     );
-    let pending = job.comm.scatter(chunk, received, part, bytes, SCATTER)?;
+    let pending = job
+        .comm
+        .scatter(chunk, received, part, bytes, tag(job.serial, 0))?;
     Ok(Scattered { range, pending })
 }
 
@@ -102,13 +105,14 @@ async fn combine(
         },
     );
     job.staging.give(received);
-    let pending = job.comm.gather_parts_of(chunk, part, bytes, GATHER)?;
+    let pending = job.comm.gather_parts_of(chunk, part, bytes, tag(job.serial, 1))?;
     Ok(Gathered { range, pending })
 }
 
-/// Tags of the two ways.
-const SCATTER: u16 = 1;
-const GATHER: u16 = 2;
+/// Which of the two ways of which batch: of two batches, the later may be the first to turn back on one of the ranks.
+fn tag(serial: u16, way: u16) -> u16 {
+    serial << 1 | way // the highest bits are cut off: far fewer batches are under way at once
+}
 
 /// Combines `sources`, each as long as `result`, which may be one of them.
 pub(super) fn reduce(reducer: &Reducer, sources: &[*const u8], result: &mut [u8]) {

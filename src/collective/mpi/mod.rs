@@ -47,6 +47,8 @@ pub(crate) struct MpiCollective {
     rank: usize,
     size: usize,
     level: Level,
+    /// Counts the batches: messages of two that are under way at once are told apart by it.
+    serial: u16,
     /// Kept for its memory; away while the engine has it.
     staging: Staging,
 }
@@ -61,6 +63,7 @@ impl MpiCollective {
             rank,
             size,
             level: Level::detect(),
+            serial: 0,
             staging: Staging::default(),
         }
     }
@@ -78,9 +81,12 @@ impl MpiCollective {
         F: Future<Output = Result<Batch, MpiError>> + 'static,
     {
         let (data, staging) = (self.data, std::mem::take(&mut self.staging));
+        self.serial = self.serial.wrapping_add(1);
+        let serial = self.serial;
         self.hall.engine.begin(move |world| {
             order(Job {
                 comm: world.comm(data),
+                serial,
                 staging,
                 lap: Lap::new(),
             })
@@ -114,6 +120,7 @@ type Batch = (Phases, Staging);
 /// What a batch has at hand on the engine's thread.
 struct Job {
     comm: Comm,
+    serial: u16,
     staging: Staging,
     lap: Lap,
 }
