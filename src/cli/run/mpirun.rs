@@ -287,12 +287,12 @@ mod tests {
         let line = command_line(Kind::OpenMpi, &launch()).unwrap();
         assert_eq!(
             quoted(&line),
-            "mpirun -np 4 -H a:2,b:2 --bind-to none --map-by slot --tag-output -x PATH -x HOROVOD_AUTOTUNE=1 python 'train me.py'"
+            "mpirun -np 4 -H 'a:2,b:2' --bind-to none --map-by slot --tag-output -x PATH -x 'HOROVOD_AUTOTUNE=1' python 'train me.py'"
         );
         let line = command_line(Kind::Hydra, &launch()).unwrap();
         assert_eq!(
             quoted(&line),
-            "mpirun -n 4 -hosts a:2,b:2 -bind-to none -prepend-rank -genvlist PATH -genv HOROVOD_AUTOTUNE 1 python 'train me.py'"
+            "mpirun -n 4 -hosts 'a:2,b:2' -bind-to none -prepend-rank -genvlist PATH -genv HOROVOD_AUTOTUNE 1 python 'train me.py'"
         );
     }
 
@@ -314,8 +314,8 @@ mod tests {
             "--bind-to core --tag-output",
             "--mca plm_rsh_args '-p 2222 -i key'",
             "--mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0",
-            "--mca pml ob1 --mca btl tcp,vader,self",
-            "-x HOROVOD_AUTOTUNE=1 --mca a 'b c' python",
+            "--mca pml ob1 --mca btl 'tcp,vader,self'",
+            "-x 'HOROVOD_AUTOTUNE=1' --mca a 'b c' python",
         ] {
             assert!(line.contains(part), "{part} in: {line}");
         }
