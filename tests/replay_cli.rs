@@ -85,7 +85,10 @@ fn fusing_four_messages_saves_three_latencies() {
     let current = &outlook["targets"][0]["current"];
     let [low, high] = ["low_ms", "high_ms"].map(|end| current[end].as_f64().unwrap());
     // Φ⁻¹(2.5 / 24) = −1.2576, of 1 %.
-    assert!((low - 19.748).abs() < 1e-3 && (high - 20.252).abs() < 1e-3, "{current}");
+    assert!(
+        (low - 19.748).abs() < 1e-3 && (high - 20.252).abs() < 1e-3,
+        "{current}"
+    );
     assert!((cell(&outlook, 64 << 20, 1.0) - 17.0).abs() < 0.5, "{outlook}");
     assert_eq!(outlook["targets"][0]["best"]["fusion_threshold_bytes"], 64 << 20);
     let change = &outlook["targets"][0]["change"];
@@ -164,7 +167,11 @@ fn other_networks_and_more_ranks() {
         "{table}"
     );
     // Of two numbers of ranks on two networks each thing is said once.
-    for once in ["The recording is of 2 ranks", "Each rank does the same work", "go by a ring"] {
+    for once in [
+        "The recording is of 2 ranks",
+        "Each rank does the same work",
+        "go by a ring",
+    ] {
         assert_eq!(unwrapped(&table).matches(once).count(), 1, "{table}");
     }
 }
@@ -275,12 +282,18 @@ fn a_recording_and_its_profile_say_the_same() {
     );
     // A shaped link is no shared memory, and its two ranks were not on two hosts.
     for outlook in [&of_timeline, &of_profile] {
-        assert_eq!((&outlook["ranks_per_host"], &outlook["hosts_are"]), (&1.into(), &"shaped".into()));
+        assert_eq!(
+            (&outlook["ranks_per_host"], &outlook["hosts_are"]),
+            (&1.into(), &"shaped".into())
+        );
     }
     let told = unwrapped(&stdout(&replay(folder.path(), &["p.json"])));
     assert!(told.contains("2 ranks on 1 host, taken for 2 hosts"), "{told}");
     let current = &of_timeline["targets"][0]["current"];
-    assert!(current["low_ms"].as_f64() < current["step_ms"].as_f64(), "{current}");
+    assert!(
+        current["low_ms"].as_f64() < current["step_ms"].as_f64(),
+        "{current}"
+    );
     assert_fails(
         &replay(folder.path(), &["report.json"]),
         2,
@@ -295,7 +308,8 @@ fn real_recordings() {
         let arguments = [path.to_str().unwrap(), "--fusion-mb", "0,64"];
         let text = unwrapped(&stdout(&replay(folder.path(), &arguments)));
         assert!(
-            text.contains("of 125.6 MB a step, 4 ranks, taken to be on 4 hosts") && text.contains("Predicted step"),
+            text.contains("of 125.6 MB a step, 4 ranks, taken to be on 4 hosts")
+                && text.contains("Predicted step"),
             "{text}"
         );
     }

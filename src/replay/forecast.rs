@@ -191,7 +191,10 @@ mod tests {
         let now = forecast.predict(&fit.reference);
         // Φ⁻¹(2.5 / 24) = −1.2576: 20 ms · (1 ∓ 1.2576 · 0.04).
         assert!((now.step_us - 20_000.0).abs() < 1e-6, "{now:?}");
-        assert!((now.low_us - 18_994.0).abs() < 1.0 && (now.high_us - 21_006.0).abs() < 1.0, "{now:?}");
+        assert!(
+            (now.low_us - 18_994.0).abs() < 1.0 && (now.high_us - 21_006.0).abs() < 1.0,
+            "{now:?}"
+        );
 
         // Elsewhere that comes on top of what the jobs do not agree on; a ratio knows nothing of it.
         let fused = Setting {
@@ -202,8 +205,14 @@ mod tests {
         fit.measured_error = 0.0;
         let mut exact = Forecast::new(&fit, &Target::same(&fit.place), fit.rules).unwrap();
         let (sure, same) = (exact.predict(&fused), exact.ratio(&fused, &fit.reference));
-        assert!((then.step_us / sure.step_us - 1.0).abs() < 1e-9 && sure.step_us < 19_500.0, "{sure:?}");
-        assert!(then.low_us < sure.low_us && then.high_us > sure.high_us, "{then:?} {sure:?}");
+        assert!(
+            (then.step_us / sure.step_us - 1.0).abs() < 1e-9 && sure.step_us < 19_500.0,
+            "{sure:?}"
+        );
+        assert!(
+            then.low_us < sure.low_us && then.high_us > sure.high_us,
+            "{then:?} {sure:?}"
+        );
         assert_eq!(ratio, same);
         assert!(ratio.low < ratio.high && ratio.high < 1.0, "{ratio:?}");
         let point = exact.predict(&fit.reference);

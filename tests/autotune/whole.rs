@@ -1,7 +1,7 @@
 //! A job from its first step to the verdict.
 
 use crate::support::job_with;
-use crate::{column, context, expect_fusion, has_verdict, phases, plain, slow_link, train};
+use crate::{SLOW_LINK, column, context, expect_fusion, has_verdict, phases, plain, slow_link, train};
 
 #[test]
 fn a_job_that_marks_no_steps_is_tuned_and_all_ranks_follow() {
@@ -9,7 +9,13 @@ fn a_job_that_marks_no_steps_is_tuned_and_all_ranks_follow() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("a.csv");
     let log = log.to_str().expect("text");
-    let outcomes = job_with(test, 2, &slow_link(&[("HOROVOD_AUTOTUNE_LOG", log)]), || {
+    // Here the cycle time is free as well.
+    let mut env = SLOW_LINK.to_vec();
+    env.extend([
+        ("RONDE_AUTOTUNE_START", "fusion_mb=0,cycle_ms=2"),
+        ("HOROVOD_AUTOTUNE_LOG", log),
+    ]);
+    let outcomes = job_with(test, 2, &env, || {
         let context = context();
         let before = context.settings();
         let steps = train(&context, has_verdict, |_| plain(&context));

@@ -54,7 +54,9 @@ impl AutotuneSummary {
             not_tuned: report.not_tuned,
             verdict_text: None,
         };
-        let Some(verdict) = report.verdict else { return none };
+        let Some(verdict) = report.verdict else {
+            return none;
+        };
         Self {
             verdict_text: Some(verdict.to_string()),
             default_step_ms: Some(verdict.default_step_ms),

@@ -33,7 +33,12 @@ pub(super) fn batches(trace: &Trace) -> impl Iterator<Item = (bool, u32, f64, f6
 }
 
 /// What messages of `class` take; none if none was seen.
-pub(super) fn collective(traces: &[Trace], class: usize, hierarchical: bool, prior: &Prior) -> Option<Linear> {
+pub(super) fn collective(
+    traces: &[Trace],
+    class: usize,
+    hierarchical: bool,
+    prior: &Prior,
+) -> Option<Linear> {
     let of_class = traces
         .iter()
         .flat_map(batches)

@@ -5,7 +5,9 @@ use super::{Profile, ProfileError, ProfileTensor};
 use crate::bench::profile::ELEMENTS_MAX;
 use crate::fusion::Item;
 use crate::replay::fit::{likeliest, unsaid_error};
-use crate::replay::{Copying, Fit, Hosts, Linear, Place, Rules, Setting, Simulator, Spread, WorkTensor, Workload};
+use crate::replay::{
+    Copying, Fit, Hosts, Linear, Place, Rules, Setting, Simulator, Spread, WorkTensor, Workload,
+};
 use crate::tensor::Dtype;
 
 /// How sure the costs of a profile without `replay` are, in ln: about a fifth; and what nobody gave.
