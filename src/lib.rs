@@ -67,7 +67,7 @@ pub mod timeline;
 pub mod trace;
 pub mod transport;
 
-pub use autotune::{AutotuneReport, AutotuneVerdict};
+pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub use context::{
     Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle,
     RawOutput, RawTensor, Reduce, Scope, ScopedHandle,

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longer than any test takes, even on a loaded machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A folder for what the ranks write; in a rank, which ends without cleaning up, there is none.
 pub(crate) struct Folder(Option<tempfile::TempDir>);

@@ -61,39 +61,7 @@ fn report(
         gb_per_s: (args.load.compute_ms() == 0.0 && args.load.slow_rank.is_none())
             .then(|| gb_per_s(bytes_per_step, step_ms.p50)),
         memcpy_gb_per_s: measurement.memcpy_gb_per_s,
-        autotune: autotune.map(|report| summary(report, measurement.tuning_steps)),
-    }
-}
-
-fn summary(report: AutotuneReport, tuning_steps: usize) -> AutotuneSummary {
-    let state = report.phase.to_string();
-    match report.verdict {
-        Some(verdict) => AutotuneSummary {
-            state,
-            verdict_text: Some(verdict.to_string()),
-            default_step_ms: Some(verdict.default_step_ms),
-            chosen_step_ms: Some(verdict.chosen_step_ms),
-            gain_pct: Some(verdict.gain_pct),
-            kept_default: Some(verdict.kept_default),
-            steps_active: verdict.steps_active,
-            steps_lost: Some(verdict.steps_lost),
-            budget_steps: Some(verdict.budget_steps),
-            payback_step: verdict.payback_step,
-            settings: verdict.settings.into(),
-        },
-        None => AutotuneSummary {
-            state,
-            verdict_text: None,
-            default_step_ms: None,
-            chosen_step_ms: None,
-            gain_pct: None,
-            kept_default: None,
-            steps_active: tuning_steps as u64,
-            steps_lost: None,
-            budget_steps: None,
-            payback_step: None,
-            settings: report.settings.into(),
-        },
+        autotune: autotune.map(|report| AutotuneSummary::new(report, measurement.tuning_steps)),
     }
 }
 

@@ -32,17 +32,15 @@ pub(super) fn page(job: &Job, outlook: &Outlook, look: &Look) -> String {
 
 fn head(job: &Job, look: &Look) -> Vec<String> {
     let fit = &job.fit;
-    let hosts = fit.place.ranks.div_ceil(fit.place.ranks_per_host.max(1));
     let what = format!(
-        "{}: {}, {} of {} a step, {} on {}{}",
+        "{}: {}, {} of {} a step, {}{}",
         harmless(&job.name),
         job.kind,
         plural(fit.workload.tensors.len() as u64, "tensor"),
         bytes(fit.workload.bytes() as f64),
-        plural(fit.place.ranks.into(), "rank"),
-        plural(hosts.into(), "host"),
+        fit.place.words(),
         match job.recorded_steps {
-            Some(steps) => format!(", {}", plural(steps as u64, "steady step")),
+            Some(steps) => format!("; {}", plural(steps as u64, "steady step")),
             None => String::new(),
         },
     );
@@ -57,8 +55,12 @@ fn head(job: &Job, look: &Look) -> Vec<String> {
         )
     };
     let line = format!(
-        "step {} with fusion {} MiB, cycle {} ms; {sure}",
+        "step {}{} with fusion {} MiB, cycle {} ms; {sure}",
         ms(fit.measured_us / 1e3),
+        match job.recorded_steps {
+            Some(_) => format!(" ± {:.1} %", fit.measured_error * 100.0),
+            None => String::new(),
+        },
         short(fit.reference.fusion_threshold_bytes as f64 / 1048576.0),
         short(fit.reference.cycle_us / 1e3),
     );
