@@ -44,6 +44,7 @@ mod delivery;
 mod drive;
 pub mod error;
 pub mod fusion;
+mod gain;
 pub mod identity;
 pub mod knobs;
 pub mod logging;
