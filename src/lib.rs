@@ -45,6 +45,7 @@ mod delivery;
 mod drive;
 pub mod error;
 pub mod fusion;
+mod gain;
 pub mod identity;
 pub mod knobs;
 pub mod logging;

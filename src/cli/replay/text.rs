@@ -7,6 +7,7 @@ use super::outlook::{At, Cell, Change, NEARLY, Outlook};
 use crate::cli::timeline::text::{
     Look, Table, bytes, harmless, ms, page as sections, percent, plural, titled, warnings, wrapped,
 };
+use crate::knobs::paste::Paste;
 
 /// Grids shown in full where there are more networks and numbers of ranks than one.
 const GRIDS_MOST: usize = 1;
@@ -219,21 +220,15 @@ fn best(at: &At, look: &Look) -> Vec<String> {
 
 /// Variables to paste before a command.
 pub(super) fn environment(at: &At) -> String {
-    let mut line = format!(
-        "HOROVOD_FUSION_THRESHOLD={} HOROVOD_CYCLE_TIME={}",
-        at.best.fusion_threshold_bytes,
-        short(at.best.cycle_time_ms)
-    );
-    if at.best.hierarchical != at.current.hierarchical {
-        line += &format!(
-            " HOROVOD_HIERARCHICAL_ALLREDUCE={}",
-            u8::from(at.best.hierarchical)
-        );
-    }
-    if at.best.cache != at.current.cache {
-        line += &format!(" HOROVOD_CACHE_CAPACITY={}", if at.best.cache { 1024 } else { 0 });
-    }
-    line
+    let changed = |best: bool, current: bool| (best != current).then_some(best);
+    let paste = Paste {
+        fusion_threshold_bytes: at.best.fusion_threshold_bytes,
+        cycle_time_ms: short(at.best.cycle_time_ms),
+        hierarchical_allreduce: changed(at.best.hierarchical, at.current.hierarchical),
+        cache: changed(at.best.cache, at.current.cache),
+        ..Paste::default()
+    };
+    paste.environment()
 }
 
 fn assumptions(outlook: &Outlook, look: &Look) -> Vec<String> {
