@@ -29,11 +29,13 @@ use mpirun::Launch;
 
 use super::knob_flags::KnobFlags;
 use super::{EXIT_USAGE, fail, print};
-use crate::identity::MAX_RANKS;
 use clap::ValueHint;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// More ranks than any job has; one host has [`MAX_RANKS`](crate::identity::MAX_RANKS) at most.
+const RANKS_MAX: u64 = 1 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,7 +62,7 @@ pub(super) struct Args {
         value_name = "N",
         required_unless_present = "check_build"
     )]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS as u64))]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=RANKS_MAX))]
     num_proc: Option<u64>,
     /// Hosts and their slots, as in localhost:4 or node1:4,node2:4; mpirun starts ranks on other machines than this
     #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "hostfile", value_hint = ValueHint::Other)]
