@@ -75,6 +75,19 @@ pub enum Error {
         /// The rank that left.
         rank: usize,
     },
+    /// Nothing has been heard of a rank on another host.
+    #[error(
+        "rank {rank} on host {host} has been silent for {silent_seconds} s: it was killed or stopped, or its host or the \
+         network to it is gone; look at its last output, then start the job again"
+    )]
+    PeerSilent {
+        /// The rank.
+        rank: usize,
+        /// Its host.
+        host: String,
+        /// Since when.
+        silent_seconds: u64,
+    },
     /// A rank left the job because of an error of its own.
     #[error("rank {rank} stopped after an error: {reason}")]
     PeerFailed {
@@ -353,16 +366,33 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
-    /// The ranks are on several hosts, which this build cannot reach.
+    /// The ranks are on several hosts, which shared memory does not reach.
     #[error(
-        "the job has {size} ranks, only {local_size} of them on this host: ranks on several hosts need the MPI backend, \
-         which this build does not have; start all ranks on one host"
+        "the job has {size} ranks, only {local_size} of them on this host: ranks on several hosts need the MPI backend; \
+         build ronde with --features mpi (and leave RONDE_BACKEND at auto), or start all ranks on one host"
     )]
     SeveralHosts {
         /// Number of ranks.
         size: usize,
         /// Number of ranks on this host.
         local_size: usize,
+    },
+    /// MPI is asked for in a build without it.
+    #[error(
+        "RONDE_BACKEND=mpi: this build of ronde has no MPI; build it with --features mpi, or leave the backend at auto"
+    )]
+    NoMpi,
+    /// A call of MPI's failed.
+    #[error(
+        "rank {rank}: {call} failed: {reason}; another rank or the network may be gone: look for the first error of all ranks"
+    )]
+    Mpi {
+        /// This rank.
+        rank: usize,
+        /// The call's name in the standard.
+        call: &'static str,
+        /// What MPI says.
+        reason: String,
     },
     /// Meeting the other ranks failed.
     #[error(transparent)]
@@ -405,6 +435,8 @@ impl Error {
                 | Self::PeerLeft { .. }
                 | Self::PeerFailed { .. }
                 | Self::PeerStalled { .. }
+                | Self::PeerSilent { .. }
+                | Self::Mpi { .. }
         )
     }
 

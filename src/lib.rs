@@ -33,6 +33,7 @@
 
 pub mod analysis;
 mod autotune;
+mod backend;
 pub mod bench;
 #[cfg(feature = "cli")]
 pub mod cli;
@@ -44,9 +45,12 @@ mod delivery;
 mod drive;
 pub mod error;
 pub mod fusion;
+mod gain;
 pub mod identity;
 pub mod knobs;
 pub mod logging;
+#[cfg(feature = "mpi")]
+mod mpi;
 pub mod negotiation;
 mod observer;
 mod percentile;
@@ -64,7 +68,7 @@ pub mod timeline;
 pub mod trace;
 pub mod transport;
 
-pub use autotune::{AutotuneReport, AutotuneVerdict};
+pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub use context::{
     Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle,
     RawOutput, RawTensor, Reduce, Scope, ScopedHandle,

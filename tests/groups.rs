@@ -32,7 +32,7 @@ fn movements(timeline: &Path) -> BTreeMap<String, Vec<(u64, u64)>> {
             Some("B") => open.entry(tensor).or_default().push((name.to_owned(), ts)),
             Some("E") => {
                 let (activity, began) = open.get_mut(&tensor).and_then(Vec::pop).expect("begun before");
-                if activity.starts_with("SHM_") {
+                if activity.starts_with("SHM_") || activity.starts_with("MPI_") {
                     movements
                         .entry(names[&tensor].clone())
                         .or_default()

@@ -71,7 +71,7 @@ fn fusing_four_messages_saves_three_latencies() {
     ];
     let text = unwrapped(&stdout(&replay(folder.path(), &arguments)));
     for part in [
-        "4 tensors of 4.0 MB a step, 2 ranks on 1 host",
+        "4 tensors of 4.0 MB a step, 2 ranks, taken to be on 1 host",
         "step 20.0 ms with fusion 0 MiB, cycle 1 ms",
         "20.0+",
         "HOROVOD_FUSION_THRESHOLD=67108864 HOROVOD_CYCLE_TIME=1",
@@ -79,8 +79,16 @@ fn fusing_four_messages_saves_three_latencies() {
         assert!(text.contains(part), "{part} in: {text}");
     }
     let outlook = json(&folder.path().join("r.json"));
-    // The recorded setting is met exactly; the other saves 3 ms, to within what costs are unsure by.
+    // The recorded setting is met exactly, as surely as a step that somebody wrote down; the other saves 3 ms, to within what
+    // costs are unsure by.
     assert!((cell(&outlook, 0, 1.0) - 20.0).abs() < 1e-9, "{outlook}");
+    let current = &outlook["targets"][0]["current"];
+    let [low, high] = ["low_ms", "high_ms"].map(|end| current[end].as_f64().unwrap());
+    // Φ⁻¹(2.5 / 24) = −1.2576, of 1 %.
+    assert!(
+        (low - 19.748).abs() < 1e-3 && (high - 20.252).abs() < 1e-3,
+        "{current}"
+    );
     assert!((cell(&outlook, 64 << 20, 1.0) - 17.0).abs() < 0.5, "{outlook}");
     assert_eq!(outlook["targets"][0]["best"]["fusion_threshold_bytes"], 64 << 20);
     let change = &outlook["targets"][0]["change"];
@@ -158,6 +166,14 @@ fn other_networks_and_more_ranks() {
         table.contains("Elsewhere") && table.contains("Taken for granted") && table.contains("ib-hdr"),
         "{table}"
     );
+    // Of two numbers of ranks on two networks each thing is said once.
+    for once in [
+        "The recording is of 2 ranks",
+        "Each rank does the same work",
+        "go by a ring",
+    ] {
+        assert_eq!(unwrapped(&table).matches(once).count(), 1, "{table}");
+    }
 }
 
 #[test]
@@ -264,8 +280,20 @@ fn a_recording_and_its_profile_say_the_same() {
         of_timeline["targets"][0]["best"]["cycle_time_ms"],
         of_profile["targets"][0]["best"]["cycle_time_ms"]
     );
-    // A shaped link is no shared memory.
-    assert_eq!(of_timeline["ranks_per_host"], 1);
+    // A shaped link is no shared memory, and its two ranks were not on two hosts.
+    for outlook in [&of_timeline, &of_profile] {
+        assert_eq!(
+            (&outlook["ranks_per_host"], &outlook["hosts_are"]),
+            (&1.into(), &"shaped".into())
+        );
+    }
+    let told = unwrapped(&stdout(&replay(folder.path(), &["p.json"])));
+    assert!(told.contains("2 ranks on 1 host, taken for 2 hosts"), "{told}");
+    let current = &of_timeline["targets"][0]["current"];
+    assert!(
+        current["low_ms"].as_f64() < current["step_ms"].as_f64(),
+        "{current}"
+    );
     assert_fails(
         &replay(folder.path(), &["report.json"]),
         2,
@@ -280,7 +308,8 @@ fn real_recordings() {
         let arguments = [path.to_str().unwrap(), "--fusion-mb", "0,64"];
         let text = unwrapped(&stdout(&replay(folder.path(), &arguments)));
         assert!(
-            text.contains("of 125.6 MB a step, 4 ranks on 4 hosts") && text.contains("Predicted step"),
+            text.contains("of 125.6 MB a step, 4 ranks, taken to be on 4 hosts")
+                && text.contains("Predicted step"),
             "{text}"
         );
     }

@@ -132,7 +132,13 @@ fn ranks_on_other_hosts_are_refused_in_one_sentence() {
         ("HOROVOD_LOCAL_RANK", "0"),
         ("HOROVOD_LOCAL_SIZE", "2"),
     ];
-    check_fails(&["bench", "--model", "many-small"], &env, &["4 ranks", "MPI"]);
+    // With MPI, that is asked who this is.
+    let whom = if cfg!(feature = "mpi") {
+        "rank 0 of 4"
+    } else {
+        "4 ranks"
+    };
+    check_fails(&["bench", "--model", "many-small"], &env, &[whom, "MPI"]);
 }
 
 #[test]

@@ -333,7 +333,8 @@ fn an_interrupted_sweep_reports_what_there_is() {
     assert_eq!(output.status.code(), Some(130), "{err}");
     let printed = unwrapped(&printed);
     assert!(
-        printed.contains("interrupted") && printed.contains("`ronde sweep --resume --out out` goes on"),
+        printed.contains("It was interrupted")
+            && printed.contains("to go on: ronde sweep --resume --out out"),
         "{printed}"
     );
     assert!(

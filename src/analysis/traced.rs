@@ -10,7 +10,7 @@ use super::report::Report;
 use super::steady::{Batch, SteadyStep};
 use crate::fusion::Item;
 use crate::replay::{
-    Place, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor,
+    Hosts, Place, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor,
 };
 use crate::tensor::Dtype;
 use crate::trace::{Format, Kind, NameId, Phase};
@@ -94,7 +94,7 @@ pub(super) fn replayable(
     };
     let ronde = record.source.format == Format::Ronde;
     let rules = if ronde { Rules::RONDE } else { Rules::HOROVOD };
-    let shares_memory = record.source.backend.as_deref() == Some("local") && !record.source.shaped;
+    let on_one_host = record.source.backend.as_deref() == Some("local");
     let key = |id: NameId| {
         use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
         BuildHasherDefault::<DefaultHasher>::default().hash_one(record.name(id))
@@ -105,10 +105,10 @@ pub(super) fn replayable(
             early: ronde && starts_early(steps, cycle_us * 1e3),
             ..rules
         },
-        place: if shares_memory {
-            Place::one_host(report.ranks)
-        } else {
-            Place::new(report.ranks, 1)
+        place: match (on_one_host, record.source.shaped) {
+            (true, false) => Place::one_host(report.ranks),
+            (true, true) => Place::new(report.ranks, 1).with_hosts(Hosts::Shaped),
+            (false, _) => Place::new(report.ranks, 1).with_hosts(Hosts::Assumed),
         },
     })
 }

@@ -59,6 +59,11 @@ impl Logbook {
         self.traffic.steps += 1;
     }
 
+    /// What follows is not of the measurement under way.
+    pub(super) fn interrupted(&mut self) {
+        self.closed = true;
+    }
+
     /// Measurements have closed; `best` is the best so far.
     pub(super) fn measured(&mut self, measurements: &[Measurement], best: Option<&Best>) {
         self.closed |= !measurements.is_empty();

@@ -5,86 +5,76 @@
 //! of low priority (`worker`), so that no cycle waits for a Gaussian process. What the search believes beforehand comes
 //! from what the job itself is seen to do (`trace`).
 //!
-//! A session begins once the step is known, so that what cannot matter in it is left out. A log that can no longer be
-//! written, or a failing optimizer, is a warning and never harms the job.
+//! A session begins once the step is known, so that what cannot matter in it is left out. Steps of another shape are no
+//! samples of it (`shapes`); where they come for long they have a search of their own, and when the first ones are back that goes on
+//! where it was (`turn`). A log that can no longer be written, or a failing optimizer, is a warning and never harms the job.
 
 use std::sync::Arc;
 
-use ronde_tuner::{Action, Best, Drift, Match, Proposal, Session, SessionConfig, Verdict};
+use ronde_tuner::{Action, Drift, Match, Phase, Session, Verdict};
 
+mod ask;
 mod csv;
 mod logbook;
 mod report;
+mod search;
+mod shapes;
 mod space;
 mod store;
 mod trace;
+mod turn;
 mod worker;
 
 pub(crate) use report::Progress;
-pub use report::{AutotuneReport, AutotuneVerdict};
+pub use report::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub(crate) use trace::Tracer;
 
 use crate::error::Error;
 use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
-use crate::replay::{Place, Rules};
 use crate::settings::Settings;
 use crate::timeline::metrics::StepSample;
 use logbook::Logbook;
+use search::{Search, config, new_session};
+use shapes::{Seen, Shapes};
 use space::{Facts, Tunable, settings};
 use store::Store;
-use worker::{Answer, Asked, Evidence, Outcome};
 
 /// Bytes in the unit that Horovod's flags and log call MB.
 const MIB: f64 = (1u64 << 20) as f64;
-/// Steps to wait at the start for the step's tensors to be known.
+/// Steps to wait at the start for the step's shape to be known.
 const STEPS_TO_LEARN: u32 = 8;
-/// Steps in a row of another make, after which the job is taken to have changed for good.
-const STEPS_TO_CHANGE: u32 = 8;
-/// Proposals in a row that may be lost before the search is given up.
-const LOST_MAX: u32 = 3;
 
-/// A tuning session and what belongs to it.
+/// The tuner of a job.
 pub(crate) struct Autotune {
     knobs: Knobs,
+    /// What is known of the job whatever its steps.
     facts: Facts,
-    tunable: Tunable,
-    session: Session,
-    /// The session has begun; before, this many steps have been waited.
+    shapes: Shapes,
+    /// The search for the steps that come now.
+    search: Search,
+    /// Those that wait for theirs to come back; the last in charge is the last.
+    others: Vec<Search>,
+    /// The first search has begun; before, this many steps have been waited.
     begun: bool,
     waited: u32,
+    /// Searches begun for new shapes, and the step of the last.
+    searches: u32,
+    last_search: u64,
     logbook: Logbook,
     store: Store,
-    /// The model as its tensors tell it, once that is known.
-    model: Option<u64>,
-    shape: Shape,
     /// Steps to leave out: settings that the session did not ask for have just come into force.
     skip: u32,
-    asked: Option<Asked>,
     /// Proposals lost in a row.
     lost: u32,
-    /// Step time of the last measurement, ms.
-    last_ms: Option<f64>,
     progress: Arc<Progress>,
-    /// Of the last search, until another begins.
-    verdict: Option<AutotuneVerdict>,
     /// No more searches: the proposals fail.
     given_up: bool,
     quiet: bool,
 }
 
-/// What steps consist of, as far as each step tells.
-#[derive(Debug, Default)]
-struct Shape {
-    /// Tensors and bytes of the steps that are tuned.
-    usual: Option<(u64, u64)>,
-    /// Of the last step, if it was not like those, and how many such there have been in a row.
-    other: Option<(u64, u64)>,
-    others: u32,
-}
-
 impl Autotune {
-    /// A session that starts from what the knobs say, in a job of `ranks` ranks on `hosts` hosts. `quiet`: the program shows
+    /// A tuner that starts from what the knobs say, in a job of `ranks` ranks on `hosts` hosts. `quiet`: the program shows
     /// the progress itself.
     ///
     /// # Errors
@@ -107,20 +97,18 @@ impl Autotune {
         let autotune = Self {
             knobs: knobs.clone(),
             facts,
-            tunable,
-            session,
+            shapes: Shapes::default(),
+            search: Search::new(None, tunable, session),
+            others: Vec::new(),
             begun: false,
             waited: 0,
+            searches: 0,
+            last_search: 0,
             logbook: Logbook::new(knobs.autotune_log.as_deref())?,
             store: Store::new(knobs),
-            model: None,
-            shape: Shape::default(),
             skip: 0,
-            asked: None,
             lost: 0,
-            last_ms: None,
             progress,
-            verdict: None,
             given_up: false,
             quiet,
         };
@@ -130,12 +118,12 @@ impl Autotune {
 
     /// The settings to begin with.
     pub(crate) fn start(&self) -> Settings {
-        settings(&self.session.setting())
+        self.search.settings()
     }
 
     /// Whether what the job does is to be traced.
     pub(crate) fn wants_traces(&self) -> bool {
-        self.verdict.is_none() && !self.given_up
+        self.search.verdict.is_none() && !self.given_up
     }
 
     /// Takes in one step; answers with settings to switch to.
@@ -143,95 +131,133 @@ impl Autotune {
         if self.given_up {
             return None;
         }
+        let shape = Some(sample.shape);
+        let is_other = self.search.shape != shape;
+        let soon = is_other && (self.is_young() || self.others.iter().any(|other| other.shape == shape));
+        match self.shapes.observe(sample.shape, soon) {
+            Seen::Ours => {}
+            Seen::Other => return None,
+            Seen::Turned => return self.turn(sample, tracer),
+        }
         if !self.begun {
-            return self.begin(tracer);
+            return self.begin(sample, tracer);
         }
         if self.skip > 0 {
             self.skip -= 1;
             return None;
         }
-        self.model = tracer.model().or(self.model);
-        if self.shape.has_changed(sample) {
-            tracer.forget();
-            self.verdict = None;
-            self.asked = None; // its answer is of the past
-            let reason = "the tensors of a step have changed";
-            self.tell(&format!("{reason}; tuning anew"));
-            let action = self.session.retune(reason);
-            return self.act(action, tracer);
-        }
+        self.search.steps += 1;
+        self.search.shape = self.search.shape.or(self.shapes.settled());
         self.logbook.step(sample);
-        if let Some(asked) = &mut self.asked {
+        if let Some(asked) = &mut self.search.asked {
             asked.step(sample.step_ms);
         }
-        let mut action = self.session.on_step(sample.step_ms);
+        let mut action = self.search.session.on_step(sample.step_ms);
         // Not fetched before it can be used: an answer that is dropped never comes again.
         if matches!(action, Action::Keep)
             && let Some(proposal) = self.received(tracer)
         {
-            action = self.session.propose(proposal);
+            action = self.search.session.propose(proposal);
         }
-        if self.lost >= LOST_MAX {
+        if self.is_lost() {
             return Some(self.give_up());
         }
         self.act(action, tracer)
     }
 
-    /// Begins the session once the step is known, or when that takes too long: what cannot matter is left out, and what earlier
+    /// Whether nothing is known yet but, at most, the first steps with the settings of the start.
+    fn is_young(&self) -> bool {
+        let phase = || self.search.session.progress().phase;
+        self.others.is_empty() && self.search.verdict.is_none() && phase() == Phase::Default
+    }
+
+    /// Begins the first search once the step is known, or when that takes too long: what cannot matter is left out, and what earlier
     /// runs have learnt is made use of.
-    fn begin(&mut self, tracer: &Tracer) -> Option<Settings> {
+    fn begin(&mut self, sample: &StepSample, tracer: &mut Tracer) -> Option<Settings> {
         self.waited += 1;
-        let tensors = tracer.tensors();
-        if tensors.is_none() && self.waited < STEPS_TO_LEARN {
+        let shape = self.shapes.settled();
+        if shape.is_none() && self.waited < STEPS_TO_LEARN {
             return None;
         }
         self.begun = true;
-        self.model = tracer.model();
-        self.facts = Facts {
-            tensors,
-            allgathers: tracer.has(OpKind::Allgather),
-            ..self.facts
+        let before = self.search.settings();
+        let facts = match shape {
+            Some(_) => self.facts_of(sample, tracer),
+            None => self.facts,
         };
-        if let Err(error) = self.open_session() {
-            tracing::warn!("autotune: {error}; searching without what is known of the step"); // as in `new`
+        tracer.follow(shape);
+        match self.first_session(&facts, shape) {
+            Ok((tunable, session)) => self.search = Search::new(shape, tunable, session),
+            Err(error) => {
+                tracing::warn!("autotune: {error}; searching without what is known of the step"); // as in `new`
+                self.search.shape = shape;
+            }
         }
-        tracing::info!("autotune: {}", self.tunable.dead_text());
+        self.search.log_not_tuned();
         self.tell_warnings();
         self.report();
         // The step just measured is not the session's.
-        let begin = settings(&self.session.setting());
-        let is_start = begin.equals(&settings(&self.tunable.start));
-        self.skip = u32::from(!is_start);
-        (!is_start).then_some(begin)
+        self.change_from(&before)
     }
 
-    fn open_session(&mut self) -> Result<(), ronde_tuner::Error> {
-        let tunable = Tunable::new(&self.knobs, &self.facts)?;
-        let key = self.model.map(|model| self.store.key(model, &self.facts));
-        let recalled = key.and_then(|key| self.store.recall(&key));
-        let mut session = match recalled {
+    /// The settings of the search in charge if they are not `before`: then a step is to be left out.
+    fn change_from(&mut self, before: &Settings) -> Option<Settings> {
+        let now = self.search.settings();
+        let changes = !now.equals(before);
+        self.skip = u32::from(changes);
+        changes.then_some(now)
+    }
+
+    fn first_session(
+        &mut self,
+        facts: &Facts,
+        shape: Option<u64>,
+    ) -> Result<(Tunable, Session), ronde_tuner::Error> {
+        let (tunable, recalled) = self.open(facts, shape)?;
+        let session = match recalled {
+            Some(session) => session,
             None => new_session(&self.knobs, &tunable)?,
-            Some((state, matching)) => {
-                let near = match matching {
-                    Match::Same => "of this job",
-                    Match::Sibling => "of another job that trains this model",
-                };
-                tracing::info!("autotune: goes on from what a run {near} learnt ({})", state.date);
-                let (space, start) = (tunable.space.clone(), tunable.start);
-                Session::resume(space, config(&self.knobs), start, &state, matching)?
-            }
         };
-        if let Some(path) = &self.knobs.autotune_prior {
-            let scores = store::history(path, &tunable);
-            session = session.with_history(&scores);
+        let session = match &self.knobs.autotune_prior {
+            Some(path) => session.with_history(&store::history(path, &tunable)),
+            None => session,
+        };
+        Ok((tunable, session))
+    }
+
+    /// What can be tuned in steps of `shape` of which `facts` are known, and a session that goes on from what earlier runs know of
+    /// them, if they do.
+    fn open(
+        &mut self,
+        facts: &Facts,
+        shape: Option<u64>,
+    ) -> Result<(Tunable, Option<Session>), ronde_tuner::Error> {
+        let tunable = Tunable::new(&self.knobs, facts)?;
+        let key = shape.map(|shape| self.store.key(shape, facts));
+        let recalled = key.and_then(|key| self.store.recall(&key));
+        let session = recalled.map(|(state, matching)| {
+            let near = match matching {
+                Match::Same => "of this job",
+                Match::Sibling => "of another job that trains this model",
+            };
+            tracing::info!("autotune: goes on from what a run {near} learnt ({})", state.date);
+            let (space, start) = (tunable.space.clone(), tunable.start);
+            Session::resume(space, config(&self.knobs), start, &state, matching)
+        });
+        Ok((tunable, session.transpose()?))
+    }
+
+    /// What is known of steps like `sample`.
+    fn facts_of(&self, sample: &StepSample, tracer: &Tracer) -> Facts {
+        Facts {
+            tensors: usize::try_from(sample.tensors).ok(),
+            allgathers: tracer.has(OpKind::Allgather),
+            ..self.facts
         }
-        self.session = session;
-        self.tunable = tunable;
-        Ok(())
     }
 
     fn act(&mut self, action: Action, tracer: &mut Tracer) -> Option<Settings> {
-        if self.verdict.is_some() && matches!(action, Action::Keep) {
+        if self.search.verdict.is_some() && matches!(action, Action::Keep) {
             return None; // watching, no more
         }
         self.write_log();
@@ -266,8 +292,24 @@ impl Autotune {
         self.tell(&format!(
             "step time went from {before_ms:.2} to {after_ms:.2} ms (step {step}); tuning anew"
         ));
-        self.verdict = None;
+        self.search.verdict = None;
         tracer.forget();
+    }
+
+    fn finish(&mut self, verdict: &Verdict) {
+        self.logbook.finished(verdict);
+        let told = search::told(verdict);
+        if !self.quiet {
+            eprintln!("ronde: autotune: {told}");
+        }
+        self.search.verdict = Some(told);
+        if let Some(shape) = self.search.shape {
+            let key = self.store.key(shape, &self.facts);
+            let steps = self.search.steps;
+            let foremost = |other: &Search| other.verdict.is_none() || other.steps <= steps;
+            let in_file = self.others.iter().all(foremost);
+            self.store.keep(&self.search.session, key, in_file);
+        }
     }
 
     fn tell(&self, text: &str) {
@@ -278,189 +320,51 @@ impl Autotune {
     }
 
     fn tell_warnings(&mut self) {
-        for warning in self.session.take_warnings() {
+        for warning in self.search.session.take_warnings() {
             tracing::warn!("autotune: {warning}");
         }
     }
 
-    /// Has the next proposal computed.
-    fn ask(&mut self, tracer: &Tracer) {
-        let evidence = Evidence {
-            seen: tracer.seen(),
-            reference: settings(&self.session.reference()),
-            rules: Rules {
-                early: self.knobs.early_cycle,
-                ..Rules::RONDE
-            },
-            place: Place::new(
-                self.facts.ranks as u32,
-                self.facts.ranks.div_ceil(self.facts.hosts) as u32,
-            ),
-            seed: self.knobs.autotune_seed,
-        };
-        // What has been lost once may have been lost by its evidence.
-        let evidence = (self.lost == 0).then_some(evidence);
-        match Asked::new(self.session.proposal_job(), evidence, self.last_ms) {
-            Ok(asked) => self.asked = Some(asked),
-            Err(error) => {
-                tracing::warn!("autotune: cannot start its thread: {error}");
-                self.lost = LOST_MAX;
-            }
-        }
-    }
-
-    fn received(&mut self, tracer: &Tracer) -> Option<Proposal> {
-        let asked = self.asked.as_ref()?;
-        match asked.outcome() {
-            Outcome::Pending => None,
-            Outcome::Done(answer) => {
-                let Answer { proposal, spent } = *answer;
-                tracing::info!("autotune: {}", spent.text(asked.slowdown_pct()));
-                self.asked = None;
-                self.lost = 0;
-                Some(proposal)
-            }
-            Outcome::Lost => {
-                self.asked = None;
-                self.lost += 1;
-                if self.lost < LOST_MAX {
-                    tracing::warn!("autotune: the proposal was lost; asking again");
-                    self.ask(tracer);
-                }
-                None
-            }
-        }
-    }
-
-    /// No proposal can be computed here: the settings of the start stay.
-    fn give_up(&mut self) -> Settings {
-        tracing::warn!(
-            "autotune: {LOST_MAX} proposals were lost in a row; given up, with the settings that the search began with"
-        );
-        self.given_up = true;
-        self.write_log();
-        settings(&self.session.reference())
-    }
-
     fn write_log(&mut self) {
-        let measurements = self.session.take_measurements();
+        let session = &mut self.search.session;
+        let measurements = session.take_measurements();
         if let Some(last) = measurements.last() {
-            self.last_ms = Some(last.step_ms);
+            self.search.last_ms = Some(last.step_ms);
         }
-        let best = self.session.best_so_far();
+        let best = session.best_so_far();
         self.logbook.measured(&measurements, best.as_ref());
     }
 
-    fn finish(&mut self, verdict: &Verdict) {
-        self.logbook.finished(verdict);
-        self.keep();
-        let verdict = self.verdict_of(verdict);
-        if !self.quiet {
-            eprintln!("ronde: autotune: {verdict}");
-        }
-        self.verdict = Some(verdict);
-    }
-
-    /// Keeps what has been learnt for later runs.
-    fn keep(&mut self) {
-        if let Some(model) = self.model {
-            let key = self.store.key(model, &self.facts);
-            self.store.keep(&self.session, key);
-        }
-    }
-
     fn report(&self) {
-        let progress = self.session.progress();
-        let best = |best: Best| (settings(&best.setting), best.step_ms);
-        self.progress.set_autotune(AutotuneReport {
-            phase: progress.phase,
-            sample: progress.sample,
-            settings: settings(&progress.setting),
-            step_ms: progress.step_ms,
-            best: progress.best.map(best),
-            steps_left: progress.steps_left,
-            verdict: self.verdict.clone(),
-        });
-    }
-
-    fn verdict_of(&self, verdict: &Verdict) -> AutotuneVerdict {
-        AutotuneVerdict {
-            kept_default: verdict.kept_default,
-            settings: settings(&verdict.chosen),
-            default_step_ms: verdict.default_step_ms,
-            chosen_step_ms: verdict.chosen_step_ms,
-            gain_pct: verdict.gain_pct,
-            steps_active: verdict.steps_active,
-            steps_lost: verdict.steps_lost,
-            budget_steps: verdict.budget_steps,
-            budget_kept: verdict.budget_kept,
-            retuned: verdict.retuned.clone(),
-            payback_step: verdict.payback_step,
-            reason: verdict.reason.clone(),
-            not_tuned: self.tunable.dead_text(),
-        }
+        self.progress.set_autotune(self.search.report());
     }
 }
 
 impl Drop for Autotune {
-    /// Training has ended: says so if that was before the verdict, and keeps what has been learnt.
+    /// Training has ended: says so if that was before the verdict, and keeps what has been learnt since the verdicts. The file gets
+    /// what was trained for the most steps of what has one.
     fn drop(&mut self) {
-        if self.verdict.is_some() || self.given_up || !self.begun {
+        if self.given_up || !self.begun {
             return;
         }
-        self.keep();
-        if !self.quiet
-            && let Some(verdict) = self.session.verdict_if_stopped()
+        let mut all: Vec<&Search> = self.others.iter().chain([&self.search]).collect();
+        all.sort_by_key(|search| (search.verdict.is_some(), search.steps));
+        for (index, search) in all.iter().enumerate() {
+            let in_file = index + 1 == all.len();
+            let is_kept = search.verdict.is_some() && (all.len() == 1 || !in_file);
+            if let Some(shape) = search.shape.filter(|_| !is_kept) {
+                let key = self.store.key(shape, &self.facts);
+                self.store.keep(&search.session, key, in_file);
+            }
+        }
+        if self.search.verdict.is_none()
+            && !self.quiet
+            && let Some(verdict) = self.search.session.verdict_if_stopped()
         {
             eprintln!("ronde: autotune: {}", verdict.reason);
         }
     }
 }
 
-impl Shape {
-    /// Whether steps have been of another make for so long that they are no exception.
-    fn has_changed(&mut self, sample: &StepSample) -> bool {
-        let found = (sample.tensors, sample.bytes);
-        let usual = *self.usual.get_or_insert(found);
-        if found == usual {
-            (self.other, self.others) = (None, 0);
-            return false;
-        }
-        self.others = if self.other == Some(found) {
-            self.others + 1
-        } else {
-            1
-        };
-        self.other = Some(found);
-        if self.others < STEPS_TO_CHANGE {
-            return false;
-        }
-        *self = Self {
-            usual: Some(found),
-            ..Self::default()
-        };
-        true
-    }
-}
-
-fn new_session(knobs: &Knobs, tunable: &Tunable) -> Result<Session, ronde_tuner::Error> {
-    Session::new(tunable.space.clone(), config(knobs), tunable.start)
-}
-
-fn config(knobs: &Knobs) -> SessionConfig {
-    let config = SessionConfig::default();
-    let config = match knobs.autotune_steps {
-        Some(steps) => config.with_horizon(steps),
-        None => config,
-    };
-    SessionConfig {
-        budget_steps: knobs.autotune_budget.unwrap_or(config.budget_steps),
-        seed: knobs.autotune_seed,
-        warmup_samples: knobs.autotune_warmup_samples,
-        steps_per_sample: knobs.autotune_steps_per_sample.unwrap_or(config.steps_per_sample),
-        adaptive: knobs.autotune_steps_per_sample.is_none(),
-        max_samples: knobs.autotune_max_samples,
-        fixed_noise: knobs.autotune_noise,
-        ..config
-    }
-}
+#[cfg(test)]
+mod tests;

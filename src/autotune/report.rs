@@ -25,6 +25,29 @@ pub struct AutotuneReport {
     pub steps_left: u32,
     /// The verdict, once there is one.
     pub verdict: Option<AutotuneVerdict>,
+    /// The knobs that are left alone.
+    pub not_tuned: Vec<NotTuned>,
+}
+
+/// A knob that the tuner leaves alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotTuned {
+    /// Its name, as in the log.
+    pub knob: &'static str,
+    /// Why.
+    pub because: &'static str,
+}
+
+impl NotTuned {
+    /// Knobs with why they are left alone, in one line, each reason once in a row; empty of none.
+    pub fn line(of: &[Self]) -> String {
+        let alike = of.chunk_by(|a, b| a.because == b.because);
+        let parts = alike.map(|alike| {
+            let knobs: Vec<&str> = alike.iter().map(|not_tuned| not_tuned.knob).collect();
+            format!("{} ({})", knobs.join(" and "), alike[0].because)
+        });
+        parts.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// How tuning ended.
@@ -54,8 +77,6 @@ pub struct AutotuneVerdict {
     pub reason: String,
     /// Why the search was begun, if it was not the job's first.
     pub retuned: Option<String>,
-    /// What was left alone and why, in one sentence; empty if that is nothing.
-    pub not_tuned: String,
 }
 
 impl std::fmt::Display for AutotuneVerdict {
@@ -145,5 +166,26 @@ impl Progress {
 
     pub(crate) fn set_autotune(&self, report: AutotuneReport) {
         lock(&self.inner).autotune = Some(report);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_alone_for_the_same_reason_stands_together() {
+        let of = [
+            ("cache", "RONDE_AUTOTUNE_CACHE=1 has it tuned"),
+            ("hierarchical_allreduce", "all ranks are on one host"),
+            ("hierarchical_allgather", "all ranks are on one host"),
+        ];
+        let of = of.map(|(knob, because)| NotTuned { knob, because });
+        assert_eq!(
+            NotTuned::line(&of),
+            "cache (RONDE_AUTOTUNE_CACHE=1 has it tuned), hierarchical_allreduce and hierarchical_allgather \
+             (all ranks are on one host)"
+        );
+        assert_eq!(NotTuned::line(&[]), "");
     }
 }

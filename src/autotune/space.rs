@@ -2,6 +2,7 @@
 
 use ronde_tuner::{Error, Parameter, Point, Space};
 
+use super::report::NotTuned;
 use super::{MIB, trace};
 use crate::knobs::Knobs;
 use crate::replay::Setting;
@@ -23,20 +24,13 @@ pub(super) struct Facts {
     pub(super) allgathers: bool,
 }
 
-/// A knob that is left alone.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Dead {
-    pub(super) knob: &'static str,
-    pub(super) because: &'static str,
-}
-
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Tunable {
     pub(super) space: Space,
     /// The settings of the start.
     pub(super) start: Point,
-    pub(super) dead: Vec<Dead>,
+    pub(super) not_tuned: Vec<NotTuned>,
 }
 
 impl Tunable {
@@ -56,10 +50,10 @@ impl Tunable {
         let cycle_ms = wanted.cycle_ms.unwrap_or(knobs.cycle_time_ms);
         let cache = f64::from(u8::from(knobs.cache_capacity > 0));
 
-        let dead = dead(knobs, facts);
-        let is_dead = |knob: &str| dead.iter().any(|dead| dead.knob == knob);
+        let not_tuned = not_tuned(knobs, facts);
+        let is_left_alone = |knob: &str| not_tuned.iter().any(|not_tuned| not_tuned.knob == knob);
         let fixed = |parameter: Parameter, value: f64| {
-            if is_dead(parameter.name()) {
+            if is_left_alone(parameter.name()) {
                 parameter.fixed(value)
             } else {
                 parameter
@@ -74,7 +68,11 @@ impl Tunable {
             fixed(Parameter::boolean("cache"), cache),
         ])?;
         let start = space.point(&[fusion_mb, cycle_ms, cache])?;
-        Ok(Self { space, start, dead })
+        Ok(Self {
+            space,
+            start,
+            not_tuned,
+        })
     }
 
     /// The point of `settings`, if they are ones that may be chosen here.
@@ -90,20 +88,6 @@ impl Tunable {
         let same = |point: &&Point| point.values().iter().zip(values).all(|(&a, b)| near(a, b));
         let level = lattice.iter().find(same).copied();
         level.or_else(|| self.space.point(&values).ok())
-    }
-
-    /// What is left alone and why, in one sentence; empty if that is nothing.
-    pub(super) fn dead_text(&self) -> String {
-        let texts = self
-            .dead
-            .iter()
-            .map(|Dead { knob, because }| format!("{knob} ({because})"));
-        let texts: Vec<String> = texts.collect();
-        if texts.is_empty() {
-            String::new()
-        } else {
-            format!("not tuned: {}", texts.join(", "))
-        }
     }
 }
 
@@ -122,7 +106,7 @@ pub(super) fn setting(point: &Point) -> Setting {
     trace::setting(&settings(point))
 }
 
-fn dead(knobs: &Knobs, facts: &Facts) -> Vec<Dead> {
+fn not_tuned(knobs: &Knobs, facts: &Facts) -> Vec<NotTuned> {
     let alone = (facts.ranks == 1).then_some("one rank sends nothing");
     let fusion = alone
         .or(knobs
@@ -143,7 +127,9 @@ fn dead(knobs: &Knobs, facts: &Facts) -> Vec<Dead> {
         .or((!knobs.autotune_cache).then_some("RONDE_AUTOTUNE_CACHE=1 has it tuned"));
     let one_host = (facts.hosts == 1).then_some("all ranks are on one host");
     let gathers_nothing = (facts.tensors.is_some() && !facts.allgathers).then_some("nothing is gathered");
-    let hierarchical = alone.or(one_host);
+    let hierarchical = alone
+        .or(one_host)
+        .or(Some("it is chosen when the job starts, so far"));
     [
         ("fusion_mb", fusion),
         ("cycle_ms", cycle),
@@ -153,7 +139,7 @@ fn dead(knobs: &Knobs, facts: &Facts) -> Vec<Dead> {
     ]
     .into_iter()
     .filter_map(|(knob, because)| {
-        Some(Dead {
+        Some(NotTuned {
             knob,
             because: because?,
         })
@@ -182,10 +168,11 @@ mod tests {
     }
 
     fn because(env: &[(&str, &str)], facts: Facts, knob: &str) -> Option<&'static str> {
-        let dead = dead(&knobs(env), &facts);
-        dead.iter()
-            .find(|dead| dead.knob == knob)
-            .map(|dead| dead.because)
+        let not_tuned = not_tuned(&knobs(env), &facts);
+        not_tuned
+            .iter()
+            .find(|not_tuned| not_tuned.knob == knob)
+            .map(|not_tuned| not_tuned.because)
     }
 
     #[test]
@@ -212,14 +199,9 @@ mod tests {
                 .all(|knob| because(&[], alone, knob) == Some("one rank sends nothing"))
         );
         let hosts = Facts { hosts: 2, ..JOB };
-        assert_eq!(because(&[], hosts, "hierarchical_allgather"), None); // not known yet
-        let learnt = Facts {
-            tensors: Some(9),
-            ..hosts
-        };
         assert_eq!(
-            because(&[], learnt, "hierarchical_allgather"),
-            Some("nothing is gathered")
+            because(&[], hosts, "hierarchical_allgather"),
+            Some("it is chosen when the job starts, so far")
         );
     }
 
@@ -251,6 +233,7 @@ mod tests {
         }
         let fixed = Tunable::new(&knobs(&[("HOROVOD_CYCLE_TIME", "2")]), &JOB).unwrap();
         assert_eq!(fixed.point(&Settings::default()), None); // 1 ms cannot be chosen
-        assert!(fixed.dead_text().contains("cycle_ms (HOROVOD_CYCLE_TIME is set)"));
+        let line = NotTuned::line(&fixed.not_tuned);
+        assert!(line.contains("cycle_ms (HOROVOD_CYCLE_TIME is set)"), "{line}");
     }
 }

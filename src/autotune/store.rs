@@ -1,9 +1,10 @@
 //! What earlier runs have learnt: in the state file, in a log, and within the process from one context to the next.
 //!
 //! The file is a state file of the tuner's, keyed by who wrote it: the model (a hash of the step's tensors), ranks, hosts, transport and
-//! version. A file that is no state file, or one of a newer version, is left as it is; one of another model is overwritten.
+//! version. A file that is no state file, or one of a newer version, is left as it is; one of another model is overwritten. Of a
+//! job with steps of several shapes the process remembers all, the file one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -18,8 +19,8 @@ use crate::settings::Settings;
 /// Who wrote a state.
 pub(super) type Key = BTreeMap<String, String>;
 
-/// Jobs that a process remembers: an elastic one comes back in a few sizes.
-const KEPT_MAX: usize = 8;
+/// Jobs that a process remembers: an elastic one comes back in a few sizes, with steps of a few shapes.
+const KEPT_MAX: usize = 16;
 
 /// States of contexts of this process that have ended.
 static KEPT: Mutex<Vec<State>> = Mutex::new(Vec::new());
@@ -29,8 +30,10 @@ static KEPT: Mutex<Vec<State>> = Mutex::new(Vec::new());
 pub(super) struct Store {
     path: Option<PathBuf>,
     link: Option<Link>,
-    /// A state with a verdict is kept that a search without one must not replace.
-    has_verdict: bool,
+    /// The file was looked at.
+    read: bool,
+    /// States with a verdict are kept of these, which a search without one must not replace.
+    decided: BTreeSet<Key>,
 }
 
 impl Store {
@@ -38,7 +41,8 @@ impl Store {
         Self {
             path: knobs.autotune_state.clone(),
             link: knobs.link,
-            has_verdict: false,
+            read: false,
+            decided: BTreeSet::new(),
         }
     }
 
@@ -61,13 +65,19 @@ impl Store {
     /// What is known of the job of that key, or of one near to it.
     pub(super) fn recall(&mut self, key: &Key) -> Option<(State, Match)> {
         let found = self.read(key).or_else(|| kept(key));
-        if let Some((state, matching)) = &found {
-            self.has_verdict = *matching == Match::Same && state.verdict.is_some();
+        if let Some((state, Match::Same)) = &found
+            && state.verdict.is_some()
+        {
+            self.decided.insert(key.clone());
         }
         found
     }
 
+    /// What the file says of it; asked for the first time, for afterwards it says what is kept here too.
     fn read(&mut self, key: &Key) -> Option<(State, Match)> {
+        if std::mem::replace(&mut self.read, true) {
+            return None;
+        }
         let path = self.path.as_ref()?;
         let name = "RONDE_AUTOTUNE_STATE";
         let state = match State::load(path) {
@@ -91,31 +101,40 @@ impl Store {
                 "autotune: {name}={path} is of another model ({theirs}, this is {ours}); going on without it, and \
                  replacing it at the verdict"
             );
+            remember(state); // it may be of steps that are yet to come
             return None;
         };
         Some((state, matching))
     }
 
-    /// Keeps what `session` knows, unless it has no verdict and what is kept has.
-    pub(super) fn keep(&mut self, session: &Session, key: Key) {
+    /// Keeps what `session` knows, `in_file` too, unless it has no verdict and what is kept of that key has.
+    pub(super) fn keep(&mut self, session: &Session, key: Key, in_file: bool) {
         let date = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let state = session.state(key, &date);
-        if state.samples.is_empty() || (self.has_verdict && state.verdict.is_none()) {
+        let known = self.decided.contains(&state.key);
+        if state.samples.is_empty() || (known && state.verdict.is_none()) {
             return;
         }
-        self.has_verdict = state.verdict.is_some();
-        if let Some(path) = &self.path
+        if state.verdict.is_some() {
+            self.decided.insert(state.key.clone());
+        }
+        if let Some(path) = self.path.as_ref().filter(|_| in_file)
             && let Err(error) = state.save(path)
         {
             tracing::warn!("autotune: RONDE_AUTOTUNE_STATE: {error}; what was learnt is not kept");
             self.path = None;
         }
-        let mut all = lock(&KEPT);
-        all.retain(|kept| kept.key != state.key);
-        all.push(state);
-        let surplus = all.len().saturating_sub(KEPT_MAX);
-        all.drain(..surplus);
+        remember(state);
     }
+}
+
+/// Keeps `state` for this process.
+fn remember(state: State) {
+    let mut all = lock(&KEPT);
+    all.retain(|kept| kept.key != state.key);
+    all.push(state);
+    let surplus = all.len().saturating_sub(KEPT_MAX);
+    all.drain(..surplus);
 }
 
 /// What this process remembers of the job of that key, or of the latest near to it.

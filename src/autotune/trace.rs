@@ -3,7 +3,7 @@
 //!
 //! A [`Tracer`] notes every cycle, batch and tensor with the times of the clock. When a step is over, all of it
 //! together becomes a [`TracedStep`], on a time that begins at the end of the step before. Steps that were disturbed
-//! (foreign traffic, a rank that has joined), or in which the settings changed, are dropped. The last
+//! (foreign traffic, a rank that has joined), in which the settings changed, or of another shape than is tuned, are dropped. The last
 //! [`STEPS_PER_SETTING`] of each setting are kept, and of all settings together no more than [`TENSORS_MAX`] tensors.
 //!
 //! On the cycle's path a tensor costs a look into one map; the memory of dropped steps is used again.
@@ -23,8 +23,7 @@ use crate::timeline::period::{KeyMap, mix};
 
 mod steps;
 
-pub(super) use steps::Seen;
-use steps::Steps;
+pub(super) use steps::{Seen, Steps};
 
 /// Steps kept of a setting: the fit takes medians.
 const STEPS_PER_SETTING: usize = 12;
@@ -47,6 +46,8 @@ pub(crate) struct Tracer {
     boundary: Option<Nanos>,
     /// The step under way is to be dropped.
     is_disturbed: bool,
+    /// Steps of this shape alone are kept; of any, if none is given.
+    shape: Option<u64>,
     classes: Vec<Class>,
     steps: Steps,
 }
@@ -98,9 +99,6 @@ struct Class {
     root: u32,
     device: Option<u32>,
 }
-
-/// How many traced steps must show the same tensors before these are taken for the model.
-const MODEL_STEPS: u32 = 2;
 
 impl Tracer {
     /// A tensor has become ready on all ranks, as early as at `first` and as late as at `last`.
@@ -215,7 +213,8 @@ impl Tracer {
 
     fn end_step(&mut self, whole: WholeStep) {
         let began = self.boundary.replace(whole.ended);
-        let settled = !std::mem::take(&mut self.is_disturbed) && whole.usual;
+        let ours = self.shape.is_none_or(|shape| shape == whole.shape);
+        let settled = !std::mem::take(&mut self.is_disturbed) && whole.usual && ours;
         let count = self
             .under_way
             .cycles
@@ -233,17 +232,6 @@ impl Tracer {
         self.steps.seen()
     }
 
-    /// Tensors in a step, once the model is known.
-    pub(super) fn tensors(&self) -> Option<usize> {
-        self.steps.tensors()
-    }
-
-    /// A hash of the tensors of a step (operation, element type, size), whatever their names and order, once it is known:
-    /// the same in every job that trains the same model.
-    pub(super) fn model(&self) -> Option<u64> {
-        self.steps.model()
-    }
-
     /// Whether a step has tensors of this kind.
     pub(super) fn has(&self, kind: OpKind) -> bool {
         self.classes.iter().any(|class| class.kind == kind)
@@ -252,6 +240,17 @@ impl Tracer {
     /// Forgets what was seen: it no longer holds.
     pub(super) fn forget(&mut self) {
         self.steps.forget();
+    }
+
+    /// From now on steps of `shape` alone are kept; of any, if there is none.
+    pub(super) fn follow(&mut self, shape: Option<u64>) {
+        self.shape = shape;
+    }
+
+    /// Goes on with `steps`; answers with those kept so far.
+    pub(super) fn exchange(&mut self, steps: Steps) -> Steps {
+        self.disturbed(); // it may not have been traced from its beginning
+        std::mem::replace(&mut self.steps, steps)
     }
 }
 

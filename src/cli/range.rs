@@ -30,6 +30,9 @@ pub(super) struct List {
 pub(super) fn parse(text: &str, limits: Limits) -> Result<List, String> {
     let number = |part: &str| {
         let (part, (least, most)) = (part.trim(), limits.bounds);
+        if part.is_empty() {
+            return Err(format!("a value is missing in `{text}`"));
+        }
         let value = part
             .parse::<f64>()
             .ok()
@@ -125,7 +128,7 @@ mod tests {
                 "1,x",
                 "`x` is no number from 0 to 1000; numbers are MiB, without a unit",
             ),
-            ("1,,2", "`` is no number"),
+            ("1,,2", "a value is missing in `1,,2`"),
             ("64MB", "`64MB` is no number from 0 to 1000; numbers are MiB"),
             ("-1", "from 0"),
             ("nan", "no number"),

@@ -9,6 +9,9 @@
 
 mod kernels;
 pub mod local;
+#[cfg(feature = "mpi")]
+pub(crate) mod mpi;
+mod stream;
 
 use crate::error::Error;
 use crate::tensor::{Dtype, ReduceOp, Span};

@@ -90,21 +90,12 @@ impl Builder {
             Some(identity) => identity,
             None => Identity::from_env().map_err(|error| configuration(Arc::new(error)))?,
         };
-        let Identity {
-            rank,
-            size,
-            local_size,
-            ..
-        } = identity;
-        logging::init(&knobs, rank);
-        if rank == 0 {
+        logging::init(&knobs, identity.rank);
+        if identity.rank == 0 {
             knobs
                 .warnings
                 .iter()
                 .for_each(|warning| tracing::warn!("{warning}"));
-        }
-        if local_size != size {
-            return Err(Error::SeveralHosts { size, local_size });
         }
         let key = self
             .job

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use super::process_set::{Inner, ProcessSet, Running};
 use crate::autotune::Progress;
+use crate::backend::{Backend, Failure, Opened};
 use crate::clock::{Clock, Reference};
-use crate::collective::Collective;
-use crate::collective::local::LocalCollective;
-use crate::collective::shaped::ShapedCollective;
 use crate::cycle::{Cycle, Parts};
 use crate::drive::{Engine, Fellows};
 use crate::error::Error;
@@ -22,12 +20,7 @@ use crate::settings::Settings;
 use crate::shm::Watch;
 use crate::telemetry::Telemetry;
 use crate::timeline::{Options, Timeline};
-use crate::transport::Transport;
-use crate::transport::local::{Alarm, LocalTransport, Meeting, Patience};
-
-/// Spinning before sleeping, where there is a core for every rank of the host: about what waking a sleeper costs,
-/// so that it is never much worse than the better of the two.
-const SPIN: Duration = Duration::from_micros(100);
+use crate::transport::local::{Alarm, Meeting};
 
 /// See the module.
 pub(super) struct Job {
@@ -40,6 +33,7 @@ pub(super) struct Job {
     reference: Arc<Reference>,
     fellows: Arc<Fellows>,
     key: String,
+    backend: Backend,
     /// How many contexts this process has had in the job, this one included.
     init: u32,
     /// Who sees, in the set of all ranks, whether they live; once that is open.
@@ -50,7 +44,7 @@ impl Job {
     /// Rank `identity` of the job that all its ranks know by `key`.
     ///
     /// # Errors
-    /// A timeline that cannot be written.
+    /// A timeline that cannot be written, a backend that cannot be had.
     pub(super) fn new(
         key: String,
         identity: Identity,
@@ -58,8 +52,9 @@ impl Job {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Error> {
         let settings = first_settings(&knobs);
+        let backend = Backend::choose(&knobs, &identity)?;
         let progress = Arc::new(Progress::new(settings));
-        let timeline = Timeline::new(Options::new(&knobs, &identity, settings), &*clock)?;
+        let timeline = Timeline::new(Options::new(&knobs, &identity, backend.name(), settings), &*clock)?;
         Ok(Self {
             init: next_init(&key, identity.rank),
             identity,
@@ -70,8 +65,14 @@ impl Job {
             reference: Arc::default(),
             fellows: Arc::default(),
             key,
+            backend,
             watch: OnceLock::new(),
         })
+    }
+
+    /// What the backend is called.
+    pub(super) fn backend(&self) -> &'static str {
+        self.backend.name()
     }
 
     /// Opens the set of all ranks. `process_sets` says which others there will be, and must be the same text on all
@@ -158,7 +159,12 @@ impl Job {
         let knobs = &self.knobs;
         let members = Arc::clone(&meeting.members);
         let is_world = self.watch.get().is_none(); // it is opened first
-        let (transport, collective, watch) = open_local(&meeting, knobs).map_err(StartFailure::Meeting)?;
+        let opened = self.backend.open(&meeting, cache_words(knobs), knobs);
+        let Opened {
+            transport,
+            collective,
+            watch,
+        } = opened.map_err(StartFailure::Meeting)?;
         self.watch.get_or_init(|| watch); // that of the set of all ranks
         let front = Arc::new(Front::new(
             self.identity.rank,
@@ -211,12 +217,12 @@ impl Job {
 
 /// Why an engine did not start.
 enum StartFailure {
-    Meeting(Arc<dyn std::error::Error + Send + Sync>),
+    Meeting(Failure),
     Thread(Error),
 }
 
 impl StartFailure {
-    fn into_error(self, meeting: impl FnOnce(Arc<dyn std::error::Error + Send + Sync>) -> Error) -> Error {
+    fn into_error(self, meeting: impl FnOnce(Failure) -> Error) -> Error {
         match self {
             Self::Meeting(source) => meeting(source),
             Self::Thread(error) => error,
@@ -261,35 +267,6 @@ fn alarm(watch: &Arc<dyn Watch>, members: &Arc<[usize]>) -> Alarm {
         let check = |&rank: &usize| watch.check(rank, Duration::ZERO).err();
         members.iter().find_map(check)
     }))
-}
-
-/// Control and data of one process set, and who watches over its ranks.
-type Backend = (Box<dyn Transport>, Box<dyn Collective>, Arc<dyn Watch>);
-
-fn open_local(meeting: &Meeting, knobs: &Knobs) -> Result<Backend, Arc<dyn std::error::Error + Send + Sync>> {
-    let (rank, size) = (meeting.rank, meeting.members.len());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let spin = if cores >= size { SPIN } else { Duration::ZERO };
-    let seconds = |seconds: u64| Duration::from_secs(seconds);
-    let shutdown = seconds(knobs.stall_shutdown_seconds);
-    let patience = Patience {
-        spin,
-        warn_after: if knobs.stall_check_disable {
-            Duration::ZERO
-        } else {
-            seconds(knobs.stall_warning_seconds)
-        },
-        give_up_after: (!knobs.stall_check_disable && !shutdown.is_zero()).then_some(shutdown),
-    };
-    let data_bytes = LocalCollective::required_bytes(size);
-    let opened = LocalTransport::open(meeting, cache_words(knobs), data_bytes, patience)
-        .map_err(|error| Arc::new(error) as Arc<dyn std::error::Error + Send + Sync>)?;
-    let local = LocalCollective::new(opened.data, rank, size, spin, Arc::clone(&opened.watch));
-    let collective: Box<dyn Collective> = match knobs.link {
-        Some(link) => Box::new(ShapedCollective::new(Box::new(local), link, rank, size)),
-        None => Box::new(local),
-    };
-    Ok((Box::new(opened.transport), collective, opened.watch))
 }
 
 /// How many contexts this process has had in `job` under `rank`: every meeting has a name of its own.

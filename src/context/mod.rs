@@ -86,6 +86,11 @@ impl Context {
         self.job.identity.rank
     }
 
+    /// How the ranks reach one another: `local` or `mpi`, as `RONDE_BACKEND` names it.
+    pub fn backend(&self) -> &'static str {
+        self.job.backend()
+    }
+
     /// Number of ranks in the job.
     pub fn size(&self) -> usize {
         self.job.identity.size

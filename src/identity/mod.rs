@@ -34,7 +34,7 @@ pub use sources::{IDENTITY_VARIABLES, Source};
 
 use sources::Claim;
 
-/// Most ranks in a job: each pair of ranks on a host shares slots of the ring and a readiness word of 64 bits.
+/// Most ranks on a host: each pair of them shares slots of the ring and a readiness word of 64 bits.
 pub const MAX_RANKS: usize = 64;
 
 /// Gives the value of an environment variable, `None` where it is unset.
@@ -98,16 +98,17 @@ impl Identity {
                 size: first.size,
             });
         }
-        if size > MAX_RANKS {
-            return Err(IdentityError::TooManyRanks {
-                size: first.size,
-                max: MAX_RANKS,
-            });
-        }
-        let (local_rank, local_size) = match claims.iter().find_map(|claim| claim.local) {
+        let local = claims.iter().find_map(|claim| claim.local);
+        let (local_rank, local_size) = match local {
             Some((local_rank, local_size)) => within(local_rank, local_size, first.size)?,
             None => (rank, size),
         };
+        if local_size > MAX_RANKS {
+            return Err(IdentityError::TooManyRanks {
+                size: local.map_or(first.size, |(_, local_size)| local_size),
+                max: MAX_RANKS,
+            });
+        }
         let (cross_rank, cross_size) = match claims.iter().find_map(|claim| claim.cross) {
             Some((cross_rank, cross_size)) => within(cross_rank, cross_size, first.size)?,
             None if local_size == size => (0, 1),

@@ -2,7 +2,6 @@
 //! nothing reads here, each with the reason. They are accepted, so that an environment made for Horovod needs no change.
 
 use super::knob::{Flag, Kind, Knob, Scope};
-use crate::identity::MAX_RANKS;
 
 /// Names that Horovod reads at no time in a job: accepted without a word.
 #[derive(Clone, Copy, Debug)]
@@ -67,11 +66,9 @@ pub(super) const ELSEWHERE: &[Knob] = &[
     place("local_size", "HOROVOD_LOCAL_SIZE", RANKS, "Processes of the job on this host; set by the launcher."),
     place("cross_rank", "HOROVOD_CROSS_RANK", RANK, "Number of this host among the hosts that have this local rank; set by the launcher."),
     place("cross_size", "HOROVOD_CROSS_SIZE", RANKS, "Hosts that have this local rank; set by the launcher."),
-    foreign("hierarchical_allreduce", "HOROVOD_HIERARCHICAL_ALLREDUCE", ONE_HOST, "Reduce within hosts first.")
-        .switch("hierarchical-allreduce", "no-hierarchical-allreduce"),
-    foreign("hierarchical_allgather", "HOROVOD_HIERARCHICAL_ALLGATHER", ONE_HOST, "Gather within hosts first.")
+    foreign("hierarchical_allgather", "HOROVOD_HIERARCHICAL_ALLGATHER", FLAT, "Gather within hosts first.")
         .switch("hierarchical-allgather", "no-hierarchical-allgather"),
-    foreign("torus_allreduce", "HOROVOD_TORUS_ALLREDUCE", ONE_HOST, "Reduce over a torus of local and cross ranks.")
+    foreign("torus_allreduce", "HOROVOD_TORUS_ALLREDUCE", NO_TORUS, "Reduce over a torus of local and cross ranks.")
         .switch("torus-allreduce", "no-torus-allreduce"),
     foreign("batch_d2d_memcopies", "HOROVOD_BATCH_D2D_MEMCOPIES", NO_GPU, "Pack the fusion buffer in one kernel."),
     foreign("num_nccl_streams", "HOROVOD_NUM_NCCL_STREAMS", NO_GPU, "NCCL streams used in turn.")
@@ -88,9 +85,9 @@ pub(super) const ELSEWHERE: &[Knob] = &[
     foreign("gloo_rendezvous_port", "HOROVOD_GLOO_RENDEZVOUS_PORT", NO_GLOO, "Port of Gloo's key-value server."),
     foreign("hostname", "HOROVOD_HOSTNAME", "RONDE_HOST_ID names the host", "Key of Gloo's local communicator."),
     foreign("ccl_cache", "HOROVOD_CCL_CACHE", "oneCCL is not used", "oneCCL's cache."),
-    foreign("mpi_threads_disable", "HOROVOD_MPI_THREADS_DISABLE", NO_MPI, "Ask MPI for a single thread.")
+    foreign("mpi_threads_disable", "HOROVOD_MPI_THREADS_DISABLE", ONE_THREAD, "Ask MPI for a single thread.")
         .switch("mpi-threads-disable", "no-mpi-threads-disable"),
-    foreign("adasum_mpi_chunk_size", "HOROVOD_ADASUM_MPI_CHUNK_SIZE", NO_MPI, "Bytes per message of Adasum."),
+    foreign("adasum_mpi_chunk_size", "HOROVOD_ADASUM_MPI_CHUNK_SIZE", NO_ADASUM, "Bytes per message of Adasum."),
     foreign("elastic", "HOROVOD_ELASTIC", NO_ELASTIC, "Elastic mode."),
     foreign("elastic_timeout", "HOROVOD_ELASTIC_TIMEOUT", NO_ELASTIC, "Time to wait for enough slots."),
 ];
@@ -98,13 +95,15 @@ pub(super) const ELSEWHERE: &[Knob] = &[
 const RANK: Kind = Kind::Count {
     unit: "rank",
     min: 0,
-    max: MAX_RANKS as u64 - 1,
+    max: RANKS_MAX - 1,
 };
 const RANKS: Kind = Kind::Count {
     unit: "ranks",
     min: 1,
-    max: MAX_RANKS as u64,
+    max: RANKS_MAX,
 };
+/// More than any job has; a host has [`MAX_RANKS`](crate::identity::MAX_RANKS) at most.
+const RANKS_MAX: u64 = 1 << 20;
 
 /// A number that says where in its job a process is.
 const fn place(name: &'static str, env: &'static str, kind: Kind, doc: &'static str) -> Knob {
@@ -120,10 +119,12 @@ const fn place(name: &'static str, env: &'static str, kind: Kind, doc: &'static 
     }
 }
 
-const ONE_HOST: &str = "all ranks are on one host";
+const FLAT: &str = "what is not an allreduce goes the flat way, so far";
+const NO_TORUS: &str = "hierarchical allreduces have a lane for each rank of a host";
 const NO_GPU: &str = "tensors are in host memory";
 const NO_GLOO: &str = "ranks meet on a local socket, not through Gloo";
-const NO_MPI: &str = "MPI is not used";
+const ONE_THREAD: &str = "one thread makes all calls of MPI";
+const NO_ADASUM: &str = "there is no Adasum yet";
 const NO_ELASTIC: &str = "the number of ranks is fixed";
 
 /// A name of Horovod's that nothing reads here.

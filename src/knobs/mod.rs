@@ -23,6 +23,7 @@
 mod elsewhere;
 mod error;
 mod knob;
+pub(crate) mod paste;
 mod setting;
 mod table;
 mod values;

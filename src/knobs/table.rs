@@ -114,6 +114,15 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
+    /// Reduce within hosts first, through shared memory, and only then between them; of no effect on one host.
+    hierarchical_allreduce: bool {
+        env: "HOROVOD_HIERARCHICAL_ALLREDUCE",
+        flag: Flag::switch("hierarchical-allreduce", "no-hierarchical-allreduce"),
+        kind: Kind::Switch,
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
     /// Allow process sets to be added and removed while the job runs.
     dynamic_process_sets: bool {
         env: "HOROVOD_DYNAMIC_PROCESS_SETS",

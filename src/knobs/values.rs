@@ -26,6 +26,8 @@ pub enum Backend {
     Auto,
     /// Shared memory, all ranks on one host.
     Local,
+    /// MPI, ranks on any hosts; needs the feature `mpi`.
+    Mpi,
 }
 
 /// Where the timeline goes (`HOROVOD_TIMELINE`).
@@ -87,6 +89,6 @@ impl LogLevel {
 
 impl Backend {
     /// The words of `RONDE_BACKEND`, in the order of the variants.
-    pub(super) const WORDS: &'static [&'static str] = &["auto", "local"];
-    pub(super) const ALL: [Backend; 2] = [Backend::Auto, Backend::Local];
+    pub(super) const WORDS: &'static [&'static str] = &["auto", "local", "mpi"];
+    pub(super) const ALL: [Backend; 3] = [Backend::Auto, Backend::Local, Backend::Mpi];
 }

@@ -3,6 +3,9 @@
 //! Jobs are drawn around the fit ([`Ensemble`]), each is moved to where the job is to run ([`Target`]) with what is unsure
 //! about that drawn too, and scaled by what the same job, at home, misses the measured step by. So at home, under the setting
 //! that was recorded, all agree with what was measured, and the farther away the less they agree.
+//!
+//! What was measured is itself not quite sure: by that ([`Fit::level_error`]) all predictions may be off together, so every
+//! interval contains it, and no ratio of two does.
 
 use std::sync::Arc;
 
@@ -13,10 +16,11 @@ use statrs::distribution::{ContinuousCDF, Normal};
 use super::network::{Algorithm, Measured, ProjectError, Target};
 use super::{Ensemble, Fit, Rules, Setting, Simulator};
 
-/// Jobs that are drawn.
+/// Jobs that are drawn, and levels at which each may be: equally likely ones.
 const JOBS: usize = 24;
-/// Of them, beyond each end of the interval: a tenth.
-const BEYOND: usize = 2;
+const LEVELS: usize = 24;
+/// Of what might be, beyond each end of the interval: a tenth.
+const BEYOND: usize = 10;
 /// One seed for all: the same recording always yields the same numbers.
 const SEED: u64 = 7;
 
@@ -24,6 +28,8 @@ const SEED: u64 = 7;
 #[derive(Clone, Debug)]
 pub struct Forecast {
     jobs: Vec<Job>,
+    /// Factors of mean 1.
+    levels: [f64; LEVELS],
 }
 
 /// A predicted step.
@@ -31,9 +37,9 @@ pub struct Forecast {
 pub struct Prediction {
     /// Mean over the jobs, µs.
     pub step_us: f64,
-    /// 10th percentile.
+    /// 10th percentile over the jobs and over what the recorded step leaves open.
     pub low_us: f64,
-    /// 90th percentile.
+    /// 90th percentile, likewise.
     pub high_us: f64,
 }
 
@@ -103,14 +109,19 @@ impl Forecast {
         });
         Ok(Self {
             jobs: jobs.collect::<Result<_, _>>()?,
+            levels: levels(fit.level_error()),
         })
     }
 
     /// What a step is expected to take under `setting`.
     pub fn predict(&mut self, setting: &Setting) -> Prediction {
-        let [step_us, low_us, high_us] = summary(self.steps_us(setting));
+        let steps_us = self.steps_us(setting);
+        let all = steps_us
+            .iter()
+            .flat_map(|step_us| self.levels.map(|level| step_us * level));
+        let [low_us, high_us] = interval(all.collect());
         Prediction {
-            step_us,
+            step_us: mean(&steps_us),
             low_us,
             high_us,
         }
@@ -120,28 +131,91 @@ impl Forecast {
     /// common does not blur it.
     pub fn ratio(&mut self, setting: &Setting, other: &Setting) -> Ratio {
         let (own, others) = (self.steps_us(setting), self.steps_us(other));
-        let ratios = own.iter().zip(&others).map(|(own, other)| own / other);
-        let [mean, low, high] = summary(ratios.collect());
+        let ratios: Vec<f64> = own.iter().zip(&others).map(|(own, other)| own / other).collect();
+        let mean = mean(&ratios);
+        let [low, high] = interval(ratios);
         Ratio { mean, low, high }
     }
 
-    /// What a step takes under `setting` in each of the jobs, always in the same order, µs.
+    /// What a step takes under `setting` in each of the jobs, always in the same order, µs; what they are off by together is not in it.
     pub fn steps_us(&mut self, setting: &Setting) -> Vec<f64> {
         let jobs = self.jobs.iter_mut();
         jobs.map(|job| job.scale * job.step_us(setting)).collect()
     }
 }
 
-/// Mean, 10th and 90th percentile of a value of each job.
-fn summary(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    let mean = values.iter().map(|value| value / JOBS as f64).sum();
-    [mean, values[BEYOND], values[JOBS - 1 - BEYOND]]
+/// Factors that are as likely as each other, normal about 1 with this standard deviation.
+fn levels(error: f64) -> [f64; LEVELS] {
+    let normal = Normal::standard();
+    std::array::from_fn(|index| {
+        let share = (index as f64 + 0.5) / LEVELS as f64;
+        1.0 + error * normal.inverse_cdf(share)
+    })
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().map(|value| value / values.len() as f64).sum()
+}
+
+/// The 10th and the 90th percentile.
+fn interval(mut values: Vec<f64>) -> [f64; 2] {
+    values.sort_unstable_by(f64::total_cmp);
+    let beyond = values.len() / BEYOND;
+    [values[beyond], values[values.len() - 1 - beyond]]
 }
 
 impl Job {
     fn step_us(&mut self, setting: &Setting) -> f64 {
         self.simulator
             .stretched_step_us(&self.costs, setting, self.stretch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::network::Target;
+    use super::super::profile::Profile;
+    use super::*;
+
+    /// Two tensors of 1 MB, ready together after 10 ms; a message takes 1 ms + 1 ms a MB, a cycle 100 µs.
+    const PROFILE: &str = r#"{"ronde_profile": 1, "np": 2, "step_ms": 20.0, "fusion_threshold_bytes": 0, "tensors": [
+        {"name": "a", "dtype": "float32", "elements": 250000, "ready_us": 10000},
+        {"name": "b", "dtype": "float32", "elements": 250000, "ready_us": 10000}],
+        "costs": {"alpha_us": 1000, "us_per_mib": 1048.576, "negotiate_cached": 100}}"#;
+
+    #[test]
+    fn at_the_recorded_setting_a_prediction_is_as_sure_as_the_recording() {
+        let (mut fit, _) = Profile::parse(PROFILE.as_bytes()).unwrap().fit().unwrap();
+        fit.measured_error = 0.04;
+        let mut forecast = Forecast::new(&fit, &Target::same(&fit.place), fit.rules).unwrap();
+        let now = forecast.predict(&fit.reference);
+        // Φ⁻¹(2.5 / 24) = −1.2576: 20 ms · (1 ∓ 1.2576 · 0.04).
+        assert!((now.step_us - 20_000.0).abs() < 1e-6, "{now:?}");
+        assert!(
+            (now.low_us - 18_994.0).abs() < 1.0 && (now.high_us - 21_006.0).abs() < 1.0,
+            "{now:?}"
+        );
+
+        // Elsewhere that comes on top of what the jobs do not agree on; a ratio knows nothing of it.
+        let fused = Setting {
+            fusion_threshold_bytes: 1 << 26,
+            ..fit.reference
+        };
+        let (then, ratio) = (forecast.predict(&fused), forecast.ratio(&fused, &fit.reference));
+        fit.measured_error = 0.0;
+        let mut exact = Forecast::new(&fit, &Target::same(&fit.place), fit.rules).unwrap();
+        let (sure, same) = (exact.predict(&fused), exact.ratio(&fused, &fit.reference));
+        assert!(
+            (then.step_us / sure.step_us - 1.0).abs() < 1e-9 && sure.step_us < 19_500.0,
+            "{sure:?}"
+        );
+        assert!(
+            then.low_us < sure.low_us && then.high_us > sure.high_us,
+            "{then:?} {sure:?}"
+        );
+        assert_eq!(ratio, same);
+        assert!(ratio.low < ratio.high && ratio.high < 1.0, "{ratio:?}");
+        let point = exact.predict(&fit.reference);
+        assert!((point.high_us / point.low_us - 1.0).abs() < 1e-9, "{point:?}");
     }
 }

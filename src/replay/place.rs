@@ -15,6 +15,22 @@ pub struct Place {
     pub local: Collective,
     /// What a hierarchical collective costs beyond its messages (launches, waiting between its stages), µs.
     pub hierarchical_us: f64,
+    /// How it is known on which hosts the ranks are.
+    #[serde(default)]
+    pub hosts: Hosts,
+}
+
+/// How it is known on which hosts ranks are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hosts {
+    /// A recording or the user says so.
+    Known,
+    /// Nobody says so: it is taken for granted.
+    #[default]
+    Assumed,
+    /// All are on one, and their link was shaped to be like a network (`RONDE_LINK`): each is taken to be on a host of its own.
+    Shaped,
 }
 
 impl Place {
@@ -33,6 +49,25 @@ impl Place {
                 us_per_byte: 1e-4,
             },
             hierarchical_us: 100.0,
+            hosts: Hosts::Known,
+        }
+    }
+
+    /// The same place, of which so much is known.
+    #[must_use]
+    pub fn with_hosts(self, hosts: Hosts) -> Self {
+        Self { hosts, ..self }
+    }
+
+    /// Ranks and hosts in a few words, with what is only taken for granted.
+    pub fn words(&self) -> String {
+        let count = |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let ranks = count(self.ranks, "rank");
+        let hosts = count(self.ranks.div_ceil(self.ranks_per_host.max(1)), "host");
+        match self.hosts {
+            Hosts::Known => format!("{ranks} on {hosts}"),
+            Hosts::Assumed => format!("{ranks}, taken to be on {hosts}"),
+            Hosts::Shaped => format!("{ranks} on 1 host, taken for {hosts} since their link was shaped"),
         }
     }
 
@@ -58,5 +93,22 @@ impl Place {
             us_per_byte: 2.0 * (inside - 1.0) / inside * self.local.us_per_byte
                 + 2.0 * (hosts - 1.0) / hosts * us_per_byte,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_for_granted_is_not_told_as_known() {
+        let words = |hosts| Place::new(2, 1).with_hosts(hosts).words();
+        assert_eq!(words(Hosts::Known), "2 ranks on 2 hosts");
+        assert_eq!(words(Hosts::Assumed), "2 ranks, taken to be on 2 hosts");
+        assert_eq!(
+            words(Hosts::Shaped),
+            "2 ranks on 1 host, taken for 2 hosts since their link was shaped"
+        );
+        assert_eq!(Place::one_host(1).words(), "1 rank on 1 host");
     }
 }

@@ -14,7 +14,7 @@ use super::surface::{Surface, interval};
 use super::trial::{Measure, Search, Trial, Writer};
 
 /// Settings that are compared, the most promising: beyond, nobody reads on, and surfaces become dear.
-const CANDIDATES_MOST: usize = 120;
+pub const CANDIDATES_MOST: usize = 120;
 /// Settings that the surface is asked about: of more, those that were best on average.
 const SETTINGS_MOST: usize = 2000;
 /// A difference below this share of the step time is none that matters.

@@ -40,7 +40,7 @@ use ronde_tuner::LogContents;
 use serde::Serialize;
 
 pub use advice::{Advice, Reason};
-pub use best::{Best, Candidate, Difference, Estimate};
+pub use best::{Best, CANDIDATES_MOST, Candidate, Difference, Estimate};
 pub use compare::{Comparison, Overlap, Preference, compare};
 pub use cost::{Against, Cost};
 pub use ending::{Ending, Known};
@@ -56,7 +56,7 @@ use trial::{Search, searches};
 use words::counted;
 
 /// With fewer trials a surface is mostly what was believed before.
-const TRIALS_FEW: usize = 8;
+pub(crate) const TRIALS_FEW: usize = 8;
 
 /// One search as its log tells it.
 #[derive(Clone, Debug, Serialize)]
@@ -199,9 +199,11 @@ fn tried(search: &Search, settings: u64) -> Option<Tried> {
 fn warnings(search: &Search) -> Vec<String> {
     let mut warnings = search.warnings.clone();
     if (1..TRIALS_FEW).contains(&search.trials.len()) {
+        let count = search.trials.len() as u64;
         warnings.push(format!(
-            "{} say little of a surface: what is expected beside them is mostly what jobs are like in general",
-            counted(search.trials.len() as u64, "trial")
+            "{} {} little of a surface: what is expected besides is mostly what jobs are like in general",
+            counted(count, "trial"),
+            if count == 1 { "says" } else { "say" }
         ));
     }
     warnings

@@ -4,13 +4,12 @@ use ronde_tuner::LogRow;
 use serde::Serialize;
 
 use super::words::knob;
+use crate::knobs::paste::Paste;
 
 /// Bytes in what logs call a MB.
 const MIB: f64 = 1048576.0;
 /// Settings this near, relative to their values, are one setting.
 const NEAR: f64 = 0.01;
-/// Capacity of the response cache where a log says only that it is on: Horovod's default.
-const CACHE_CAPACITY: u32 = 1024;
 
 /// The switches that a log may have, in the order of Horovod's columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -52,25 +51,6 @@ impl Switch {
             Self::HierarchicalAllgather => "hierarchical allgather",
             Self::TorusAllreduce => "torus allreduce",
             Self::CacheEnabled => "response cache",
-        }
-    }
-
-    fn variable(self, on: bool) -> (&'static str, u32) {
-        match self {
-            Self::HierarchicalAllreduce => ("HOROVOD_HIERARCHICAL_ALLREDUCE", u32::from(on)),
-            Self::HierarchicalAllgather => ("HOROVOD_HIERARCHICAL_ALLGATHER", u32::from(on)),
-            Self::TorusAllreduce => ("HOROVOD_TORUS_ALLREDUCE", u32::from(on)),
-            Self::CacheEnabled => ("HOROVOD_CACHE_CAPACITY", if on { CACHE_CAPACITY } else { 0 }),
-        }
-    }
-
-    fn flag(self, on: bool) -> String {
-        let no = if on { "" } else { "no-" };
-        match self {
-            Self::HierarchicalAllreduce => format!("--{no}hierarchical-allreduce"),
-            Self::HierarchicalAllgather => format!("--{no}hierarchical-allgather"),
-            Self::TorusAllreduce => format!("--{no}torus-allreduce"),
-            Self::CacheEnabled => format!("--cache-capacity {}", if on { CACHE_CAPACITY } else { 0 }),
         }
     }
 }
@@ -117,11 +97,11 @@ impl Setting {
     /// `37.27 MB, 14.5 ms`, and those of the switches in `varied` that are not as usual.
     pub fn words(&self, varied: &[Switch]) -> String {
         let mut words = format!("{} MB, {} ms", knob(self.fusion_mb), knob(self.cycle_ms));
-        for (switch, on) in self.of_varied(varied) {
-            match (switch, on) {
-                (Switch::CacheEnabled, false) => words += ", no response cache",
-                (Switch::CacheEnabled, true) | (_, false) => {}
-                (_, true) => words += &format!(", {}", switch.name()),
+        for &switch in varied {
+            match (switch, self.switch(switch)) {
+                (Switch::CacheEnabled, Some(false)) => words += ", no response cache",
+                (Switch::CacheEnabled, _) | (_, Some(false) | None) => {}
+                (_, Some(true)) => words += &format!(", {}", switch.name()),
             }
         }
         words
@@ -129,40 +109,29 @@ impl Setting {
 
     /// Variables to paste before a command or into a script; of the switches only those in `varied`.
     pub fn environment(&self, varied: &[Switch]) -> String {
-        let mut line = format!(
-            "HOROVOD_FUSION_THRESHOLD={:.0} HOROVOD_CYCLE_TIME={}",
-            self.fusion_mb * MIB,
-            knob(self.cycle_ms)
-        );
-        for (switch, on) in self.of_varied(varied) {
-            let (name, value) = switch.variable(on);
-            line += &format!(" {name}={value}");
-        }
-        line
+        self.paste(varied).environment()
     }
 
     /// The same as flags of horovodrun, which knows whole MB alone, and of `ronde run`.
     pub fn flags(&self, varied: &[Switch]) -> String {
-        let fusion = if self.fusion_mb > 0.0 {
+        let fusion_mb = if self.fusion_mb > 0.0 {
             self.fusion_mb.round().max(1.0)
         } else {
             0.0
         };
-        let mut line = format!(
-            "--fusion-threshold-mb {fusion} --cycle-time-ms {}",
-            knob(self.cycle_ms)
-        );
-        for (switch, on) in self.of_varied(varied) {
-            line += &format!(" {}", switch.flag(on));
-        }
-        line
+        self.paste(varied).flags(fusion_mb as u64)
     }
 
-    fn of_varied<'a>(&self, varied: &'a [Switch]) -> impl Iterator<Item = (Switch, bool)> + use<'a> {
-        let switches = self.switches;
-        varied
-            .iter()
-            .filter_map(move |&switch| Some((switch, switches[switch as usize]?)))
+    fn paste(&self, varied: &[Switch]) -> Paste {
+        let of = |switch| self.switch(switch).filter(|_| varied.contains(&switch));
+        Paste {
+            fusion_threshold_bytes: (self.fusion_mb * MIB).round_ties_even() as u64,
+            cycle_time_ms: knob(self.cycle_ms),
+            hierarchical_allreduce: of(Switch::HierarchicalAllreduce),
+            hierarchical_allgather: of(Switch::HierarchicalAllgather),
+            torus_allreduce: of(Switch::TorusAllreduce),
+            cache: of(Switch::CacheEnabled),
+        }
     }
 }
 

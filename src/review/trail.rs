@@ -5,7 +5,8 @@ use super::ending::begins_as_horovod;
 use super::gain::{Contest, Gain};
 use super::setting::{Setting, Switch};
 use super::trial::{Phase, Search, Trial, Writer};
-use super::words::{counted, list, percent, signed};
+use super::words::{counted, faster, list, percent, signed};
+use crate::gain::{Saved, Sense};
 
 /// Steps below which a sample of Ronde's was cut short.
 const STEPS_FULL: u64 = 5;
@@ -161,10 +162,14 @@ fn sample(search: &Search, trial: &Trial, default: Option<&Trial>) -> String {
     );
     let slower = default.map(|default| (trial.log - default.log).exp_m1());
     if let Some(slower) = slower {
-        sentence += &match slower {
-            slower if slower.abs() < 0.0005 => ", as fast as the default".to_owned(),
-            slower if slower > 0.0 => format!(", {} slower than the default", percent(slower)),
-            slower => format!(", {} faster than the default", percent(slower)),
+        let saved = Saved {
+            share: -slower,
+            interval: None,
+        };
+        sentence += &match saved.sense() {
+            Sense::Less => format!(", {} faster than the default", percent(slower)),
+            Sense::Same => ", as fast as the default".to_owned(),
+            Sense::More => format!(", {} slower than the default", percent(slower)),
         };
     }
     if let Some(predicted) = trial.predicted_step_ms {
@@ -179,13 +184,11 @@ fn sample(search: &Search, trial: &Trial, default: Option<&Trial>) -> String {
 fn contest_sentence(contest: &Contest, varied: &[Switch]) -> String {
     let rounds: Vec<String> = contest.by_round.iter().map(|gain| signed(*gain)).collect();
     format!(
-        "{} is compared with the default in alternating windows, and gains {} ({} to {}) in {}: {}.",
+        "{} is compared with the default in alternating windows, and is {} in {}, with gains of {}.",
         contest.challenger.words(varied),
-        signed(contest.gain.mean),
-        signed(contest.gain.low),
-        signed(contest.gain.high),
+        faster(&contest.gain, None),
         counted(contest.rounds, "round"),
-        rounds.join(", "),
+        list(&rounds),
     )
 }
 
@@ -229,7 +232,8 @@ mod tests {
                 "The settings in force come first, 128 MB, 1 ms: 100 ms in 10 steps.",
                 "Sample 1 tries 0 MB, 1 ms: 200 ms in 2 steps, 100 % slower than the default (98 ms was expected); cut short, as clearly worse.",
                 "Sample 2 tries 4 MB, 1 ms: 80 ms in 8 steps, 20 % faster than the default (90 ms was expected).",
-                "4 MB, 1 ms is compared with the default in alternating windows, and gains +20 % (+19 % to +21 %) in 2 rounds: +20 %, +20 %.",
+                "4 MB, 1 ms is compared with the default in alternating windows, and is 20 % faster (19 to 21 %) in 2 rounds, with gains of +20 % \
+                 and +20 %.",
                 "4 MB, 1 ms is faster beyond the doubt that the rule allows, and takes the default's place.",
             ]
         );

@@ -1,5 +1,8 @@
 //! Numbers in sentences: few digits, no zeros that say nothing.
 
+use super::best::Difference;
+use crate::gain::{Saved, Sense};
+
 /// Four digits that count: a knob's value.
 pub(crate) fn knob(value: f64) -> String {
     rounded(value, 4)
@@ -31,6 +34,24 @@ pub(crate) fn signed(share: f64) -> String {
     } else {
         format!("{}{text}", if share < 0.0 { "−" } else { "+" })
     }
+}
+
+/// What a gain, a share of the step time of `whom`, comes to: `20 % faster than the default (19 to 21 %)`, or `slower`, or `as fast as`;
+/// of nobody, `20 % faster (19 to 21 %)`.
+pub(crate) fn faster(gain: &Difference, whom: Option<&str>) -> String {
+    let saved = Saved {
+        share: gain.mean,
+        interval: Some([gain.low, gain.high]),
+    };
+    let amount = percent(gain.mean);
+    let (words, than) = match saved.sense() {
+        Sense::Less => (format!("{amount} faster"), " than "),
+        Sense::Same => ("as fast".to_owned(), " as "),
+        Sense::More => (format!("{amount} slower"), " than "),
+    };
+    let whom = whom.map_or_else(String::new, |whom| than.to_owned() + whom);
+    let range = saved.range("faster", "slower", percent);
+    format!("{words}{whom} ({})", range.unwrap_or_default())
 }
 
 /// `n` of what is called `one`.
@@ -86,6 +107,26 @@ mod tests {
             ["+2.1 %", "−2.1 %", "0.0 %"]
         );
         assert_eq!(knob(f64::NAN), "–");
+    }
+
+    #[test]
+    fn a_gain_below_nothing_is_slower() {
+        let of = |mean, low, high| faster(&Difference { mean, low, high }, Some("the default"));
+        assert_eq!(of(0.2, 0.19, 0.21), "20 % faster than the default (19 to 21 %)");
+        assert_eq!(
+            of(-0.02, -0.045, 0.006),
+            "2.0 % slower than the default (between 4.5 % slower and 0.6 % faster)"
+        );
+        assert_eq!(
+            of(-0.0002, -0.01, 0.01),
+            "as fast as the default (between 1.0 % slower and 1.0 % faster)"
+        );
+        let gain = Difference {
+            mean: -0.02,
+            low: -0.03,
+            high: -0.01,
+        };
+        assert_eq!(faster(&gain, None), "2.0 % slower (1.0 to 3.0 %)");
     }
 
     #[test]

@@ -7,10 +7,18 @@
 //! Only whole, undisturbed steps are samples. A step with foreign traffic in it (validation, a broadcast, a
 //! checkpoint) is reported as [interrupted](Step::Interrupted), and the next one is left out too: caches are cold and
 //! hooks uneven. A pause without traffic shows as a step far longer than those before; one alone is left
-//! out, a second one in a row is the new normal.
+//! out, a second one in a row is the new normal. Marked steps that come in turns are measured by the round (`rounds`).
 
-use super::period::{Item, Period, PeriodFinder};
+use super::period::{Item, Period, PeriodFinder, mix};
 use crate::clock::Nanos;
+
+mod pauses;
+mod rounds;
+mod sums;
+
+use pauses::Pauses;
+use rounds::{Rounds, Turn};
+use sums::Sums;
 
 /// What the cycle knows about a batch that it has executed; its tensors come beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +36,9 @@ pub struct ExecutedBatch {
 pub struct StepSample {
     /// From the end of the step before to its own, milliseconds.
     pub step_ms: f64,
+    /// A hash of what such steps consist of (operation, element type and size of each tensor; marked steps in a round), whatever
+    /// names and order: the same in every job that trains the same model. 0 without tensors.
+    pub shape: u64,
     /// Payload of all tensors.
     pub bytes: u64,
     /// Tensors executed.
@@ -70,6 +81,8 @@ pub enum Step {
 pub struct WholeStep {
     /// When.
     pub ended: Nanos,
+    /// What it consisted of, as in [`StepSample`].
+    pub shape: u64,
     /// Whether it consisted of what steps consist of.
     pub usual: bool,
 }
@@ -79,6 +92,9 @@ pub struct WholeStep {
 pub struct StepMeter {
     finder: PeriodFinder,
     marked: bool,
+    /// Of marked steps; and what `sums` said at the last mark of their shape.
+    rounds: Rounds,
+    shape_at_mark: u64,
     /// End of the step before; none until the first.
     boundary: Option<Nanos>,
     /// What cycles before the one under way have executed since then.
@@ -95,17 +111,6 @@ pub struct StepMeter {
     whole_foreign: usize,
     whole_changed: bool,
     whole: Option<WholeStep>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    bytes: u64,
-    tensors: u64,
-    batches: u64,
-    cycles: u64,
-    negotiate_ns: u64,
-    collective_ns: u64,
-    wait_ns: u64,
 }
 
 impl StepMeter {
@@ -135,6 +140,7 @@ impl StepMeter {
         for tensor in tensors {
             self.cycle.tensors += 1;
             self.cycle.bytes += tensor.bytes();
+            self.cycle.shape = self.cycle.shape.wrapping_add(tensor.shape());
             if self.marked {
                 continue;
             }
@@ -153,15 +159,18 @@ impl StepMeter {
             ends += usize::from(ended);
         }
         self.whole_changed |= wholes > 1;
+        let shape = self.finder.period().map_or(0, |period| period.shape);
         if wholes > 0 {
-            self.end_whole(batch.ended);
+            self.end_whole(batch.ended, shape);
         }
         if ends == 0 {
             return None;
         }
         // Two steps that ended in one batch have no length of their own.
         self.changed |= ends > 1;
-        self.end_step(batch.ended)
+        self.take_cycle_before(batch.ended);
+        self.sums.shape = shape; // which tensors came between two anchors is up to the batches
+        self.end_step(batch.ended, false)
     }
 
     /// The running step is not like the others, whatever it looks like.
@@ -180,27 +189,54 @@ impl StepMeter {
         self.whole.take()
     }
 
-    fn end_whole(&mut self, ended: Nanos) {
+    fn end_whole(&mut self, ended: Nanos, shape: u64) {
         let foreign = std::mem::take(&mut self.whole_foreign);
         let changed = std::mem::take(&mut self.whole_changed);
         let usual = self.finder.period().map_or(0, |period| period.foreign);
         let usual = !changed && self.whole.is_none() && (self.marked || foreign == usual);
-        self.whole = Some(WholeStep { ended, usual });
+        self.whole = Some(WholeStep { ended, shape, usual });
     }
 
-    /// The caller says that a step ends now. From the first call on steps are what the caller says.
+    /// The caller says that a step ends now. From the first call on steps are what the caller says. Answers if a round of them
+    /// has ended.
     pub fn mark_step(&mut self, now: Nanos) -> Option<Step> {
         let is_first = !std::mem::replace(&mut self.marked, true);
         self.changed |= is_first;
         self.whole_changed |= is_first;
-        self.end_whole(now);
-        self.end_step(now)
+        self.take_cycle_before(now);
+        let length = self.rounds.length();
+        let turn = if is_first {
+            Turn::Ends // nobody knows when it began
+        } else {
+            self.rounds.push(self.sums.shape.wrapping_sub(self.shape_at_mark))
+        };
+        if length != self.rounds.length() {
+            self.pauses = Pauses::default(); // another measure
+        }
+        let breaks = turn == Turn::Breaks;
+        if turn == Turn::Within {
+            self.shape_at_mark = self.sums.shape;
+            return None;
+        }
+        self.shape_at_mark = 0;
+        if length > 1 {
+            // Not that of its one step with traffic, which is shorter.
+            self.sums.shape = mix(self.sums.shape, length as u64);
+        }
+        self.whole_changed |= breaks;
+        self.end_whole(now, self.sums.shape);
+        self.end_step(now, breaks)
     }
 
-    fn end_step(&mut self, now: Nanos) -> Option<Step> {
+    /// What the cycle under way has executed belongs to a step that ends now, unless it began later.
+    fn take_cycle_before(&mut self, now: Nanos) {
         if self.cycle_began < now {
             self.sums.add(&std::mem::take(&mut self.cycle));
         }
+    }
+
+    /// `breaks`: not what marked steps consist of.
+    fn end_step(&mut self, now: Nanos, breaks: bool) -> Option<Step> {
         let sums = std::mem::take(&mut self.sums);
         let foreign = std::mem::take(&mut self.foreign);
         let changed = std::mem::take(&mut self.changed);
@@ -208,7 +244,7 @@ impl StepMeter {
         let usual = self.finder.period().map_or(0, |period| period.foreign);
         let settling = std::mem::take(&mut self.settling) || changed;
         let step_ns = now.0.saturating_sub(began.0);
-        let interruption = if !self.marked && !changed && foreign != usual {
+        let interruption = if breaks || (!self.marked && !changed && foreign != usual) {
             self.settling = true;
             Some(Interruption::ForeignTraffic)
         } else if settling {
@@ -223,228 +259,5 @@ impl StepMeter {
     }
 }
 
-impl Sums {
-    fn add(&mut self, other: &Self) {
-        self.bytes += other.bytes;
-        self.tensors += other.tensors;
-        self.batches += other.batches;
-        self.cycles += other.cycles;
-        self.negotiate_ns += other.negotiate_ns;
-        self.collective_ns += other.collective_ns;
-        self.wait_ns += other.wait_ns;
-    }
-
-    fn sample(&self, step_ns: u64) -> StepSample {
-        StepSample {
-            step_ms: ms(step_ns),
-            bytes: self.bytes,
-            tensors: self.tensors,
-            batches: self.batches,
-            cycles: self.cycles,
-            negotiate_ms: ms(self.negotiate_ns),
-            collective_ms: ms(self.collective_ns),
-            wait_ms: ms(self.wait_ns),
-        }
-    }
-}
-
-fn ms(ns: u64) -> f64 {
-    ns as f64 / 1e6
-}
-
-/// Tells pauses from steps by the last few steps.
-#[derive(Clone, Debug, Default)]
-struct Pauses {
-    recent_ns: [u64; Self::RECENT],
-    count: usize,
-    /// The step before was taken for a pause.
-    paused: bool,
-}
-
-impl Pauses {
-    /// Enough for a median; few enough to follow a change of settings.
-    const RECENT: usize = 9;
-    /// A pause is this many times the median step: settings in the tuner's range rarely differ by so much …
-    const FACTOR: u64 = 4;
-    /// … and longer than it by at least this: short steps are easily stretched by the scheduler alone.
-    const MARGIN_NS: u64 = 50_000_000;
-
-    fn is_pause(&mut self, step_ns: u64) -> bool {
-        let mut sorted = self.recent_ns;
-        sorted.sort_unstable();
-        let known = self.count >= Self::RECENT;
-        let limit_ns =
-            (sorted[Self::RECENT / 2] * Self::FACTOR).max(sorted[Self::RECENT / 2] + Self::MARGIN_NS);
-        if known && !self.paused && step_ns > limit_ns {
-            self.paused = true;
-            return true;
-        }
-        if self.paused && step_ns > limit_ns {
-            // Twice in a row: this is how long steps are now.
-            self.count = 0;
-        }
-        self.paused = false;
-        self.recent_ns[self.count % Self::RECENT] = step_ns;
-        self.count += 1;
-        false
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::negotiation::OpKind;
-    use crate::tensor::Dtype;
-
-    const MS: u64 = 1_000_000;
-
-    /// A job on a clock of its own: 30 tensors of 1 KiB and one of 1 MiB in a step.
-    #[derive(Default)]
-    struct Job {
-        meter: StepMeter,
-        now_ns: u64,
-    }
-
-    impl Job {
-        fn batch(&mut self, after_ms: u64, items: Vec<Item>) -> Option<Step> {
-            let began = Nanos(self.now_ns);
-            self.now_ns += after_ms * MS;
-            self.meter.cycle(began, MS / 4);
-            let batch = ExecutedBatch {
-                ended: Nanos(self.now_ns),
-                collective_ns: 2 * MS,
-                wait_ns: MS,
-            };
-            self.meter.executed(&batch, items)
-        }
-
-        fn gradients(range: std::ops::Range<usize>) -> Vec<Item> {
-            let elements = |tensor| if tensor == 30 { 1 << 18 } else { 256 };
-            range
-                .map(|t| Item::new(&format!("g{t}"), OpKind::Allreduce, Dtype::F32, elements(t)))
-                .collect()
-        }
-
-        /// A step in two batches, the second of which has the anchor.
-        fn step(&mut self, step_ms: u64) -> Option<Step> {
-            let first = self.batch(step_ms / 2, Self::gradients(0..20));
-            assert_eq!(first, None);
-            self.batch(step_ms - step_ms / 2, Self::gradients(20..31))
-        }
-
-        fn learnt() -> Self {
-            let mut job = Self::default();
-            let answers: Vec<_> = (0..5).map(|_| job.step(20)).collect();
-            assert_eq!(answers, [None; 5]);
-            job
-        }
-    }
-
-    fn sample_ms(step: Option<Step>) -> f64 {
-        match step {
-            Some(Step::Sample(sample)) => sample.step_ms,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn interrupted(reason: Interruption) -> Option<Step> {
-        Some(Step::Interrupted(reason))
-    }
-
-    #[test]
-    fn a_step_is_measured_from_anchor_to_anchor() {
-        let sample = StepSample {
-            step_ms: 20.0,
-            bytes: 30 * 1024 + (1 << 20),
-            tensors: 31,
-            batches: 2,
-            cycles: 2,
-            negotiate_ms: 0.5,
-            collective_ms: 4.0,
-            wait_ms: 2.0,
-        };
-        let mut job = Job::learnt();
-        assert_eq!(job.step(20), Some(Step::Sample(sample)));
-        assert_eq!(sample_ms(job.step(26)), 26.0);
-    }
-
-    #[test]
-    fn validation_and_broadcasts_feed_no_sample_nor_does_the_step_after() {
-        let mut job = Job::learnt();
-        let loss = || vec![Item::new("validation", OpKind::Allreduce, Dtype::F32, 1)];
-        let weights = || vec![Item::new("w", OpKind::Broadcast, Dtype::F32, 1 << 20)];
-        for traffic in [loss, weights] {
-            assert_eq!(sample_ms(job.step(20)), 20.0);
-            for _ in 0..50 {
-                assert_eq!(job.batch(10, traffic()), None);
-            }
-            assert_eq!(job.step(20), interrupted(Interruption::ForeignTraffic));
-            assert_eq!(job.step(20), interrupted(Interruption::Settling));
-        }
-        assert_eq!(sample_ms(job.step(20)), 20.0);
-    }
-
-    #[test]
-    fn a_pause_feeds_no_sample_but_slow_steps_do() {
-        let mut job = Job::learnt();
-        for _ in 0..12 {
-            job.step(20);
-        }
-        assert_eq!(job.step(900), interrupted(Interruption::Pause));
-        assert_eq!(job.step(20), interrupted(Interruption::Settling));
-        assert_eq!(sample_ms(job.step(20)), 20.0);
-        assert_eq!(job.step(200), interrupted(Interruption::Pause));
-        assert_eq!(job.step(200), interrupted(Interruption::Settling));
-        for _ in 0..20 {
-            assert_eq!(sample_ms(job.step(200)), 200.0);
-        }
-    }
-
-    #[test]
-    fn another_set_of_tensors_is_measured_once_it_is_learnt() {
-        let mut job = Job::learnt();
-        job.step(20);
-        let mut small = || job.batch(7, Job::gradients(0..20));
-        let answers: Vec<_> = (0..12).map(|_| small()).collect();
-        assert!(
-            answers[..4]
-                .iter()
-                .all(|answer| !matches!(answer, Some(Step::Sample(_))))
-        );
-        assert_eq!(sample_ms(answers[11]), 7.0);
-    }
-
-    #[test]
-    fn marked_steps_override_what_was_found() {
-        let mut job = Job::learnt();
-        assert_eq!(sample_ms(job.step(20)), 20.0);
-        job.now_ns += 3 * MS;
-        assert_eq!(
-            job.meter.mark_step(Nanos(job.now_ns)),
-            interrupted(Interruption::Settling)
-        );
-        assert_eq!(job.step(20), None);
-        assert_eq!(job.step(20), None);
-        let Some(Step::Sample(sample)) = job.meter.mark_step(Nanos(job.now_ns)) else {
-            panic!("no sample");
-        };
-        assert_eq!((sample.step_ms, sample.tensors, sample.batches), (40.0, 62, 4));
-    }
-
-    #[test]
-    fn what_moves_after_a_mark_belongs_to_the_next_step() {
-        let mut job = Job::default();
-        let mut tensors = Vec::new();
-        for step in 0..6 {
-            // The mark is heard of at the end of a cycle that has moved tensors of the next step, more of them each time.
-            let mark = Nanos(job.now_ns);
-            job.now_ns += MS;
-            job.batch(10, Job::gradients(0..1 + step));
-            if let Some(Step::Sample(sample)) = job.meter.mark_step(mark) {
-                tensors.push((sample.tensors, sample.batches, sample.cycles));
-            }
-            job.batch(10, Job::gradients(1 + step..31));
-        }
-        assert_eq!(tensors, [(31, 2, 2); 5]); // the first mark ends nothing
-    }
-}
+mod tests;

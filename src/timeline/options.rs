@@ -74,8 +74,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What the knobs say, for the process `identity`; `settings` are those at the beginning.
-    pub fn new(knobs: &Knobs, identity: &Identity, settings: Settings) -> Self {
+    /// What the knobs say, for the process `identity` that reaches the others through `backend`; `settings` are those at
+    /// the beginning.
+    pub fn new(knobs: &Knobs, identity: &Identity, backend: &'static str, settings: Settings) -> Self {
         let byteps = knobs.byteps_trace.then(|| BytepsOptions {
             folder: knobs.byteps_trace_folder.clone(),
             steps: StepRange {
@@ -96,7 +97,7 @@ impl Options {
             local_rank: identity.local_rank,
             cross_rank: identity.cross_rank,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            backend: "local", // the only one so far
+            backend,
             link: knobs.link,
             settings,
         }

@@ -78,6 +78,11 @@ impl Item {
         self.bytes
     }
 
+    /// Added up over the tensors of a step: a hash of what the step consists of, whatever their names and order.
+    pub fn shape(&self) -> u64 {
+        mix(self.anonymous, 1)
+    }
+
     /// What this tensor is known by, as a hash: its name and form or, where names do not repeat, its form (operation, element
     /// type and size).
     pub fn key(&self, named: bool) -> u64 {
@@ -105,6 +110,8 @@ pub struct Period {
     pub items: usize,
     /// Their payload, bytes.
     pub bytes: u64,
+    /// Their [shapes](Item::shape), added up.
+    pub shape: u64,
     /// Payload of the anchor, bytes: the largest allreduce, preferably one that comes once in a step. `None` if the
     /// step has no allreduce.
     pub anchor: Option<u64>,

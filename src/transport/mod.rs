@@ -14,6 +14,8 @@ use crate::error::Error;
 mod agreement;
 mod block;
 pub mod local;
+#[cfg(feature = "mpi")]
+pub(crate) mod mpi;
 #[cfg(test)]
 pub(crate) mod sim;
 

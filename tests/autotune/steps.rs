@@ -6,15 +6,14 @@ use ronde::{Context, ReduceOp};
 
 use crate::support::job_with;
 use crate::{
-    ELEMENTS, STEPS_MAX, TENSORS, any_rank, context, expect_fusion, has_verdict, plain, reduce, slow_link,
-    train,
+    ELEMENTS, TENSORS, any_rank, context, expect_fusion, has_verdict, plain, reduce, slow_link, steps, train,
 };
 
 #[test]
 fn names_that_never_repeat() {
     job_with("steps::names_that_never_repeat", 2, &slow_link(&[]), || {
         let context = context();
-        for step in 0..STEPS_MAX {
+        for step in steps() {
             reduce(&context, (0..TENSORS).map(|tensor| format!("{step}.{tensor}")));
             let done = context
                 .autotune_report()
@@ -95,7 +94,7 @@ fn process_sets_have_traffic_of_their_own() {
 fn without_any_allreduce() {
     job_with("steps::without_any_allreduce", 2, &slow_link(&[]), || {
         let context = context();
-        for _ in 0..STEPS_MAX {
+        for _ in steps() {
             let gathers = (0..TENSORS / 2).map(|tensor| {
                 let rows = vec![1.0f32; ELEMENTS / 2];
                 context

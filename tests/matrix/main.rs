@@ -43,7 +43,7 @@ fn table(ranks: usize, test: &str) {
         small::<f32>(&mut bench);
         small::<f64>(&mut bench);
         small::<bool>(&mut bench);
-        println!("\ndigest {:016x}", bench.digest.finish());
+        println!("\ndigest {} {:016x}", context.rank(), bench.digest.finish());
         if is_fused {
             large::<i64>(&mut bench);
             large::<f32>(&mut bench);
@@ -53,14 +53,16 @@ fn table(ranks: usize, test: &str) {
     let fused = job_with(test, ranks, &[], body);
     let unfused = job_with(test, ranks, &[("HOROVOD_FUSION_THRESHOLD", "0")], body);
     let digests = |outcomes: &[support::Outcome]| -> Vec<String> {
-        let line = |outcome: &support::Outcome| {
-            let mut lines = outcome.output.lines();
-            let line = lines.find(|line| line.starts_with("digest ")).map(str::to_owned);
-            line.unwrap_or_else(|| panic!("no digest in {}", outcome.output))
-        };
-        outcomes.iter().map(line).collect()
+        let lines = outcomes.iter().flat_map(|outcome| outcome.output.lines());
+        let mut digests: Vec<String> = lines
+            .filter(|line| line.starts_with("digest "))
+            .map(str::to_owned)
+            .collect();
+        digests.sort();
+        digests
     };
-    assert_eq!(digests(&fused), digests(&unfused), "fused and unfused");
+    let (fused, unfused) = (digests(&fused), digests(&unfused));
+    assert_eq!(fused, unfused, "fused and unfused");
     assert_eq!(fused.len(), ranks);
 }
 

@@ -25,9 +25,12 @@ fn flags_become_variables_and_unset_ones_do_not() {
 
 #[test]
 fn wrong_usage_is_refused_by_name() {
-    let table: [(&[&str], &str); 14] = [
-        (&["-np", "0", "true"], "0 is not in 1..=64"),
-        (&["-np", "65", "true"], "65 is not in 1..=64"),
+    let table: [(&[&str], &str); 12] = [
+        (&["-np", "0", "true"], "0 is not in 1..="),
+        (
+            &["-np", "65", "true"],
+            "65 ranks cannot be started: expected 1 to 64",
+        ),
         (&["-np", "two", "true"], "two"),
         (&["true"], "--num-proc"),
         (&["-np", "2"], "CMD"),
@@ -35,14 +38,12 @@ fn wrong_usage_is_refused_by_name() {
             &["-np", "4", "-H", "localhost:2", "true"],
             "processes (4) than there are available slots (2)",
         ),
-        (&["-np", "4", "-H", "far-away:4", "true"], "far-away"),
         (&["-np", "2", "--min-np", "2", "true"], "--min-np"),
         (
             &["-np", "2", "--blacklist-cooldown-range", "1", "2", "true"],
             "--blacklist-cooldown-range",
         ),
-        (&["-np", "2", "--mpi", "true"], "--mpi"),
-        (&["-np", "2", "-p", "22", "true"], "--ssh-port"),
+        (&["-np", "2", "--jsrun", "true"], "--jsrun"),
         (
             &["-np", "2", "--cycle-time-ms", "-3", "true"],
             "HOROVOD_CYCLE_TIME=-3",

@@ -2,6 +2,9 @@
 //!
 //! `job("name of the test", ranks, body)` in a test function: in the parent it starts the ranks, waits for them
 //! and answers with what became of each; in a rank it runs `body` and exits with its outcome.
+//!
+//! With `TEST_RONDE_MPIRUN=mpirun` the ranks of a job are started by that program instead, and count as one process: for
+//! tests in which all must go well, over whatever backend `RONDE_BACKEND` names.
 
 #![allow(dead_code)] // each test file uses its part
 
@@ -11,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longer than any test takes, even on a loaded machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A folder for what the ranks write; in a rank, which ends without cleaning up, there is none.
 pub(crate) struct Folder(Option<tempfile::TempDir>);
@@ -57,12 +60,10 @@ pub(crate) fn start(test: &str, ranks: usize, env: &[(&str, &str)], body: impl F
         JOBS.fetch_add(1, Ordering::Relaxed)
     );
     let executable = std::env::current_exe().expect("a test knows its executable");
-    let start = |rank: usize| {
-        Command::new(&executable)
+    let own = |mut command: Command| {
+        command
             .args([test, "--exact", "--nocapture", "--test-threads=1"])
             .env("TEST_RONDE_BODY", test)
-            .env("HOROVOD_RANK", rank.to_string())
-            .env("HOROVOD_SIZE", ranks.to_string())
             .env("RONDE_JOB_ID", &key)
             .envs(env.iter().copied())
             .stdout(Stdio::piped())
@@ -70,8 +71,24 @@ pub(crate) fn start(test: &str, ranks: usize, env: &[(&str, &str)], body: impl F
             .spawn()
             .expect("the test's own executable starts")
     };
+    let processes = match std::env::var_os("TEST_RONDE_MPIRUN") {
+        Some(mpirun) => {
+            let mut command = Command::new(mpirun);
+            command.args(["-np", &ranks.to_string()]).arg(&executable);
+            vec![own(command)]
+        }
+        None => {
+            let start = |rank: usize| {
+                let mut command = Command::new(&executable);
+                command.env("HOROVOD_RANK", rank.to_string());
+                command.env("HOROVOD_SIZE", ranks.to_string());
+                own(command)
+            };
+            (0..ranks).map(start).collect()
+        }
+    };
     Some(Job {
-        ranks: (0..ranks).map(start).collect(),
+        ranks: processes,
         began: Instant::now(),
     })
 }

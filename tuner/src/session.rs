@@ -56,7 +56,7 @@ const UNREAD_MAX: usize = 256;
 const DEFAULT_STEPS_MIN: usize = 10;
 
 /// What the session waits for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Stage {
     /// Steps that are discarded at the user's wish.
     Warmup { left: u64 },
@@ -72,8 +72,8 @@ enum Stage {
     Finished { verdict: Box<Verdict>, watch: Watch },
 }
 
-/// A tuning session; see the module's header.
-#[derive(Debug)]
+/// A tuning session; see the module's header. A copy is a search of its own from then on.
+#[derive(Clone, Debug)]
 pub struct Session {
     config: SessionConfig,
     /// The setting in force when the session began: a candidate for ever.

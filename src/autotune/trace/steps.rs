@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{MODEL_STEPS, RawCycle, STEPS_PER_SETTING, TENSORS_MAX, UnderWay, setting};
+use super::{RawCycle, STEPS_PER_SETTING, TENSORS_MAX, UnderWay, setting};
 use crate::clock::Nanos;
 use crate::replay::{Trace, TracedStep, TracedTensor};
 use crate::settings::Settings;
@@ -14,19 +14,16 @@ const PAUSE_FACTOR: f64 = 2.0;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Steps {
+pub(in crate::autotune) struct Steps {
     /// In the order in which the settings were first in force.
     of: Vec<(Settings, VecDeque<Arc<TracedStep>>)>,
     /// Tensors in them.
     tensors: usize,
     /// Names and forms of the step before, and whether names repeat.
     known: KeyMap<()>,
-    known_tensors: usize,
     named: bool,
     /// How often a key has come in the step that is being added.
     comes: KeyMap<u32>,
-    /// The tensors of the last step, as a hash, and steps in a row that had the same.
-    model: (u64, u32),
 }
 
 /// What was seen under each setting, shared with the cycle until it is [told](Self::told) on another thread.
@@ -112,7 +109,7 @@ impl Steps {
         step
     }
 
-    /// Finds out whether names repeat, and whether the step is that of the model; false if that takes another step.
+    /// Finds out whether names repeat; false if that takes another step.
     fn look_at_names(&mut self, cycles: &[RawCycle], under_way: &UnderWay) -> bool {
         let tensors = || {
             let tensors = cycles
@@ -129,22 +126,9 @@ impl Steps {
             self.named = named;
             self.forget(); // their tensors went by other keys
         }
-        self.known_tensors = tensors().count();
         self.known.clear();
         self.known.extend(tensors().map(|tensor| (tensor.keys[0], ())));
-        let model = tensors().fold(0u64, |sum, tensor| sum.wrapping_add(mix(tensor.keys[1], 1)));
-        let again = if model == self.model.0 { self.model.1 } else { 0 };
-        self.model = (model, again.saturating_add(1));
         !is_first
-    }
-
-    pub(super) fn model(&self) -> Option<u64> {
-        let (model, steps) = self.model;
-        (steps >= MODEL_STEPS).then_some(model)
-    }
-
-    pub(super) fn tensors(&self) -> Option<usize> {
-        self.model().map(|_| self.known_tensors)
     }
 
     pub(super) fn seen(&self) -> Seen {

@@ -8,7 +8,7 @@ use crate::autotune::AutotuneReport;
 use crate::bench::report::{AutotuneSummary, BenchReport, SlowRankReport, StepSummary, gb_per_s};
 use crate::bench::{self, Measurement, Plan};
 use crate::context::Context;
-use crate::knobs::{Backend, Knobs};
+use crate::knobs::Knobs;
 
 /// Runs `plan` as a rank of the job that the environment describes, with `knobs` as environment and flags give them.
 pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
@@ -45,7 +45,7 @@ fn report(
     BenchReport {
         model: workload.name.clone(),
         np: context.size(),
-        backend: backend(knobs.backend).to_owned(),
+        backend: context.backend().to_owned(),
         link: knobs.link.map(Into::into),
         compute_ms: args.load.compute_ms(),
         compute_kind: args.load.compute_kind().as_str(),
@@ -61,46 +61,7 @@ fn report(
         gb_per_s: (args.load.compute_ms() == 0.0 && args.load.slow_rank.is_none())
             .then(|| gb_per_s(bytes_per_step, step_ms.p50)),
         memcpy_gb_per_s: measurement.memcpy_gb_per_s,
-        autotune: autotune.map(|report| summary(report, measurement.tuning_steps)),
-    }
-}
-
-/// The backend's name; `auto` is what it chooses.
-fn backend(backend: Backend) -> &'static str {
-    match backend {
-        Backend::Auto | Backend::Local => "local",
-    }
-}
-
-fn summary(report: AutotuneReport, tuning_steps: usize) -> AutotuneSummary {
-    let state = report.phase.to_string();
-    match report.verdict {
-        Some(verdict) => AutotuneSummary {
-            state,
-            verdict_text: Some(verdict.to_string()),
-            default_step_ms: Some(verdict.default_step_ms),
-            chosen_step_ms: Some(verdict.chosen_step_ms),
-            gain_pct: Some(verdict.gain_pct),
-            kept_default: Some(verdict.kept_default),
-            steps_active: verdict.steps_active,
-            steps_lost: Some(verdict.steps_lost),
-            budget_steps: Some(verdict.budget_steps),
-            payback_step: verdict.payback_step,
-            settings: verdict.settings.into(),
-        },
-        None => AutotuneSummary {
-            state,
-            verdict_text: None,
-            default_step_ms: None,
-            chosen_step_ms: None,
-            gain_pct: None,
-            kept_default: None,
-            steps_active: tuning_steps as u64,
-            steps_lost: None,
-            budget_steps: None,
-            payback_step: None,
-            settings: report.settings.into(),
-        },
+        autotune: autotune.map(|report| AutotuneSummary::new(report, measurement.tuning_steps)),
     }
 }
 

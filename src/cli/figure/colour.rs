@@ -45,6 +45,8 @@ pub(crate) struct Scale {
     pub(crate) label: String,
     /// Which values are good.
     pub(crate) better: Better,
+    /// What one value scatters by, as a share of it; 0 where the values are smooth, or it is not known.
+    pub(crate) noise: f64,
 }
 
 /// Which values are good.
@@ -76,6 +78,8 @@ enum Measure {
 
 /// The scale is at least so long, or it would show noise as if it were a landscape.
 const LEAST: f64 = 1.1;
+/// For the same reason, where the noise is known, by so many times that (as a logarithm).
+const NOISES: f64 = 8.0;
 /// And at most so long, or one very bad value would make all others look alike.
 const MOST: f64 = 3.0;
 /// Below 1: the beginning of the scale is stretched.
@@ -83,7 +87,7 @@ const STRETCH: f64 = 0.6;
 
 impl Shades {
     /// For values of which some may be no numbers.
-    pub(super) fn new(values: impl IntoIterator<Item = f64>, better: Better) -> Self {
+    pub(super) fn new(values: impl IntoIterator<Item = f64>, better: Better, noise: f64) -> Self {
         let values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -94,10 +98,11 @@ impl Shades {
         // Tiny ones have no ratio that could be told from infinity.
         if low > 1e-300 && high / low < 1e300 {
             let ratio = high / low;
+            let least = (NOISES * noise.max(0.0)).exp().clamp(LEAST, MOST);
             return Shades {
                 measure: Measure::Ratio {
                     best,
-                    most: ratio.clamp(LEAST, MOST).ln(),
+                    most: ratio.clamp(least, MOST).ln(),
                 },
                 better,
                 beyond: ratio > MOST,
@@ -218,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_scale_goes_by_ratios() {
-        let shades = Shades::new([40.0, 44.0, 80.0, f64::NAN], Better::Lower);
+        let shades = Shades::new([40.0, 44.0, 80.0, f64::NAN], Better::Lower, 0.0);
         assert_eq!(
             (shades.at(40.0), shades.at(80.0), shades.at(400.0)),
             (0.0, 1.0, 1.0)
@@ -229,7 +234,7 @@ mod tests {
             names(&shades),
             ["best", "+2 %", "+10 %", "+20 %", "+50 %", "+100 %"]
         );
-        let shades = Shades::new([480.0, 424.0, 240.0], Better::Higher);
+        let shades = Shades::new([480.0, 424.0, 240.0], Better::Higher, 0.0);
         assert_eq!(
             (shades.at(480.0), shades.at(240.0), shades.at(f64::NAN)),
             (0.0, 1.0, 1.0)
@@ -242,19 +247,23 @@ mod tests {
 
     #[test]
     fn neither_noise_nor_one_bad_value_rules_the_scale() {
-        let equal = Shades::new([40.0, 40.0], Better::Lower);
+        let equal = Shades::new([40.0, 40.0], Better::Lower, 0.0);
         assert_eq!(
             (equal.at(40.0), names(&equal).last().unwrap().as_str()),
             (0.0, "+10 %")
         );
-        let bad = Shades::new([40.0, 42.0, 4000.0], Better::Lower);
+        let bad = Shades::new([40.0, 42.0, 4000.0], Better::Lower, 0.0);
         assert!(bad.at(4000.0) == 1.0 && bad.at(42.0) > 0.04);
         assert_eq!(names(&bad).last().unwrap(), "≥ +200 %");
+        // 10 % more is all there is, and no more than one value scatters by: (ln 1.1 / 0.8)^0.6 of a scale up to e^0.8.
+        let at = |noise| Shades::new([40.0, 44.0], Better::Lower, noise).at(44.0);
+        assert_eq!((at(0.0), at(f64::NAN)), (1.0, 1.0));
+        assert!((at(0.1) - 0.279).abs() < 1e-3, "{}", at(0.1));
     }
 
     #[test]
     fn values_below_zero_have_differences() {
-        let shades = Shades::new([-1.0, 0.0, 3.0], Better::Lower);
+        let shades = Shades::new([-1.0, 0.0, 3.0], Better::Lower, 0.0);
         assert_eq!((shades.at(-1.0), shades.at(1.0), shades.at(3.0)), (0.0, 0.5, 1.0));
         assert_eq!(names(&shades), ["−1", "0", "1", "2", "3"]);
     }
@@ -277,7 +286,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_values_have_places(values in prop::collection::vec(any::<f64>(), 0..6), value in any::<f64>(), high in any::<bool>()) {
-            let shades = Shades::new(values, if high { Better::Higher } else { Better::Lower });
+            let shades = Shades::new(values, if high { Better::Higher } else { Better::Lower }, 0.0);
             prop_assert!((0.0..=1.0).contains(&shades.at(value)));
             for (at, _) in shades.ticks() {
                 prop_assert!((0.0..=1.0).contains(&at));

@@ -53,7 +53,7 @@ pub(crate) struct Mark {
     pub(crate) y: usize,
     /// Its shape.
     pub(crate) kind: Kind,
-    /// What the legend says, such as "best: 16 MB, 2.5 ms".
+    /// What the legend says, such as "best: 16 MB, 2.5 ms"; once, where several have the same kind and name.
     pub(crate) name: String,
 }
 
@@ -100,6 +100,8 @@ impl HeatMap {
             .into_iter()
             .map(|mark| (Symbol::Mark(mark.kind, Ground::Shade), mark.name.clone()))
             .collect();
+        // Marks of one name are explained once.
+        entries.dedup();
         if self.cells.iter().any(|cell| number(cell).is_none()) {
             entries.push((Symbol::Hatched, "no result".to_owned()));
         }
@@ -172,7 +174,11 @@ impl Figure for HeatMap {
 
     fn draw(&self, canvas: &Canvas) -> Result<(), FigureError> {
         let layout = self.layout();
-        let shades = Shades::new(self.cells.iter().filter_map(number), self.scale.better);
+        let shades = Shades::new(
+            self.cells.iter().filter_map(number),
+            self.scale.better,
+            self.scale.noise,
+        );
         layout.sheet.draw_heading(canvas)?;
         self.draw_cells(canvas, &layout, &shades)?;
         self.draw_marks(canvas, &layout)?;
@@ -221,13 +227,17 @@ impl HeatMap {
                 continue;
             }
             // Out of the way of marks in the corner.
-            let (x, mut y) = area.centre();
+            let (mut x, mut y) = area.centre();
             let corner = corner(&area, marked);
             if marked > 0 && x - wide / 2.0 < corner.right() + 2.0 {
                 let half = font::CAPITALS * size / 2.0;
-                y = y
-                    .max(corner.bottom() + 2.0 + half)
-                    .min(area.bottom() - half - 3.0);
+                let (right, low) = (corner.right() + 2.0 + wide / 2.0, corner.bottom() + 2.0 + half);
+                if low + half + ABOVE_EDGE > area.bottom() && right + wide / 2.0 + BESIDE_EDGE <= area.right()
+                {
+                    x = right;
+                } else {
+                    y = y.max(low).min(area.bottom() - half - ABOVE_EDGE);
+                }
             }
             let lettering = Lettering {
                 colour,
@@ -273,6 +283,10 @@ impl HeatMap {
         Ok(())
     }
 }
+
+/// Between a value that makes way for a mark and the cell's edge, which may be marked too.
+const BESIDE_EDGE: f64 = 4.0;
+const ABOVE_EDGE: f64 = 3.0;
 
 /// Size of marks, distance of the first from the edges, and of one from the next.
 const MARK: f64 = 4.4;

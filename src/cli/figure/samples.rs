@@ -42,6 +42,7 @@ pub(super) fn map(xs: &[f64], ys: &[f64], value: impl Fn(usize, usize) -> Option
         scale: Scale {
             label: "Step time above the best, 42.1 ms".into(),
             better: Better::Lower,
+            noise: 0.0,
         },
     }
 }
@@ -336,6 +337,7 @@ pub(super) fn posterior(zero: bool) -> Surface {
         scale: Scale {
             label: "Expected step time above the best, 42.6 ms".into(),
             better: Better::Lower,
+            noise: 0.0,
         },
     }
 }
@@ -345,6 +347,7 @@ pub(super) fn odd_surfaces() -> Vec<(&'static str, Surface)> {
     scores.scale = Scale {
         label: "Expected score below the best".into(),
         better: Better::Higher,
+        noise: 0.0,
     };
     for mean in &mut scores.mean {
         *mean = 2e4 / *mean;

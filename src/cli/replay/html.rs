@@ -29,7 +29,7 @@ fn body(job: &Job, outlook: &Outlook) -> Markup {
     html! {
         p {
             (fit.workload.tensors.len()) " tensors, " (format!("{:.1}", fit.workload.bytes() as f64 / 1e6)) " MB a step, "
-            (fit.place.ranks) " ranks. A step took " (number(fit.measured_us / 1e3)) " ms with fusion "
+            (fit.place.words()) ". A step took " (number(fit.measured_us / 1e3)) " ms with fusion "
             (short(fit.reference.fusion_threshold_bytes as f64 / 1048576.0)) " MiB and a cycle of "
             (short(fit.reference.cycle_us / 1e3)) " ms; the model makes it " (number(fit.modelled_us / 1e3)) " ms."
         }

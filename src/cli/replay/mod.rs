@@ -24,6 +24,7 @@ use super::timeline::output::Output;
 use super::timeline::text::harmless;
 use super::timeline::{text::Look, write_json};
 use super::{fail, print};
+use crate::replay::Hosts;
 
 /// Version of the JSON.
 const OUTLOOK_VERSION: u32 = 1;
@@ -85,10 +86,14 @@ struct Document<'a> {
     source: &'a str,
     ranks: u32,
     ranks_per_host: u32,
+    /// How it is known on which hosts they are.
+    hosts_are: Hosts,
     tensors: usize,
     bytes_per_step: u64,
     measured_step_ms: f64,
     modelled_step_ms: f64,
+    /// What all predictions may be off by together, a standard deviation as a share.
+    level_error: f64,
     warnings: &'a [String],
     #[serde(flatten)]
     outlook: &'a Outlook,
@@ -102,10 +107,12 @@ impl<'a> Document<'a> {
             source: &job.name,
             ranks: fit.place.ranks,
             ranks_per_host: fit.place.ranks_per_host,
+            hosts_are: fit.place.hosts,
             tensors: fit.workload.tensors.len(),
             bytes_per_step: fit.workload.bytes(),
             measured_step_ms: fit.measured_us / 1e3,
             modelled_step_ms: fit.modelled_us / 1e3,
+            level_error: fit.level_error(),
             warnings: &job.warnings,
             outlook,
         }

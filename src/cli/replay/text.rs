@@ -7,6 +7,7 @@ use super::outlook::{At, Cell, Change, NEARLY, Outlook};
 use crate::cli::timeline::text::{
     Look, Table, bytes, harmless, ms, page as sections, percent, plural, titled, warnings, wrapped,
 };
+use crate::knobs::paste::Paste;
 
 /// Grids shown in full where there are more networks and numbers of ranks than one.
 const GRIDS_MOST: usize = 1;
@@ -32,17 +33,15 @@ pub(super) fn page(job: &Job, outlook: &Outlook, look: &Look) -> String {
 
 fn head(job: &Job, look: &Look) -> Vec<String> {
     let fit = &job.fit;
-    let hosts = fit.place.ranks.div_ceil(fit.place.ranks_per_host.max(1));
     let what = format!(
-        "{}: {}, {} of {} a step, {} on {}{}",
+        "{}: {}, {} of {} a step, {}{}",
         harmless(&job.name),
         job.kind,
         plural(fit.workload.tensors.len() as u64, "tensor"),
         bytes(fit.workload.bytes() as f64),
-        plural(fit.place.ranks.into(), "rank"),
-        plural(hosts.into(), "host"),
+        fit.place.words(),
         match job.recorded_steps {
-            Some(steps) => format!(", {}", plural(steps as u64, "steady step")),
+            Some(steps) => format!("; {}", plural(steps as u64, "steady step")),
             None => String::new(),
         },
     );
@@ -57,8 +56,12 @@ fn head(job: &Job, look: &Look) -> Vec<String> {
         )
     };
     let line = format!(
-        "step {} with fusion {} MiB, cycle {} ms; {sure}",
+        "step {}{} with fusion {} MiB, cycle {} ms; {sure}",
         ms(fit.measured_us / 1e3),
+        match job.recorded_steps {
+            Some(_) => format!(" ± {:.1} %", fit.measured_error * 100.0),
+            None => String::new(),
+        },
         short(fit.reference.fusion_threshold_bytes as f64 / 1048576.0),
         short(fit.reference.cycle_us / 1e3),
     );
@@ -217,21 +220,15 @@ fn best(at: &At, look: &Look) -> Vec<String> {
 
 /// Variables to paste before a command.
 pub(super) fn environment(at: &At) -> String {
-    let mut line = format!(
-        "HOROVOD_FUSION_THRESHOLD={} HOROVOD_CYCLE_TIME={}",
-        at.best.fusion_threshold_bytes,
-        short(at.best.cycle_time_ms)
-    );
-    if at.best.hierarchical != at.current.hierarchical {
-        line += &format!(
-            " HOROVOD_HIERARCHICAL_ALLREDUCE={}",
-            u8::from(at.best.hierarchical)
-        );
-    }
-    if at.best.cache != at.current.cache {
-        line += &format!(" HOROVOD_CACHE_CAPACITY={}", if at.best.cache { 1024 } else { 0 });
-    }
-    line
+    let changed = |best: bool, current: bool| (best != current).then_some(best);
+    let paste = Paste {
+        fusion_threshold_bytes: at.best.fusion_threshold_bytes,
+        cycle_time_ms: short(at.best.cycle_time_ms),
+        hierarchical_allreduce: changed(at.best.hierarchical, at.current.hierarchical),
+        cache: changed(at.best.cache, at.current.cache),
+        ..Paste::default()
+    };
+    paste.environment()
 }
 
 fn assumptions(outlook: &Outlook, look: &Look) -> Vec<String> {

@@ -11,6 +11,7 @@ use crate::cli::print;
 use crate::cli::timeline::output::{Output, check_distinct};
 use crate::cli::timeline::text::Look;
 use crate::cli::timeline::write_json;
+use crate::gain::{Saved, Sense};
 use crate::review::words::{counted, knob, percent, signed};
 use crate::review::{Comparison, Difference, Review, Switch, compare};
 
@@ -85,10 +86,17 @@ pub(super) fn common(comparison: &Comparison) -> Vec<String> {
         None => "There at least one of the surfaces is flat, so there is nothing to agree on.".to_owned(),
     });
     if let Some(slower) = &overlap.slower {
+        let saved = Saved {
+            share: -slower.mean,
+            interval: None,
+        };
+        let took = match saved.sense() {
+            Sense::Less => format!("{} less", percent(slower.mean)),
+            Sense::Same => "as long".to_owned(),
+            Sense::More => format!("{} longer", percent(slower.mean)),
+        };
         lines.push(format!(
-            "Steps took {} {} in {} there, on average (if both jobs reduce the same bytes).",
-            percent(slower.mean),
-            if slower.mean < 0.0 { "less" } else { "longer" },
+            "Steps took {took} in {} there, on average (if both jobs reduce the same bytes).",
             comparison.b
         ));
     }

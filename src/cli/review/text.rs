@@ -3,8 +3,10 @@
 use super::say;
 use crate::cli::timeline::text::{Look, Table, harmless, page, titled, warnings, wrapped};
 use crate::review::words::{number, percent, signed};
-use crate::review::{Best, Candidate, Comparison, Effect, Importance, Review};
+use crate::review::{Best, Candidate, Comparison, Effect, Importance, Measure, Review};
 
+/// Width that the table of candidates may have.
+const TABLE: usize = 140;
 /// Candidates that the table shows.
 const CANDIDATES: usize = 6;
 /// Sentences of the trail that are shown; the page has all of them.
@@ -76,10 +78,9 @@ pub(super) fn shown(best: &Best) -> Vec<&Candidate> {
 }
 
 fn candidates(best: &Best, review: &Review, look: &Look) -> Vec<String> {
-    let measured = if review.measure == crate::review::Measure::Score {
-        "best score"
-    } else {
-        "best ms"
+    let measured = match review.measure {
+        Measure::Score => "best",
+        Measure::StepMs => "best ms",
     };
     let mut table = Table::new(&[
         "<setting",
@@ -105,7 +106,8 @@ fn candidates(best: &Best, review: &Review, look: &Look) -> Vec<String> {
             },
         ]);
     }
-    table.lines(look.width)
+    // A setting that is cut is none: rather a table that is wider than the text.
+    table.lines(look.width.max(TABLE))
 }
 
 fn effects(effects: &[Effect], look: &Look) -> Vec<String> {

@@ -1,14 +1,10 @@
-//! The hosts a job may use, from `-H` or a host file: so far this machine must have all the slots.
+//! The hosts a job may use, from `-H` or a host file.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HostsError {
-    #[error(
-        "host {host} is not this machine; ranks on other hosts need MPI, which is not supported yet (use localhost:N)"
-    )]
-    Elsewhere { host: String },
     #[error("cannot read {entry:?} as a host and its slots; write for example {example:?}")]
     Entry { entry: String, example: &'static str },
     #[error(
@@ -19,8 +15,24 @@ pub(super) enum HostsError {
     File { path: PathBuf, source: io::Error },
 }
 
-/// Checks that the hosts given, if any, are this machine and have slots for `num_proc` ranks.
-pub(super) fn check(hosts: Option<&str>, hostfile: Option<&Path>, num_proc: usize) -> Result<(), HostsError> {
+/// Where the ranks of a job are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// All on this machine.
+    Here,
+    /// On these hosts, so many on each.
+    Hosts(Vec<(String, usize)>),
+}
+
+/// Where `num_proc` ranks are by the hosts given, if any.
+///
+/// # Errors
+/// Hosts that cannot be read, or have too few slots.
+pub(super) fn place(
+    hosts: Option<&str>,
+    hostfile: Option<&Path>,
+    num_proc: usize,
+) -> Result<Place, HostsError> {
     let entries = match (hosts, hostfile) {
         (Some(hosts), _) => parse_list(hosts)?,
         (None, Some(path)) => {
@@ -30,21 +42,21 @@ pub(super) fn check(hosts: Option<&str>, hostfile: Option<&Path>, num_proc: usiz
                 source,
             })?)?
         }
-        (None, None) => return Ok(()),
+        (None, None) => return Ok(Place::Here),
     };
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    if let Some((host, _)) = entries.iter().find(|(host, _)| !is_local(host, &name)) {
-        return Err(HostsError::Elsewhere { host: host.clone() });
-    }
     let slots = entries
         .iter()
         .map(|(_, slots)| slots)
         .fold(0usize, |sum, slots| sum.saturating_add(*slots));
     if num_proc > slots {
-        Err(HostsError::Slots { num_proc, slots })
-    } else {
-        Ok(())
+        return Err(HostsError::Slots { num_proc, slots });
     }
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Ok(if entries.iter().all(|(host, _)| is_local(host, &name)) {
+        Place::Here
+    } else {
+        Place::Hosts(entries)
+    })
 }
 
 fn is_local(host: &str, own_name: &str) -> bool {
@@ -123,21 +135,18 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_and_too_few_slots_are_refused() {
-        let message = |hosts, num_proc| check(Some(hosts), None, num_proc).map_err(|error| error.to_string());
-        assert_eq!(message("localhost:2,127.0.0.1:2", 4), Ok(()));
+    fn hosts_are_this_machine_or_not_and_too_few_slots_are_refused() {
+        let of = |hosts, num_proc| place(Some(hosts), None, num_proc).map_err(|error| error.to_string());
+        assert_eq!(of("localhost:2,127.0.0.1:2", 4), Ok(Place::Here));
+        let both = vec![("localhost".to_owned(), 2), ("far-away".to_owned(), 2)];
+        assert_eq!(of("localhost:2,far-away:2", 4), Ok(Place::Hosts(both)));
         assert!(
-            message("localhost:2,far-away:2", 4)
-                .unwrap_err()
-                .contains("far-away")
-        );
-        assert!(
-            message("localhost:2", 3)
+            of("localhost:2", 3)
                 .unwrap_err()
                 .contains("processes (3) than there are available slots (2)")
         );
         assert!(
-            check(None, Some(Path::new("/no/such/file")), 1)
+            place(None, Some(Path::new("/no/such/file")), 1)
                 .unwrap_err()
                 .to_string()
                 .contains("/no/such/file")

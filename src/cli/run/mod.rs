@@ -1,4 +1,5 @@
-//! `ronde run`: starts the ranks of a job on this machine and sees them through to the end.
+//! `ronde run`: starts the ranks of a job on this machine and sees them through to the end, or has `mpirun` start them on
+//! others.
 //!
 //! The flags are horovodrun's where they apply. Each rank gets its place in `HOROVOD_*` variables and a process group of
 //! its own. Its output appears line by line behind `[<rank>]<stdout>:` or `[<rank>]<stderr>:`, whatever the number of
@@ -9,6 +10,8 @@ mod guard;
 mod hosts;
 mod job;
 mod lines;
+mod mpi_flags;
+mod mpirun;
 mod output;
 mod rank;
 mod refused;
@@ -21,13 +24,18 @@ pub use job::launch;
 pub(in crate::cli) use job::{Ended, launch_until};
 pub use spec::{LaunchError, LaunchSpec, Output};
 
+use hosts::Place;
+use mpirun::Launch;
+
 use super::knob_flags::KnobFlags;
 use super::{EXIT_USAGE, fail, print};
-use crate::identity::MAX_RANKS;
 use clap::ValueHint;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// More ranks than any job has; one host has [`MAX_RANKS`](crate::identity::MAX_RANKS) at most.
+const RANKS_MAX: u64 = 1 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,6 +44,8 @@ Examples:
   ronde run -np 4 --autotune --autotune-log-file tune.csv -- ./train
   ronde run -np 4 --config-file horovod.yaml -- ./train
   ronde run -np 2 --output-filename logs -- ./train      writes logs/rank.0/stdout and so on
+  ronde run -np 8 -H node1:4,node2:4 -- ./train          through this machine's mpirun
+  ronde run -np 8 -H node1:4,node2:4 --print-command -- ./train
 
 Standard input goes to rank 0, unless it is a terminal; the other ranks have none.
 
@@ -52,9 +62,9 @@ pub(super) struct Args {
         value_name = "N",
         required_unless_present = "check_build"
     )]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS as u64))]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=RANKS_MAX))]
     num_proc: Option<u64>,
-    /// Hosts and their slots, as in localhost:4; only this machine so far
+    /// Hosts and their slots, as in localhost:4 or node1:4,node2:4; mpirun starts ranks on other machines than this
     #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "hostfile", value_hint = ValueHint::Other)]
     hosts: Option<String>,
     /// File with a line such as "localhost slots=4" for each host; also -hostfile
@@ -78,11 +88,13 @@ pub(super) struct Args {
     /// Print the version
     #[arg(short = 'v', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
-    /// Accepted for horovodrun's sake: there is nothing to choose or cache on one machine
+    #[command(flatten)]
+    mpi: mpi_flags::MpiFlags,
+    /// Accepted for horovodrun's sake: nothing is cached
     #[arg(long, hide = true)]
     disable_cache: bool,
     /// Accepted for horovodrun's sake: the embedded launcher is what runs
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, conflicts_with = "mpi")]
     gloo: bool,
     #[command(flatten)]
     refused: refused::Refused,
@@ -103,15 +115,19 @@ pub(super) fn main(args: Args) -> ExitCode {
         return usage(&error);
     }
     let num_proc = args.num_proc.map_or(1, |num_proc| num_proc as usize); // clap has checked the range
-    if let Err(error) = hosts::check(args.hosts.as_deref(), args.hostfile.as_deref(), num_proc) {
-        return usage(&error);
-    }
+    let place = match hosts::place(args.hosts.as_deref(), args.hostfile.as_deref(), num_proc) {
+        Ok(place) => place,
+        Err(error) => return usage(&error),
+    };
     let mut environment: Vec<(OsString, OsString)> = args
         .flags
         .settings()
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
+    if args.mpi.wanted() || matches!(place, Place::Hosts(_)) {
+        return start_elsewhere(args, num_proc, place, environment);
+    }
     let outcome = launch(&LaunchSpec {
         label: "ronde run".into(),
         command: args.command,
@@ -131,13 +147,48 @@ pub(super) fn main(args: Args) -> ExitCode {
     }
 }
 
+/// Becomes `mpirun`, or prints how.
+fn start_elsewhere(
+    args: Args,
+    num_proc: usize,
+    place: Place,
+    environment: Vec<(OsString, OsString)>,
+) -> ExitCode {
+    let launch = Launch {
+        num_proc,
+        hosts: match place {
+            Place::Here => Vec::new(),
+            Place::Hosts(hosts) => hosts,
+        },
+        environment,
+        prefix: !args.no_prefix,
+        timestamp: args.prefix_output_with_timestamp,
+        output_filename: args.output_filename.map(PathBuf::into_os_string),
+        command: args.command,
+        ..Launch::default()
+    };
+    let line = match args.mpi.command_line(launch) {
+        Ok(line) => line,
+        Err(error) => return fail(&format!("run: {error}"), error.exit_code()),
+    };
+    if args.mpi.only_print() {
+        return print(&format!("{}\n", mpirun::quoted(&line)));
+    }
+    if args.verbose {
+        eprintln!("ronde run: {}", mpirun::quoted(&line));
+    }
+    let error = mpirun::exec(&line);
+    fail(&format!("run: {error}"), error.exit_code())
+}
+
 /// What `--check-build` prints, in horovodrun's form.
 fn check_build() -> String {
     format!(
         "Ronde v{}:\n\n\
          Available Frameworks:\n    [ ] TensorFlow\n    [ ] PyTorch\n    [ ] MXNet\n    [X] Rust\n\n\
-         Available Controllers:\n    [ ] MPI\n    [ ] Gloo\n    [X] Local\n\n\
-         Available Tensor Operations:\n    [ ] NCCL\n    [ ] DDL\n    [ ] CCL\n    [ ] MPI\n    [ ] Gloo\n    [X] Shared memory\n",
-        env!("CARGO_PKG_VERSION")
+         Available Controllers:\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Local\n\n\
+         Available Tensor Operations:\n    [ ] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Shared memory\n",
+        env!("CARGO_PKG_VERSION"),
+        mpi = if cfg!(feature = "mpi") { "X" } else { " " },
     )
 }

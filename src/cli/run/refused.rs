@@ -6,8 +6,8 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 const ELASTIC: &str = "elastic jobs are not supported; start a fixed number of ranks with -np";
-const ONE_MACHINE: &str =
-    "ranks run on this machine only; starting them through MPI or on other hosts is not supported yet";
+const JSRUN: &str =
+    "jobs are not started through jsrun; have jsrun start `ronde bench` or your program itself";
 
 /// Name, number of values, reason.
 const REFUSED: &[(&str, usize, &str)] = &[
@@ -20,15 +20,7 @@ const REFUSED: &[(&str, usize, &str)] = &[
     ("reset-limit", 1, ELASTIC),
     ("blacklist-cooldown-range", 2, ELASTIC),
     ("host-discovery-script", 1, ELASTIC),
-    ("mpi", 0, ONE_MACHINE),
-    ("jsrun", 0, ONE_MACHINE),
-    ("mpi-args", 1, ONE_MACHINE),
-    ("binding-args", 1, ONE_MACHINE),
-    ("tcp", 0, ONE_MACHINE),
-    ("ssh-port", 1, ONE_MACHINE),
-    ("ssh-identity-file", 1, ONE_MACHINE),
-    ("network-interface", 1, ONE_MACHINE),
-    ("network-interfaces", 1, ONE_MACHINE),
+    ("jsrun", 0, JSRUN),
 ];
 
 /// Takes no values of its own: parsing fails when one of the flags is given.
@@ -39,11 +31,6 @@ impl clap::Args for Refused {
     fn augment_args(command: Command) -> Command {
         let arg = |&(name, values, _): &(&'static str, usize, &str)| {
             let arg = Arg::new(name).long(name).hide(true);
-            let arg = match name {
-                "ssh-port" => arg.short('p'),
-                "ssh-identity-file" => arg.short('i'),
-                _ => arg,
-            };
             if values == 0 {
                 arg.action(ArgAction::SetTrue)
             } else {

@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
-use super::report::ReportError;
+use super::report::{About, ReportError};
 use super::words;
 use crate::cli::figure::{self, AxisValues, Better, Cell, HeatMap, Kind, Mark, Scale};
 use crate::cli::html::number;
 use crate::cli::timeline::output::Output;
 use crate::sweep::{Basis, Ending, Finding, Outcome, Point, Verdict};
+
+/// Settings that tie with the best and are marked: of more, the number is all that helps.
+const TIES_MARKED: usize = 8;
 
 /// A picture that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +35,7 @@ struct Kept {
 ///
 /// # Errors
 /// [`ReportError`] if one cannot be drawn or written.
-pub(super) fn write(job: &str, verdict: &Verdict, folder: &Path) -> Result<Vec<Picture>, ReportError> {
+pub(super) fn write(about: &About, verdict: &Verdict, folder: &Path) -> Result<Vec<Picture>, ReportError> {
     let mut kept: Vec<Kept> = Vec::new();
     for outcome in verdict.findings.iter().flat_map(|finding| &finding.points) {
         let own = Kept::of(&outcome.point);
@@ -58,7 +61,7 @@ pub(super) fn write(job: &str, verdict: &Verdict, folder: &Path) -> Result<Vec<P
         if of_kind.count() < 2 && others {
             continue;
         }
-        let map = heat_map(job, finding, *one, &kept);
+        let map = heat_map(about, finding, *one, &kept);
         let name = one.name(&kept);
         let (svg, png) = (figure::svg(&map)?, figure::png(&map)?);
         let svg_name = format!("{name}.svg");
@@ -118,7 +121,7 @@ impl Kept {
     }
 }
 
-fn heat_map(job: &str, finding: &Finding, kept: Kept, all: &[Kept]) -> HeatMap {
+fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> HeatMap {
     let shown: Vec<&Outcome> = finding
         .points
         .iter()
@@ -171,15 +174,27 @@ fn heat_map(job: &str, finding: &Finding, kept: Kept, all: &[Kept]) -> HeatMap {
         mark(finding.default(), Kind::Default, "default"),
         mark(finding.best(), Kind::Best, "best"),
     ];
-    let best = shown
+    let tied = shown
+        .iter()
+        .filter(|outcome| outcome.tied && Some(**outcome) != finding.best());
+    let ties = tied.map(|outcome| place(&outcome.point)).map(|(x, y)| Mark {
+        x,
+        y,
+        kind: Kind::Other,
+        name: "cannot be told from the best".to_owned(),
+    });
+    let ties: Vec<Mark> = ties.collect();
+    let (ties, unmarked) = match ties.len() {
+        0..=TIES_MARKED => (ties, 0),
+        many => (Vec::new(), many),
+    };
+    let least = shown
         .iter()
         .filter_map(|outcome| cell(outcome, predicted).0)
         .fold(f64::INFINITY, f64::min);
-    // What a job is called comes first, then how it was run.
-    let (name, how) = job.split_once(", ").unwrap_or((job, ""));
     HeatMap {
-        title: format!("{name} on {}", kept.words(all)),
-        subtitle: subtitle(how, finding, &shown, predicted),
+        title: format!("{} on {}", about.job, kept.words(all)),
+        subtitle: subtitle(&about.how, finding, &shown, predicted, unmarked),
         x: AxisValues {
             label: "fusion threshold".into(),
             unit: "MiB".into(),
@@ -191,10 +206,14 @@ fn heat_map(job: &str, finding: &Finding, kept: Kept, all: &[Kept]) -> HeatMap {
             values: cycle.clone(),
         },
         cells: cells.collect(),
-        marks: marks.into_iter().flatten().collect(),
+        marks: marks.into_iter().flatten().chain(ties).collect(),
         scale: Scale {
-            label: format!("step time above the best, {}", number::ms(best)),
+            label: format!("step time above the lowest, {}", number::ms(least)),
             better: Better::Lower,
+            noise: match (predicted, &finding.noise) {
+                (false, Some(noise)) => noise.sd,
+                _ => 0.0,
+            },
         },
     }
 }
@@ -212,7 +231,8 @@ fn cell(outcome: &Outcome, predicted: bool) -> (Option<f64>, String) {
     }
 }
 
-fn subtitle(how: &str, finding: &Finding, shown: &[&Outcome], predicted: bool) -> String {
+/// `unmarked` settings tie with the best and are not marked.
+fn subtitle(how: &str, finding: &Finding, shown: &[&Outcome], predicted: bool, unmarked: usize) -> String {
     let mut parts: Vec<String> = [how]
         .into_iter()
         .filter(|how| !how.is_empty())
@@ -230,6 +250,9 @@ fn subtitle(how: &str, finding: &Finding, shown: &[&Outcome], predicted: bool) -
     }
     if !predicted && shown.iter().any(|outcome| outcome.ending == Ending::Cut) {
         parts.push("≈ cut short".to_owned());
+    }
+    if unmarked > 0 {
+        parts.push(format!("{unmarked} settings cannot be told from the best"));
     }
     parts.join("; ")
 }

@@ -23,7 +23,9 @@
 //!
 //! There is one finding for each number of ranks. `basis` is `grid`, `confirmed` (the gain is from measurements made after the grid),
 //! `predicted` or `verified`; `conclusion` is `faster`, `default-as-good`, `unproven`, `no-default` or `nothing`. `gain_pct` is the
-//! share of the default's step time that the best saves; `against_default_pct` and `above_best_pct` are changes of the step time, and
+//! share of the default's step time that the best saves, below 0 where the best of the grid took longer than the default when both
+//! were measured again (the conclusion is `default-as-good` then). `recommended` is the default where nothing is surely faster, or by
+//! less than 1 %. `against_default_pct` and `above_best_pct` are changes of the step time, and
 //! the intervals of `against_default_pct` hold for all points together. `ending` is `measured`, `predicted`, `cut` (ended early, clearly
 //! worse; `step_ms` is what was seen until then) or `failed` (with a `reason`). Points stand best first. Levels of knobs are in MiB and
 //! ms, on = 1; their `effect` is relative to the mean, `best_ms` the least step time with that
@@ -46,7 +48,7 @@ pub(super) const VERSION: u32 = 1;
 #[derive(Debug, Serialize)]
 pub(super) struct Document<'a> {
     ronde_sweep: u32,
-    job: &'a str,
+    job: String,
     command: &'a str,
     machine: Map<String, Value>,
     unfinished: Option<&'a str>,
@@ -134,7 +136,7 @@ impl<'a> Document<'a> {
         let fact = |(name, value): &(String, String)| (name.clone(), Value::from(value.clone()));
         Self {
             ronde_sweep: VERSION,
-            job: &about.job,
+            job: about.whole(),
             command: &about.command,
             machine: about.machine.iter().map(fact).collect(),
             unfinished: about.unfinished.as_deref(),

@@ -4,11 +4,16 @@ use super::heat::Picture;
 use super::report::About;
 use super::text::ranks;
 use super::{table, words};
+use crate::cli::timeline::text::capitalized;
 use crate::sweep::{Finding, Verdict};
 
 /// The page.
 pub(super) fn page(about: &About, verdict: &Verdict, pictures: &[Picture]) -> String {
-    let mut page = format!("# {}\n\n{}.\n", plain(&about.job), plain(&words::effort(verdict)));
+    let mut page = format!("# Sweep of {}\n\n", plain(&about.job));
+    if !about.how.is_empty() {
+        page += &format!("{}.\n\n", capitalized(&plain(&about.how)));
+    }
+    page += &format!("{}.\n", plain(&words::effort(verdict)));
     if let Some(unfinished) = &about.unfinished {
         page += &format!("\n> {}\n", plain(unfinished));
     }
@@ -45,7 +50,7 @@ fn section(finding: &Finding, pictures: &[Picture], several: bool) -> String {
     let paste = words::paste(finding);
     if !paste.is_empty() {
         text += "\n```\n";
-        paste.iter().for_each(|(_, line)| text += &format!("{line}\n"));
+        paste.iter().for_each(|line| text += &format!("{line}\n"));
         text += "```\n";
     }
     for picture in pictures.iter().filter(|picture| picture.np == finding.np) {
@@ -59,7 +64,12 @@ fn section(finding: &Finding, pictures: &[Picture], several: bool) -> String {
         );
     }
     if !finding.knobs.is_empty() {
-        text += "\n### What makes the difference\n\n| knob | share | |\n|---|---:|---|\n";
+        text += "\n### What makes the difference\n\n";
+    }
+    if !finding.knobs.is_empty() && !words::knobs_tell(finding) {
+        text += &format!("{}\n", words::NO_KNOB);
+    } else if !finding.knobs.is_empty() {
+        text += "| knob | share | |\n|---|---:|---|\n";
         for effect in &finding.knobs {
             let cells = [
                 effect.knob.name().to_owned(),
@@ -76,7 +86,7 @@ fn section(finding: &Finding, pictures: &[Picture], several: bool) -> String {
         }
     }
     text + &list("How sure", &words::noise(finding))
-        + &list("Without a whole result", &words::incomplete(finding))
+        + &list("Cut short or failed", &words::incomplete(finding))
 }
 
 fn table_of(headings: &[String], rows: &[Vec<String>]) -> String {

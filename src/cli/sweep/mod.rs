@@ -38,7 +38,7 @@ use supervisor::{Halt, Supervisor};
 
 use super::bench::check_memory;
 use super::timeline::output::{Output, is_stdout};
-use super::timeline::text::{Look, harmless};
+use super::timeline::text::{Look, capitalized, harmless};
 use super::{fail, print};
 use crate::bench::Workload;
 use crate::identity::{Identity, Source};
@@ -163,7 +163,7 @@ fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Res
     };
     let missing = Order::new(&whole).left(&rows);
     let report = |unfinished, halt| {
-        let about = about(plan, plan.job(), unfinished);
+        let about = about(plan, (plan.name(), plan.how()), unfinished);
         conclude(
             args.json.as_deref(),
             &about,
@@ -177,7 +177,7 @@ fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Res
         Ok(halt) => report(unfinished(plan, &folder, halt, missing), halt),
         Err(error) => {
             // What there is is worth a report; that there is none, on a full disk, is not what went wrong.
-            let _ = report(Some(format!("it failed: {error}")), Halt::Done);
+            let _ = report(Some(format!("It failed: {error}")), Halt::Done);
             Err(error)
         }
     }
@@ -190,23 +190,24 @@ fn unfinished(plan: &Plan, folder: &Folder, halt: Halt, missing: usize) -> Optio
         Halt::Signal(_) => ("it was interrupted".to_owned(), ""),
         Halt::Budget => (
             format!("its budget of {budget} is spent"),
-            " and a larger --budget",
+            ", with a larger --budget",
         ),
         Halt::Done => (
             format!("the rest does not fit into its budget of {budget}"),
-            " and a larger --budget",
+            ", with a larger --budget",
         ),
     };
     (missing > 0).then(|| {
         format!(
-            "{why}: about {missing} measurements are missing; `ronde sweep --resume --out {}`{more} goes on",
+            "{}: about {missing} measurements are missing; to go on: ronde sweep --resume --out {}{more}",
+            capitalized(&why),
             folder.path().display()
         )
     })
 }
 
-/// What the reader of the report has to know.
-fn about(plan: &Plan, job: String, unfinished: Option<String>) -> About {
+/// What the reader of the report has to know; `job` is what was swept, and how.
+fn about(plan: &Plan, (job, how): (String, String), unfinished: Option<String>) -> About {
     let facts = plan.machine.facts().map(|(name, value)| (name.to_owned(), value));
     let others = [
         ("ronde".to_owned(), plan.ronde.clone()),
@@ -221,6 +222,7 @@ fn about(plan: &Plan, job: String, unfinished: Option<String>) -> About {
     };
     About {
         job,
+        how,
         command: plan.command.clone(),
         machine: facts.into_iter().chain(others).collect(),
         unfinished,

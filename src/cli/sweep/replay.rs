@@ -125,12 +125,20 @@ impl Paper {
         verdict
     }
 
+    /// The recording's file, without its folder.
+    pub(super) fn name(&self) -> String {
+        let name = Path::new(&self.job.name).file_name();
+        name.map_or_else(
+            || self.job.name.clone(),
+            |name| name.to_string_lossy().into_owned(),
+        )
+    }
+
     /// What was replayed, in a few words.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn how(&self) -> String {
         let fit = &self.job.fit;
         format!(
-            "{}, replayed: {} of {} a step, recorded on {}",
-            self.job.name,
+            "replayed: {} of {} a step, recorded on {}",
             number::counted(fit.workload.tensors.len() as u64, "tensor"),
             bytes(fit.workload.bytes() as f64),
             number::counted(fit.place.ranks.into(), "rank"),
@@ -179,7 +187,7 @@ impl Paper {
         });
         let mut words = format!(
             "the tensors of {}, ready over {} as recorded",
-            self.job.name,
+            self.name(),
             number::ms(compute_ms)
         );
         if let Some(link) = link {

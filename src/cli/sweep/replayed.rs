@@ -90,7 +90,7 @@ fn verify(
     mut folder: Folder,
     mut rows: Vec<Row>,
 ) -> Result<ExitCode, Error> {
-    let mut job = paper.words();
+    let mut how = paper.how();
     let (mut halt, mut missing) = (Halt::Done, 0);
     if let Some(most) = plan.verify {
         let design = &plan.design;
@@ -103,7 +103,7 @@ fn verify(
             design.confirm.max(1),
             folder.path().display()
         ));
-        job += &format!("; measured with {with}");
+        how += &format!("; measured with {with}");
         let blocks = 0..design.confirm.max(1);
         let interrupt = Interrupt::watch()?;
         let mut supervisor = Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
@@ -114,7 +114,11 @@ fn verify(
         rows = std::mem::take(&mut supervisor.rows);
         missing = left_in_turns(Phase::Verify, blocks, &points, design.seed, &rows);
     }
-    let mut about = about(plan, job, unfinished(plan, &folder, halt, missing));
+    let mut about = about(
+        plan,
+        (paper.name(), how),
+        unfinished(plan, &folder, halt, missing),
+    );
     about.warnings.extend_from_slice(paper.warnings());
     about
         .warnings

@@ -61,7 +61,8 @@ fn rows() -> Vec<Row> {
 
 fn about() -> About {
     About {
-        job: "resnet50, link shaped to 1000 µs and 2.5 GB/s".into(),
+        job: "resnet50".into(),
+        how: "link shaped to 1000 µs and 2.5 GB/s".into(),
         command: "ronde sweep --model resnet50".into(),
         machine: vec![("cpu".into(), "Some | CPU".into()), ("cores".into(), "2".into())],
         unfinished: Some("Interrupted: 4 of 25 measurements are missing; --resume goes on.".into()),
@@ -78,7 +79,7 @@ fn the_terminal_gets_the_answer_first() {
     };
     let order = [
         "resnet50, link shaped",
-        "17 measurements of 7 settings (15 whole, 1 cut short (clearly worse), 1 failed) in 3 min 25 s",
+        "17 measurements of 7 settings (15 whole, 1 cut short as clearly worse, 1 failed) in 3 min 25 s",
         "Interrupted: 4 of 25",
         "Fusion 16 MiB, cycle 2.5 ms saves 20.0 % (95 %:",
         "No other setting ties with it.",
@@ -88,8 +89,8 @@ fn the_terminal_gets_the_answer_first() {
         "against default (95 %)",
         "fusion threshold",
         "One measurement of a setting scatters by 0.",
-        "fusion 0 MiB, cycle 1 ms: cut short at 400 ms a step",
-        "fusion 1 MiB, cycle 2.5 ms: failed, rank 1 was killed by signal 9",
+        "Cut short as clearly worse, at about these step times: fusion 0 MiB, cycle 1 ms (400 ms).",
+        "Fusion 1 MiB, cycle 2.5 ms failed: rank 1 was killed by signal 9",
         "Everything is in out:",
     ];
     let places = order.map(position);
@@ -188,7 +189,10 @@ fn the_folder_holds_summaries_and_pictures() {
     assert_eq!(names, expected);
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let page = read("summary.md");
-    assert!(page.starts_with("# resnet50, link shaped"), "{page}");
+    assert!(
+        page.starts_with("# Sweep of resnet50\n\nLink shaped to 1000"),
+        "{page}"
+    );
     assert!(
         page.contains("](heat-cache-on.svg)") && page.contains("| cpu | Some \\| CPU |"),
         "{page}"

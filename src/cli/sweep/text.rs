@@ -25,7 +25,7 @@ pub(super) fn page(about: &About, verdict: &Verdict, folder: &Path, look: &Look)
         parts.push(knobs(finding, &on, look));
         parts.push(bullets(&format!("How sure{on}"), &words::noise(finding), look));
         parts.push(bullets(
-            &format!("Without a whole result{on}"),
+            &format!("Cut short or failed{on}"),
             &words::incomplete(finding),
             look,
         ));
@@ -39,7 +39,7 @@ pub(super) fn page(about: &About, verdict: &Verdict, folder: &Path, look: &Look)
 }
 
 fn head(about: &About, verdict: &Verdict, look: &Look) -> Vec<String> {
-    let mut lines = wrapped("", &harmless(&about.job), look.width);
+    let mut lines = wrapped("", &harmless(&about.whole()), look.width);
     lines.extend(wrapped("  ", &words::effort(verdict), look.width));
     if let Some(unfinished) = &about.unfinished {
         let line = wrapped("  ! ", &harmless(unfinished), look.width);
@@ -57,7 +57,7 @@ fn answer(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
     if !paste.is_empty() {
         lines.push(String::new());
         // Not wrapped: a line that is to be pasted stays one.
-        lines.extend(paste.iter().map(|(_, line)| format!("    {line}")));
+        lines.extend(paste.iter().map(|line| format!("    {line}")));
     }
     titled(&format!("Verdict{on}"), lines, look)
 }
@@ -90,8 +90,12 @@ fn best(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
 }
 
 fn knobs(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
+    let title = format!("What makes the difference{on}");
     if finding.knobs.is_empty() {
         return Vec::new();
+    }
+    if !words::knobs_tell(finding) {
+        return titled(&title, wrapped("  ", words::NO_KNOB, look.width), look);
     }
     let mut shown = Table::new(&["<", "share", "|", "<"]);
     let mut row = |name: &str, share: f64, said: String| {
@@ -108,7 +112,6 @@ fn knobs(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
     if finding.knobs.len() > 1 {
         row("together", finding.interaction, "only in combination".to_owned());
     }
-    let title = format!("What makes the difference{on}");
     titled(&title, shown.lines(look.width.max(100)), look)
 }
 

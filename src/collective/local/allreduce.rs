@@ -5,10 +5,10 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use super::layout::Cut;
-use super::stream::{Piece, Stream};
 use super::{Lap, LocalCollective};
 use crate::collective::Reduction;
 use crate::collective::kernels::Reducer;
+use crate::collective::stream::{Piece, Stream};
 use crate::error::Error;
 
 /// What the stages of one batch share.

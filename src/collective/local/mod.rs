@@ -61,7 +61,6 @@ mod layout;
 mod patience;
 mod reducescatter;
 mod routes;
-mod stream;
 mod transfer;
 
 use std::sync::Arc;
@@ -77,10 +76,10 @@ use crate::error::Error;
 use crate::shm::{Area, Counter, Region, Watch};
 use crate::tensor::Span;
 
+use crate::collective::stream::Stream;
 use layout::Layout;
 use patience::Patience;
 use routes::Routes;
-use stream::Stream;
 
 /// The shared-memory collective of one rank.
 pub struct LocalCollective {

@@ -5,10 +5,10 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use super::stream::Stream;
 use super::{Lap, LocalCollective};
 use crate::collective::Reduction;
 use crate::collective::kernels::Reducer;
+use crate::collective::stream::Stream;
 use crate::error::Error;
 use crate::tensor::Span;
 

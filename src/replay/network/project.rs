@@ -169,23 +169,12 @@ impl Target {
         }
     }
 
-    /// What is taken for granted, in sentences.
+    /// What is taken for granted, in sentences: the same ones for all targets of which the same holds.
     pub fn assumptions(&self, place: &Place) -> Vec<String> {
         if self.is_same(place) {
             return Vec::new();
         }
-        let Topology {
-            ranks,
-            ranks_per_host,
-        } = self.topology;
-        let mut sentences = vec![format!(
-            "{ranks} rank{} on {} host{}, {ranks_per_host} on each, from a recording of {} on {}.",
-            if ranks == 1 { "" } else { "s" },
-            self.topology.hosts(),
-            if self.topology.hosts() == 1 { "" } else { "s" },
-            place.ranks,
-            Topology::new(place.ranks, place.ranks_per_host).hosts(),
-        )];
+        let mut sentences = vec![format!("The recording is of {}.", place.words())];
         for (network, between) in [(&self.network, "between hosts"), (&self.local, "inside hosts")] {
             if let Some(network) = network {
                 let between = if self.topology.hosts() == 1 {
@@ -213,9 +202,9 @@ impl Target {
                 Algorithm::Ring | Algorithm::Hierarchical => "a ring",
             }
         ));
-        if ranks != place.ranks {
+        if self.topology.ranks != place.ranks {
             sentences.push(format!(
-                "Each rank does the same work as before; the last of {ranks} is as late as the largest of {ranks} normal numbers{}.",
+                "Each rank does the same work whatever their number; the last of P is as late as the largest of P normal numbers{}.",
                 if place.ranks > 1 {
                     ", by the spread of the recorded ranks"
                 } else {

@@ -141,3 +141,15 @@ fn the_same_place_changes_nothing_and_farther_is_less_sure() {
     assert!(target(4, 2, Some("25gbe")).widening(&place).alpha >= 0.5);
     assert!(same.assumptions(&place).is_empty());
 }
+
+#[test]
+fn what_holds_for_several_targets_is_said_of_all_in_the_same_words() {
+    let place = Place::new(2, 1).with_hosts(crate::replay::Hosts::Shaped);
+    let said = |ranks| target(ranks, 2, Some("25gbe")).assumptions(&place);
+    assert_eq!(said(16), said(1024));
+    assert!(
+        said(16)[0].contains("2 ranks on 1 host, taken for 2 hosts"),
+        "{:?}",
+        said(16)
+    );
+}

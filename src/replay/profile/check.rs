@@ -75,6 +75,7 @@ fn check_fit(fit: &Fit) -> Result<(), ProfileError> {
     check("replay.workload.tail_us", workload.tail_us, TIME_MOST_US)?;
     check("replay.measured_us", fit.measured_us, TIME_MOST_US)?;
     check("replay.modelled_us", fit.modelled_us, TIME_MOST_US)?;
+    check("replay.measured_error", fit.measured_error, 1.0)?;
     check("replay.reference.cycle_us", fit.reference.cycle_us, TIME_MOST_US)?;
     check("replay.rules.phases", f64::from(fit.rules.phases), 64.0)?;
     check("replay.place.ranks", f64::from(fit.place.ranks), 1e6)?;

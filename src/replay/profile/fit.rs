@@ -4,8 +4,10 @@ use super::check::TIME_MOST_US;
 use super::{Profile, ProfileError, ProfileTensor};
 use crate::bench::profile::ELEMENTS_MAX;
 use crate::fusion::Item;
-use crate::replay::fit::likeliest;
-use crate::replay::{Copying, Fit, Linear, Place, Rules, Setting, Simulator, Spread, WorkTensor, Workload};
+use crate::replay::fit::{likeliest, unsaid_error};
+use crate::replay::{
+    Copying, Fit, Hosts, Linear, Place, Rules, Setting, Simulator, Spread, WorkTensor, Workload,
+};
 use crate::tensor::Dtype;
 
 /// How sure the costs of a profile without `replay` are, in ln: about a fifth; and what nobody gave.
@@ -33,7 +35,7 @@ impl Profile {
         }
         let mut assumed = Vec::new();
         let workload = self.workload(&mut assumed)?;
-        let place = Place::one_host(self.np.unwrap_or(2).max(1));
+        let place = Place::one_host(self.np.unwrap_or(2).max(1)).with_hosts(Hosts::Assumed);
         match self.np {
             Some(1) | None => assumed.push(format!(
                 "the profile {}; it is taken for one of {} on one host",
@@ -65,11 +67,13 @@ impl Profile {
             reference,
             measured_us: 0.0,
             modelled_us: 0.0,
+            measured_error: GIVEN_SD,
         };
         fit.modelled_us = Simulator::new(&fit.workload, fit.rules).step_us(&fit.costs, &fit.reference);
         fit.measured_us = fit.modelled_us;
         if let Some(step_ms) = self.step_ms.filter(|ms| *ms > 0.0) {
             fit.measured_us = step_ms * 1e3;
+            fit.measured_error = unsaid_error();
             // What communication does not account for is the optimizer's, at the step's end.
             let tail_us = (fit.measured_us - fit.modelled_us).max(0.0);
             fit.workload.tail_us = tail_us;

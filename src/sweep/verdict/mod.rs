@@ -24,6 +24,9 @@ pub const LEVEL: f64 = 0.95;
 /// Level of the intervals of what was predicted: from the 10th to the 90th percentile of the jobs that fit the recording.
 pub const LEVEL_PREDICTED: f64 = 0.8;
 
+/// A gain that is surely below this share of the step time is nothing to change settings for.
+pub const GAIN_THAT_MATTERS: f64 = 0.01;
+
 /// What a sweep says.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
@@ -212,12 +215,19 @@ impl Finding {
         self.points.iter().filter(|outcome| outcome.tied)
     }
 
-    /// The point to run with: the default, unless there is reason to believe that the best is better.
+    /// The point to run with: the default, unless there is reason to believe that the best is better, by what matters.
     pub fn recommended(&self) -> Option<&Outcome> {
         match self.conclusion {
             Conclusion::DefaultAsGood => self.default(),
+            Conclusion::Faster if self.gains_too_little() => self.default(),
             _ => self.best(),
         }
+    }
+
+    /// Whether the gain is surely below what matters.
+    pub fn gains_too_little(&self) -> bool {
+        let interval = self.gain.and_then(|gain| gain.interval);
+        interval.is_some_and(|[_, high]| high < GAIN_THAT_MATTERS)
     }
 }
 

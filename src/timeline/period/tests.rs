@@ -43,9 +43,16 @@ fn a_models_step_is_learnt_after_three_repeats_of_the_first() {
     assert_eq!(finder.period(), None);
     assert_eq!(complete_at(&mut finder, repeated(&step, 3)), [160, 321, 482]);
     let bytes = step.iter().map(Item::bytes).sum();
+    // Of the forms alone, in any order.
+    let unnamed = step
+        .iter()
+        .rev()
+        .map(|item| allreduce("", (item.bytes() / 4) as usize));
+    let shape = unnamed.fold(0, |sum: u64, item| sum.wrapping_add(item.shape()));
     let period = Period {
         items: 161,
         bytes,
+        shape,
         anchor: Some(4 * 2_048_000),
         named: true,
         foreign: 0,

@@ -40,7 +40,7 @@ enum Call {
 /// One rank's bell, in shared memory.
 #[derive(Debug, Default)]
 #[repr(C, align(128))] // two cache lines, as for `Counter`
-pub(super) struct Bell {
+pub(crate) struct Bell {
     /// Wake-ups so far, modulo 2³²: the futex word.
     wakes: AtomicU32,
     /// Who sleeps, and whether a driver is present.
@@ -53,7 +53,7 @@ pub(super) struct Bell {
 unsafe impl Shareable for Bell {}
 
 /// One rank's hold on the bells of a process set.
-pub(super) struct LocalDoorbell<R = View<AtomicU64>, B = View<Bell>> {
+pub(crate) struct LocalDoorbell<R = View<AtomicU64>, B = View<Bell>> {
     rank: usize,
     /// One word: the highest cycle that any rank asked for.
     rung: R,
@@ -147,6 +147,17 @@ where
             }
         }
     }
+}
+
+/// The doorbell of a rank whose peers are reached in another way: it has its own bell alone.
+#[cfg(feature = "mpi")]
+pub(crate) type OwnBell = LocalDoorbell<Box<[AtomicU64]>, Box<[Bell]>>;
+
+/// As [`LocalDoorbell::new`].
+#[cfg(feature = "mpi")]
+pub(crate) fn own_bell(entered: Arc<AtomicU64>, spin: Duration) -> OwnBell {
+    let (rung, bells) = (Box::new([AtomicU64::new(0)]), Box::new([Bell::default()]));
+    LocalDoorbell::new(0, rung, bells, entered, spin)
 }
 
 /// Wakes the sleeper at `bell` who is to hear; the caller has raised `wakes` and fenced.

@@ -39,6 +39,8 @@ mod loom;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+#[cfg(feature = "mpi")]
+pub(crate) use doorbell::{OwnBell, own_bell};
 pub use error::RendezvousError;
 pub use peers::Patience;
 pub(crate) use rendezvous::{Alarm, Meeting};

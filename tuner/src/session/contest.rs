@@ -17,7 +17,7 @@ const CONTESTS_MAX: usize = 3;
 const CONFIRM_ROUNDS: u32 = 2;
 
 /// A setting in the A/B windows, or the last one that was.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Contest {
     pub(super) guard: Guard,
     pub(super) winner: Point,

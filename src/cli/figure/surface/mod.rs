@@ -124,7 +124,7 @@ impl Figure for Surface {
     fn draw(&self, canvas: &Canvas) -> Result<(), FigureError> {
         let layout = self.layout();
         let plot = &layout.sheet.plot;
-        let shades = Shades::new(self.mean.iter().copied(), self.scale.better);
+        let shades = Shades::new(self.mean.iter().copied(), self.scale.better, self.scale.noise);
         layout.sheet.draw_heading(canvas)?;
         self.draw_landscape(canvas, &layout, &shades)?;
         self.draw_strips(canvas, &layout, &shades)?;

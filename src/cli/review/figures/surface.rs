@@ -74,6 +74,7 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Su
                 Better::Higher => format!("expected {label} below the best"),
             },
             better,
+            noise: 0.0,
         },
     })
 }

@@ -2,8 +2,8 @@
 
 use super::{DEFAULT, LUCKY, share, words};
 use crate::cli::timeline::text::capitalized;
-use crate::review::words::{counted, knob, list, number, percent, signed};
-use crate::review::{Best, Difference, Effect, Importance, Knob, Measure, Review, Writer};
+use crate::review::words::{counted, faster, knob, list, number, percent, signed};
+use crate::review::{Best, Difference, Effect, Importance, Knob, Measure, Review, TRIALS_FEW, Writer};
 
 /// A choice that is slower than the favourite by less is as good.
 const AS_GOOD: f64 = 0.003;
@@ -78,23 +78,19 @@ fn gained(review: &Review) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(contest) = review.gain.contests.last() {
         lines.push(format!(
-            "In {} of alternating windows {} took {} and the default, {default_words}, {}: a gain of {} ({} to {}).",
+            "In {} of alternating windows {} took {} and the default, {default_words}, {}: {}.",
             counted(contest.rounds, "round"),
             words(review, &contest.challenger),
             review.measure.words(contest.challenger_ms),
             review.measure.words(contest.default_ms),
-            signed(contest.gain.mean),
-            signed(contest.gain.low),
-            signed(contest.gain.high),
+            faster(&contest.gain, None),
         ));
     } else if let (Some(gain), Some(best)) = (&review.gain.by_trials, &review.best)
         && !best.choice.setting.is_near(default)
     {
         lines.push(format!(
-            "It was not compared with the default, {default_words}, in alternating windows; by the trials alone it gains {} ({} to {}).",
-            signed(gain.mean),
-            signed(gain.low),
-            signed(gain.high)
+            "It was not compared with the default, {default_words}, in alternating windows; by the trials alone it is {}.",
+            faster(gain, None)
         ));
     }
     lines
@@ -179,11 +175,9 @@ pub(in crate::cli::review) fn next(review: &Review) -> Vec<String> {
                 .to_owned(),
         );
     }
-    // The model knew more than the trials tell: what these would but perhaps try is not worth a word.
-    let suggested = next
-        .setting
-        .as_ref()
-        .filter(|_| !verdict || next.probability >= 0.5);
+    // The model knew more than the trials tell: what these would but perhaps try is not worth a word, nor what few of them would.
+    let told = next.probability >= 0.5 && review.trials.len() >= TRIALS_FEW;
+    let suggested = next.setting.as_ref().filter(|_| !verdict || told);
     match suggested {
         Some(setting) => lines.push(format!(
             "{} {}: it is faster than {} with a probability of {}, and promises {} on average.",

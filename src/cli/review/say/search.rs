@@ -1,6 +1,6 @@
 //! The search: whether it was finished, what it tried, how noisy its trials were, what it cost.
 
-use super::{DEFAULT, NOISY, steps, words};
+use super::{DEFAULT, LEAST_STEPS, NOISY, steps, words};
 use crate::cli::timeline::text::capitalized;
 use crate::review::words::{counted, knob, list, number, percent};
 use crate::review::{Against, Measure, Review, Scatter, Tried, Writer};
@@ -156,11 +156,21 @@ pub(in crate::cli::review) fn cost(review: &Review) -> Vec<String> {
         return Vec::new();
     };
     let mut lines = vec![match cost.against {
-        Against::Default => format!(
-            "The trials cost about {} of the default's, in {} of the search (those right after a change are in no log).",
-            steps(cost.steps_lost),
-            counted(cost.steps, "step"),
-        ),
+        Against::Default => {
+            let trials = match cost.steps_lost {
+                lost if lost <= -LEAST_STEPS => format!(
+                    "The trials cost nothing: they took less than with the default, by the time of {}",
+                    steps(-lost)
+                ),
+                lost if lost < LEAST_STEPS => "The trials took no longer than with the default".to_owned(),
+                lost => format!(
+                    "The trials cost the time of about {} with the default",
+                    steps(lost)
+                ),
+            };
+            let all = counted(cost.steps, "step");
+            format!("{trials}, in {all} of the search (those right after a change are in no log).")
+        }
         Against::Favourite => format!(
             "While it was tuned, the job's steps took {} longer than under the best setting tried, on average: the time of {} in {}{}.",
             percent(cost.share.max(0.0)),
@@ -174,9 +184,11 @@ pub(in crate::cli::review) fn cost(review: &Review) -> Vec<String> {
         ),
     }];
     if let Some(step) = cost.payback_step {
-        lines.push(format!(
-            "The gain has paid for that at step {step}, counted from the first of the search."
-        ));
+        lines.push(if cost.steps_lost < LEAST_STEPS {
+            "So there was nothing to pay back: the gain counts from the end of the search on.".to_owned()
+        } else {
+            format!("The gain has paid for that at step {step}, counted from the first of the search.")
+        });
     }
     lines
 }

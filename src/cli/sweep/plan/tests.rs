@@ -2,6 +2,7 @@
 
 use clap::Parser;
 
+use super::given::CYCLE_MS_DEFAULT;
 use super::*;
 use crate::bench::models;
 

@@ -5,7 +5,7 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
-use crate::sweep::testing;
+use crate::sweep::{Phase, Point, Status, testing};
 
 fn rows() -> Vec<Row> {
     vec![

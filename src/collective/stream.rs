@@ -6,23 +6,24 @@ use crate::tensor::Span;
 
 /// A stretch of a stream that is one stretch of memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(in crate::collective) struct Piece {
     /// Where its bytes are read.
-    pub(super) input: *const u8,
+    pub(in crate::collective) input: *const u8,
     /// Where its result is written.
-    pub(super) output: *mut u8,
+    pub(in crate::collective) output: *mut u8,
     /// Its place in the stream, bytes.
-    pub(super) at: usize,
+    pub(in crate::collective) at: usize,
     /// Its length.
-    pub(super) bytes: usize,
+    pub(in crate::collective) bytes: usize,
 }
 
 // SAFETY: addresses that are used during one operation only, on the thread that runs it (`Span`).
 unsafe impl Send for Piece {}
 
-/// See the module. In a stream that is only sent the outputs mean nothing, in one that is only received the inputs.
+/// See the module. In a stream that is only sent the outputs mean nothing, in one that is only received the inputs; an
+/// address that is null stays so throughout its piece.
 #[derive(Debug, Default)]
-pub(super) struct Stream {
+pub(in crate::collective) struct Stream {
     /// In order; none is empty. Between them may be gaps.
     pieces: Vec<Piece>,
     bytes: usize,
@@ -30,13 +31,13 @@ pub(super) struct Stream {
 
 impl Stream {
     /// Takes everything out again; the memory is kept.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::collective) fn clear(&mut self) {
         self.pieces.clear();
         self.bytes = 0;
     }
 
     /// Appends `bytes` bytes read at `input` and written at `output`.
-    pub(super) fn push(&mut self, input: *const u8, output: *mut u8, bytes: usize) {
+    pub(in crate::collective) fn push(&mut self, input: *const u8, output: *mut u8, bytes: usize) {
         if bytes > 0 {
             self.pieces.push(Piece {
                 input,
@@ -49,12 +50,12 @@ impl Stream {
     }
 
     /// Appends `bytes` bytes that this rank neither reads nor writes.
-    pub(super) fn skip(&mut self, bytes: usize) {
+    pub(in crate::collective) fn skip(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
 
     /// Appends the whole of a span, whose output is as long as its input.
-    pub(super) fn push_span(&mut self, span: &Span) {
+    pub(in crate::collective) fn push_span(&mut self, span: &Span) {
         if span.is_absent() {
             self.skip(span.bytes());
         } else {
@@ -63,12 +64,12 @@ impl Stream {
     }
 
     /// Length in bytes, gaps counted.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::collective) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The pieces of `range`, in order; none is empty.
-    pub(super) fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = Piece> + use<'_> {
+    pub(in crate::collective) fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = Piece> + use<'_> {
         let first = self
             .pieces
             .partition_point(|piece| piece.at + piece.bytes <= range.start);
@@ -80,8 +81,16 @@ impl Stream {
                 let at = piece.at + offset;
                 Piece {
                     // `wrapping_add` as one of the two may mean nothing; else `offset` is inside of the piece.
-                    input: piece.input.wrapping_add(offset),
-                    output: piece.output.wrapping_add(offset),
+                    input: if piece.input.is_null() {
+                        piece.input
+                    } else {
+                        piece.input.wrapping_add(offset)
+                    },
+                    output: if piece.output.is_null() {
+                        piece.output
+                    } else {
+                        piece.output.wrapping_add(offset)
+                    },
                     at,
                     bytes: (piece.at + piece.bytes).min(range.end) - at,
                 }

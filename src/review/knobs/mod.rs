@@ -5,17 +5,16 @@
 //! worst level over that at its best, as the mean surface has them (I. Sobol', Sensitivity Estimates for Nonlinear Mathematical
 //! Models, 1993).
 
+mod lattice;
+
 use serde::Serialize;
 
 use super::best::{Difference, MATTERS, lowest};
 use super::setting::{Setting, Switch};
 use super::surface::{Surface, interval};
 use super::trial::Search;
+use lattice::Lattice;
 
-/// Settings of the lattice on which surfaces are drawn, at most.
-const LATTICE_MOST: f64 = 400.0;
-/// Levels of a number on it, at most: more say nothing new.
-const LEVELS_MOST: usize = 13;
 /// A knob is dead if it surely moves the step time by less than this between its worst and its best level.
 const DEAD: f64 = 0.02;
 
@@ -110,77 +109,6 @@ pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
         fixed(knob, f64::from(u8::from(on)))
     });
     of_numbers.chain(of_switches).collect()
-}
-
-/// The settings on which surfaces are compared.
-struct Lattice {
-    fusion: Vec<f64>,
-    cycle: Vec<f64>,
-    /// Ranges tried of both.
-    tried: [[f64; 2]; 2],
-    settings: Vec<Setting>,
-}
-
-impl Lattice {
-    fn new(search: &Search, surface: &Surface) -> Self {
-        let mut combinations: Vec<[Option<bool>; 4]> = Vec::new();
-        for trial in &search.trials {
-            if !combinations.contains(&trial.setting.switches) {
-                combinations.push(trial.setting.switches);
-            }
-        }
-        if surface.varied().is_empty() {
-            combinations.truncate(1);
-        }
-        let levels = (LATTICE_MOST / combinations.len() as f64).sqrt() as usize;
-        let levels = levels.clamp(2, LEVELS_MOST);
-        let values = |of: &dyn Fn(&Setting) -> f64| -> Vec<f64> {
-            search.trials.iter().map(|trial| of(&trial.setting)).collect()
-        };
-        let tried = [
-            values(&|setting| setting.fusion_mb),
-            values(&|setting| setting.cycle_ms),
-        ];
-        let [fusion, cycle] = [0, 1].map(|knob| spaced(&tried[knob], levels));
-        let tried = tried.map(|values| range(values.into_iter()));
-        let mut settings = Vec::new();
-        for &switches in &combinations {
-            for &fusion_mb in &fusion {
-                settings.extend(cycle.iter().map(|&cycle_ms| Setting {
-                    fusion_mb,
-                    cycle_ms,
-                    switches,
-                }));
-            }
-        }
-        Self {
-            fusion,
-            cycle,
-            tried,
-            settings,
-        }
-    }
-}
-
-/// Levels a factor apart over the values tried; one where these are one. A 0 is a regime of its own and no place on such a scale.
-fn spaced(tried: &[f64], levels: usize) -> Vec<f64> {
-    let [low, high] = range(tried.iter().copied().filter(|value| *value > 0.0));
-    if !low.is_finite() {
-        return vec![0.0];
-    }
-    if high <= low * 1.0001 {
-        return vec![high];
-    }
-    let ratio = (high / low).ln() / (levels - 1) as f64;
-    (0..levels)
-        .map(|level| low * (ratio * level as f64).exp())
-        .collect()
-}
-
-fn range(values: impl Iterator<Item = f64>) -> [f64; 2] {
-    values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| {
-        [low.min(value), high.max(value)]
-    })
 }
 
 fn effect(

@@ -1,0 +1,79 @@
+//! Proposals: asked for, received, or lost.
+
+use ronde_tuner::Proposal;
+
+use super::Autotune;
+use super::trace::Tracer;
+use super::worker::{Answer, Asked, Evidence, Outcome};
+use crate::replay::{Place, Rules};
+use crate::settings::Settings;
+
+/// Proposals in a row that may be lost before the search is given up.
+const LOST_MAX: u32 = 3;
+
+impl Autotune {
+    /// Has the next proposal computed.
+    pub(super) fn ask(&mut self, tracer: &Tracer) {
+        let evidence = Evidence {
+            seen: tracer.seen(),
+            reference: self.search.reference(),
+            rules: Rules {
+                early: self.knobs.early_cycle,
+                ..Rules::RONDE
+            },
+            place: Place::new(
+                self.facts.ranks as u32,
+                self.facts.ranks.div_ceil(self.facts.hosts) as u32,
+            ),
+            seed: self.knobs.autotune_seed,
+        };
+        // What has been lost once may have been lost by its evidence.
+        let evidence = (self.lost == 0).then_some(evidence);
+        match Asked::new(self.search.session.proposal_job(), evidence, self.search.last_ms) {
+            Ok(asked) => self.search.asked = Some(asked),
+            Err(error) => {
+                tracing::warn!("autotune: cannot start its thread: {error}");
+                self.lost = LOST_MAX;
+            }
+        }
+    }
+
+    /// The proposal that was asked for, if it has come.
+    pub(super) fn received(&mut self, tracer: &Tracer) -> Option<Proposal> {
+        let asked = self.search.asked.as_ref()?;
+        match asked.outcome() {
+            Outcome::Pending => None,
+            Outcome::Done(answer) => {
+                let Answer { proposal, spent } = *answer;
+                tracing::info!("autotune: {}", spent.text(asked.slowdown_pct()));
+                self.search.asked = None;
+                self.lost = 0;
+                Some(proposal)
+            }
+            Outcome::Lost => {
+                self.search.asked = None;
+                self.lost += 1;
+                if self.lost < LOST_MAX {
+                    tracing::warn!("autotune: the proposal was lost; asking again");
+                    self.ask(tracer);
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether no proposal can be computed here.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost >= LOST_MAX
+    }
+
+    /// Ends the search, with the settings of its start.
+    pub(super) fn give_up(&mut self) -> Settings {
+        tracing::warn!(
+            "autotune: {LOST_MAX} proposals were lost in a row; given up, with the settings that the search began with"
+        );
+        self.given_up = true;
+        self.write_log();
+        self.search.reference()
+    }
+}

@@ -1,0 +1,123 @@
+//! The search for the settings of steps of one shape: its session, and what belongs to it.
+
+use ronde_tuner::{Best, Session, SessionConfig, Verdict};
+
+use super::report::{AutotuneReport, AutotuneVerdict, NotTuned};
+use super::space::{Tunable, settings};
+use super::trace::Steps;
+use super::worker::Asked;
+use crate::knobs::Knobs;
+use crate::settings::Settings;
+
+/// See the module.
+pub(super) struct Search {
+    /// What its steps consist of, as far as that is known.
+    pub(super) shape: Option<u64>,
+    pub(super) tunable: Tunable,
+    pub(super) session: Session,
+    /// Steps that it was told of.
+    pub(super) steps: u64,
+    /// A proposal that is being computed.
+    pub(super) asked: Option<Asked>,
+    /// Step time of the last measurement, ms.
+    pub(super) last_ms: Option<f64>,
+    /// Of the last search, until another begins.
+    pub(super) verdict: Option<AutotuneVerdict>,
+    /// What was seen of its steps, while those of another shape come.
+    pub(super) traces: Steps,
+}
+
+impl Search {
+    /// Of the steps of `shape`, by `session` in the space of `tunable`.
+    pub(super) fn new(shape: Option<u64>, tunable: Tunable, session: Session) -> Self {
+        Self {
+            shape,
+            tunable,
+            session,
+            steps: 0,
+            asked: None,
+            last_ms: None,
+            verdict: None,
+            traces: Steps::default(),
+        }
+    }
+
+    /// The settings that its next step is to have.
+    pub(super) fn settings(&self) -> Settings {
+        settings(&self.session.setting())
+    }
+
+    /// The settings that it compares all others with.
+    pub(super) fn reference(&self) -> Settings {
+        settings(&self.session.reference())
+    }
+
+    /// Notes in the log what is left alone, if something is.
+    pub(super) fn log_not_tuned(&self) {
+        let not_tuned = NotTuned::line(&self.tunable.not_tuned);
+        if !not_tuned.is_empty() {
+            tracing::info!("autotune: not tuned: {not_tuned}");
+        }
+    }
+
+    /// Where it stands.
+    pub(super) fn report(&self) -> AutotuneReport {
+        let progress = self.session.progress();
+        let best = |best: Best| (settings(&best.setting), best.step_ms);
+        AutotuneReport {
+            phase: progress.phase,
+            sample: progress.sample,
+            settings: settings(&progress.setting),
+            step_ms: progress.step_ms,
+            best: progress.best.map(best),
+            steps_left: progress.steps_left,
+            verdict: self.verdict.clone(),
+            not_tuned: self.tunable.not_tuned.clone(),
+        }
+    }
+}
+
+/// A session that begins with the settings of the start.
+///
+/// # Errors
+/// A configuration that no session can have.
+pub(super) fn new_session(knobs: &Knobs, tunable: &Tunable) -> Result<Session, ronde_tuner::Error> {
+    Session::new(tunable.space.clone(), config(knobs), tunable.start)
+}
+
+/// What the knobs say of a session.
+pub(super) fn config(knobs: &Knobs) -> SessionConfig {
+    let config = SessionConfig::default();
+    let config = match knobs.autotune_steps {
+        Some(steps) => config.with_horizon(steps),
+        None => config,
+    };
+    SessionConfig {
+        budget_steps: knobs.autotune_budget.unwrap_or(config.budget_steps),
+        seed: knobs.autotune_seed,
+        warmup_samples: knobs.autotune_warmup_samples,
+        steps_per_sample: knobs.autotune_steps_per_sample.unwrap_or(config.steps_per_sample),
+        adaptive: knobs.autotune_steps_per_sample.is_none(),
+        max_samples: knobs.autotune_max_samples,
+        fixed_noise: knobs.autotune_noise,
+        ..config
+    }
+}
+
+/// The session's verdict as the program is told it.
+pub(super) fn told(verdict: &Verdict) -> AutotuneVerdict {
+    AutotuneVerdict {
+        kept_default: verdict.kept_default,
+        settings: settings(&verdict.chosen),
+        default_step_ms: verdict.default_step_ms,
+        chosen_step_ms: verdict.chosen_step_ms,
+        gain_pct: verdict.gain_pct,
+        steps_active: verdict.steps_active,
+        steps_lost: verdict.steps_lost,
+        budget_steps: verdict.budget_steps,
+        budget_kept: verdict.budget_kept,
+        retuned: verdict.retuned.clone(),
+        payback_step: verdict.payback_step,
+        reason: verdict.reason.clone(),
+    }
+}

@@ -1,0 +1,225 @@
+//! The tuner of a made-up job, whose steps come in shapes.
+
+use std::time::Duration;
+
+use ronde_tuner::{STATE_MODEL, State};
+
+use super::*;
+
+/// A job with a fusion threshold to be found; nothing of it is traced.
+struct Job {
+    autotune: Autotune,
+    tracer: Tracer,
+    progress: Arc<Progress>,
+    settings: Settings,
+    steps: u32,
+}
+
+/// Steps after which a search has gone wrong. Each waits a moment for the proposals' thread.
+const STEPS_MAX: usize = 20_000;
+
+/// A step without noise, ms: 20 where the threshold is best (16 MiB, or 256 KiB for odd shapes), 2 more for each factor of two.
+fn best_ms(shape: u64, settings: &Settings) -> f64 {
+    let best: f64 = if shape.is_multiple_of(2) { 16.0 } else { 0.25 };
+    let fusion_mb = settings.fusion_threshold_bytes as f64 / MIB;
+    20.0 + 2.0 * (fusion_mb.max(1.0 / 32.0) / best).log2().abs()
+}
+
+impl Job {
+    /// Starts at 1 MiB, 1 ms; only the threshold is free.
+    fn new(env: &[(&str, &str)]) -> Self {
+        let start = [
+            ("HOROVOD_CYCLE_TIME", "1"),
+            ("RONDE_AUTOTUNE_START", "fusion_mb=1"),
+        ];
+        let value = |name: &str| {
+            let mut all = start.iter().chain(env);
+            all.find(|(known, _)| *known == name).map(|(_, value)| *value)
+        };
+        let knobs = Knobs::from_lookup(value).unwrap();
+        let progress = Arc::<Progress>::default();
+        let autotune = Autotune::new(&knobs, (2, 1), Arc::clone(&progress), true).unwrap();
+        Self {
+            settings: autotune.start(),
+            autotune,
+            tracer: Tracer::default(),
+            progress,
+            steps: 0,
+        }
+    }
+
+    fn step(&mut self, shape: u64) {
+        self.steps += 1;
+        // Up to half a percent either way.
+        let noise = f64::from(self.steps.wrapping_mul(2_654_435_769) >> 22) / 1024.0 - 0.5;
+        let sample = StepSample {
+            step_ms: best_ms(shape, &self.settings) * (1.0 + 0.01 * noise),
+            shape,
+            bytes: 1 << 20,
+            tensors: 10,
+            batches: 2,
+            cycles: 2,
+            negotiate_ms: 0.1,
+            collective_ms: 1.0,
+            wait_ms: 0.1,
+        };
+        if let Some(next) = self.autotune.on_step(&sample, &mut self.tracer) {
+            self.settings = next;
+        }
+    }
+
+    /// Long enough for the next change of shape not to be taken for one of many.
+    fn train(&mut self, shape: u64) {
+        (0..100).for_each(|_| self.step(shape));
+    }
+
+    fn report(&self) -> AutotuneReport {
+        self.progress.autotune().unwrap()
+    }
+
+    /// Steps of `shape` until it has its own verdict.
+    fn tune(&mut self, shape: u64) -> AutotuneVerdict {
+        for _ in 0..STEPS_MAX {
+            self.step(shape);
+            let verdict = self.report().verdict;
+            if let Some(verdict) = verdict.filter(|_| self.autotune.search.shape == Some(shape)) {
+                return verdict;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        panic!("{:?}", self.report());
+    }
+}
+
+#[test]
+fn a_shape_that_comes_back_is_in_force_at_once_and_not_tuned_again() {
+    let (a, b) = (100, 101);
+    let mut job = Job::new(&[]);
+    let first = job.tune(a);
+    assert!(!first.kept_default && first.retuned.is_none(), "{first}");
+    let second = job.tune(b);
+    assert!(
+        second
+            .retuned
+            .as_ref()
+            .is_some_and(|why| why.contains("tensors of a step")),
+        "{second}"
+    );
+    assert!(
+        second.settings.fusion_threshold_bytes < 1 << 20 && first.settings.fusion_threshold_bytes > 4 << 20,
+        "{first} {second}"
+    );
+    job.train(b);
+    for _ in 0..3 {
+        for (shape, verdict) in [(a, &first), (b, &second)] {
+            (0..3).for_each(|_| job.step(shape));
+            assert!(job.settings.equals(&verdict.settings), "{}", job.settings);
+            job.train(shape);
+            let told = job.report().verdict.unwrap();
+            assert_eq!(
+                (told.steps_active, &told.reason),
+                (verdict.steps_active, &verdict.reason)
+            );
+            assert!(job.settings.equals(&verdict.settings));
+        }
+    }
+    assert_eq!(job.autotune.searches, 1); // beside the first
+}
+
+#[test]
+fn a_few_steps_of_another_shape_change_nothing() {
+    let (a, b) = (200, 201);
+    let mut job = Job::new(&[]);
+    let verdict = job.tune(a);
+    let steps = job.autotune.search.steps;
+    for _ in 0..20 {
+        (0..7).for_each(|_| job.step(b));
+        (0..20).for_each(|_| job.step(a));
+        assert!(job.settings.equals(&verdict.settings));
+    }
+    // Every step of its own counts, none of the others: their times would pass for a drift.
+    assert_eq!(job.autotune.search.steps, steps + 20 * 20);
+    assert!(job.report().verdict.is_some() && job.autotune.others.is_empty());
+}
+
+#[test]
+fn a_search_that_was_left_in_the_middle_goes_on_where_it_was() {
+    let (a, b) = (300, 301);
+    let mut job = Job::new(&[]);
+    while job.report().phase == ronde_tuner::Phase::Default {
+        job.step(a);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let (steps, setting) = (job.autotune.search.steps, job.settings);
+    job.tune(b);
+    let left: Vec<_> = job
+        .autotune
+        .others
+        .iter()
+        .map(|other| (other.shape, other.steps))
+        .collect();
+    assert_eq!(left, [(Some(a), steps)]);
+    job.train(b);
+    (0..3).for_each(|_| job.step(a));
+    assert!(job.settings.equals(&setting));
+    assert_ne!(job.report().phase, ronde_tuner::Phase::Default);
+    let verdict = job.tune(a);
+    assert!(!verdict.kept_default && verdict.retuned.is_none(), "{verdict}");
+}
+
+#[test]
+fn all_shapes_are_remembered_and_the_file_has_the_one_trained_longest() {
+    let (a, b) = (400, 401);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.json");
+    let env = [("RONDE_AUTOTUNE_STATE", path.to_str().unwrap())];
+    let model = || State::load(&path).unwrap().key[STATE_MODEL].clone();
+    let mut job = Job::new(&env);
+    let first = job.tune(a);
+    assert_eq!(model(), format!("{a:016x}"));
+    let second = job.tune(b);
+    (0..20_000).for_each(|_| job.step(b));
+    drop(job);
+    assert_eq!(model(), format!("{b:016x}"));
+    // The next context of this process begins with either.
+    for (shape, other, verdict) in [(a, b, &first), (b, a, &second)] {
+        let mut job = Job::new(&env);
+        (0..3).for_each(|_| job.step(shape));
+        assert!(
+            job.settings.equals(&verdict.settings),
+            "{} {verdict}",
+            job.settings
+        );
+        let confirmed = job.tune(shape);
+        assert!(confirmed.steps_active <= 30, "{confirmed}");
+        let confirmed = job.tune(other);
+        assert!(confirmed.steps_active <= 30, "{confirmed}");
+    }
+}
+
+#[test]
+fn a_job_of_ever_new_shapes_is_not_for_ever_tuned() {
+    let mut job = Job::new(&[]);
+    job.tune(999);
+    for shape in 1_000..1_100 {
+        (0..20).for_each(|_| job.step(shape));
+    }
+    // Eight, and one more for each five hundred of two thousand steps.
+    assert!(
+        (8..=12).contains(&job.autotune.searches),
+        "{}",
+        job.autotune.searches
+    );
+    assert!(job.autotune.others.len() < 16);
+}
+
+#[test]
+fn what_came_first_is_not_held_against_what_the_job_is_made_of() {
+    let (odd, own) = (501, 500);
+    let mut job = Job::new(&[]);
+    (0..5).for_each(|_| job.step(odd));
+    let verdict = job.tune(own);
+    assert!(verdict.retuned.is_none() && !verdict.kept_default, "{verdict}");
+    assert!((verdict.default_step_ms / 28.0 - 1.0).abs() < 0.02, "{verdict}");
+    assert!(job.autotune.others.is_empty() && job.autotune.searches == 0);
+}

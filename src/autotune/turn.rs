@@ -1,0 +1,109 @@
+//! Turning to steps of another shape: back to a search that knows them, or to a new one that learns from the last.
+
+use ronde_tuner::{Match, Session};
+
+use super::Autotune;
+use super::search::{Search, config};
+use super::store::Key;
+use super::trace::Tracer;
+use crate::settings::Settings;
+use crate::timeline::metrics::StepSample;
+
+/// Why a search for another shape is begun.
+const REASON: &str = "the tensors of a step have changed";
+/// Searches for new shapes, after which the next ones wait so many steps each: a job of ever new shapes is not for ever tuned.
+const SEARCHES_FREE: u32 = 8;
+const REST_STEPS: u64 = 500;
+/// Searches that wait for their steps to come back; beyond, the one that has waited longest is forgotten.
+const OTHERS_MAX: usize = 15;
+
+impl Autotune {
+    /// Steps are like `sample` now; answers with settings to switch to.
+    pub(super) fn turn(&mut self, sample: &StepSample, tracer: &mut Tracer) -> Option<Settings> {
+        let shape = sample.shape;
+        if self.is_young() {
+            // What came first was not what the job is made of.
+            self.shapes.begin_with(shape);
+            (self.begun, self.waited, self.search.asked) = (false, 0, None);
+            tracer.forget();
+            return self.begin(sample, tracer);
+        }
+        let known = self.others.iter().position(|other| other.shape == Some(shape));
+        let next = match known {
+            Some(index) => {
+                let known = self.others.remove(index);
+                tracing::info!(
+                    "autotune: steps of a known shape are back, and with them fusion {}",
+                    known.settings()
+                );
+                known
+            }
+            None => self.new_search(sample, tracer)?,
+        };
+        self.shapes.turn_to(shape);
+        let before = self.search.settings();
+        self.put_in_charge(next, tracer);
+        self.tell_warnings();
+        self.report();
+        self.change_from(&before)
+    }
+
+    /// `next` goes on, and the search so far waits for its steps.
+    fn put_in_charge(&mut self, mut next: Search, tracer: &mut Tracer) {
+        self.logbook.interrupted();
+        let traces = tracer.exchange(std::mem::take(&mut next.traces));
+        tracer.follow(next.shape);
+        let mut last = std::mem::replace(&mut self.search, next);
+        if last.shape.is_none() {
+            return; // nobody could say when its steps are back
+        }
+        if last.verdict.is_none() {
+            last.traces = traces;
+        }
+        self.others.push(last);
+        if self.others.len() > OTHERS_MAX {
+            self.others.remove(0);
+        }
+    }
+
+    /// A search for steps like `sample`; none if that has to wait, or cannot be.
+    fn new_search(&mut self, sample: &StepSample, tracer: &Tracer) -> Option<Search> {
+        let steps = self.shapes.steps();
+        if self.searches >= SEARCHES_FREE && steps < self.last_search + REST_STEPS {
+            return None;
+        }
+        (self.searches, self.last_search) = (self.searches + 1, steps);
+        match self.try_new_search(sample, tracer) {
+            Ok(search) => Some(search),
+            Err(error) => {
+                tracing::warn!("autotune: {REASON}: {error}; they are not tuned");
+                None
+            }
+        }
+    }
+
+    fn try_new_search(&mut self, sample: &StepSample, tracer: &Tracer) -> Result<Search, ronde_tuner::Error> {
+        let shape = Some(sample.shape);
+        let (tunable, recalled) = self.open(&self.facts_of(sample, tracer), shape)?;
+        let last = &self.search;
+        let session = match recalled {
+            Some(session) => session,
+            None if last.tunable.not_tuned == tunable.not_tuned => {
+                // As after a drift: from the settings in force, with what was measured as prior knowledge.
+                let mut session = last.session.clone();
+                session.take_measurements();
+                let _ = session.retune(REASON); // its setting is put in force below
+                session
+            }
+            None => {
+                let state = last.session.state(Key::new(), "");
+                let (space, start) = (tunable.space.clone(), tunable.start);
+                Session::resume(space, config(&self.knobs), start, &state, Match::Sibling)?
+            }
+        };
+        self.tell(&format!("{REASON}; tuning anew"));
+        let search = Search::new(shape, tunable, session);
+        search.log_not_tuned();
+        Ok(search)
+    }
+}

@@ -1,0 +1,43 @@
+//! One host: shared memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Failure, Opened};
+use crate::collective::local::LocalCollective;
+use crate::knobs::Knobs;
+use crate::transport::local::{LocalTransport, Meeting, Patience};
+
+/// Spinning before sleeping, where there is a core for every rank of the host: about what waking a sleeper costs,
+/// so that it is never much worse than the better of the two.
+const SPIN: Duration = Duration::from_micros(100);
+
+pub(super) fn open(meeting: &Meeting, cache_words: usize, knobs: &Knobs) -> Result<Opened, Failure> {
+    let (rank, size) = (meeting.rank, meeting.members.len());
+    let patience = patience(knobs, size);
+    let data_bytes = LocalCollective::required_bytes(size);
+    let opened = LocalTransport::open(meeting, cache_words, data_bytes, patience)
+        .map_err(|error| -> Failure { Arc::new(error) })?;
+    let collective = LocalCollective::new(opened.data, rank, size, patience.spin, Arc::clone(&opened.watch));
+    Ok(Opened {
+        transport: Box::new(opened.transport),
+        collective: Box::new(collective),
+        watch: opened.watch,
+    })
+}
+
+/// How long to wait, and how, where each rank of this host wants `threads / ranks` cores.
+pub(super) fn patience(knobs: &Knobs, threads: usize) -> Patience {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let seconds = Duration::from_secs;
+    let shutdown = seconds(knobs.stall_shutdown_seconds);
+    Patience {
+        spin: if cores >= threads { SPIN } else { Duration::ZERO },
+        warn_after: if knobs.stall_check_disable {
+            Duration::ZERO
+        } else {
+            seconds(knobs.stall_warning_seconds)
+        },
+        give_up_after: (!knobs.stall_check_disable && !shutdown.is_zero()).then_some(shutdown),
+    }
+}

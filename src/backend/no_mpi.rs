@@ -1,0 +1,19 @@
+//! MPI in a build without it: it cannot be had.
+
+use super::{Failure, Opened};
+use crate::error::Error;
+use crate::knobs::Knobs;
+use crate::transport::local::Meeting;
+
+/// There is none.
+pub(crate) enum Mpi {}
+
+impl Mpi {
+    pub(super) fn new() -> Result<Self, Error> {
+        Err(Error::NoMpi)
+    }
+
+    pub(super) fn open(&self, _: &Meeting, _: usize, _: &Knobs) -> Result<Opened, Failure> {
+        match *self {}
+    }
+}

@@ -1,0 +1,76 @@
+//! Flags of `ronde run` for jobs that `mpirun` starts; horovodrun's names.
+
+use std::ffi::OsString;
+
+use clap::ValueHint;
+
+use super::mpirun::{self, Launch, MpirunError};
+
+/// See the module.
+#[derive(clap::Args, Debug)]
+pub(super) struct MpiFlags {
+    /// Have mpirun start the ranks, on this machine too
+    #[arg(long)]
+    mpi: bool,
+    /// Print the mpirun command line that starts the job, and end
+    #[arg(long)]
+    print_command: bool,
+    /// Further options for mpirun, in one word
+    #[arg(long, value_name = "\"OPTIONS\"", allow_hyphen_values = true, value_hint = ValueHint::Other)]
+    mpi_args: Option<String>,
+    /// How mpirun binds ranks to cores, instead of not at all
+    #[arg(long, value_name = "\"OPTIONS\"", allow_hyphen_values = true, value_hint = ValueHint::Other)]
+    binding_args: Option<String>,
+    /// Have MPI use TCP between hosts, whatever else there is
+    #[arg(long)]
+    tcp: bool,
+    /// Port of ssh on the other hosts
+    #[arg(short = 'p', long, value_name = "PORT")]
+    ssh_port: Option<u16>,
+    /// Key of ssh for the other hosts
+    #[arg(short = 'i', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    ssh_identity_file: Option<OsString>,
+    /// Network interfaces between the hosts, such as eth0,eth1; also --network-interface
+    #[arg(long, alias = "network-interface", value_name = "NAMES", value_hint = ValueHint::Other)]
+    network_interfaces: Option<String>,
+}
+
+impl MpiFlags {
+    /// Whether the job is one for `mpirun`, whatever its hosts.
+    pub(super) fn wanted(&self) -> bool {
+        self.mpi
+            || self.print_command
+            || self.tcp
+            || self.mpi_args.is_some()
+            || self.binding_args.is_some()
+            || self.network_interfaces.is_some()
+    }
+
+    /// Whether the command line is only to be printed.
+    pub(super) fn only_print(&self) -> bool {
+        self.print_command
+    }
+
+    /// The command line for a launch of which the rest is known.
+    ///
+    /// # Errors
+    /// No `mpirun`, or one that lacks what is asked for.
+    pub(super) fn command_line(&self, launch: Launch) -> Result<Vec<OsString>, MpirunError> {
+        let launch = Launch {
+            exported: std::env::vars_os()
+                .map(|(name, _)| name)
+                .filter(|name| mpirun::is_exported(name))
+                .filter(|name| launch.environment.iter().all(|(own, _)| own != name))
+                .collect(),
+            is_root: rustix::process::geteuid().is_root(),
+            ssh_port: self.ssh_port,
+            ssh_identity_file: self.ssh_identity_file.clone(),
+            interfaces: self.network_interfaces.clone(),
+            tcp: self.tcp,
+            binding_args: self.binding_args.clone(),
+            mpi_args: self.mpi_args.clone(),
+            ..launch
+        };
+        mpirun::command_line(mpirun::kind()?, &launch)
+    }
+}

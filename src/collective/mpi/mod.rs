@@ -1,0 +1,209 @@
+//! Collectives over MPI.
+//!
+//! A batch is streamed in chunks, as within a host (`collective/local`): copied into a staging buffer of the engine's, moved
+//! by nonblocking calls on bytes, and copied out, several chunks at once. MPI moves and Ronde combines: a chunk of an
+//! allreduce is cut into a part per rank, every rank sends each part to the rank that owns it, the kernels combine there in
+//! rank order, and every owner sends its result to all. That is what a ring moves, 2·*B*·(*n* − 1)/*n* bytes each way, in
+//! two steps instead of 2·(*n* − 1), and the bits are those of the local collective: the same whatever the fusion, with f16
+//! and bf16 accumulated in f32 and rounded once. MPI's own reductions promise none of it. (Direct reduce-scatter and
+//! allgather: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, §4.)
+//!
+//! All ranks begin the same calls in the same order, as MPI demands of collectives, whichever of them completes first.
+
+use std::sync::Arc;
+
+use super::kernels::{Level, Reducer};
+use super::stream::Stream;
+use super::{Activities, Collective, Phases, Reduction};
+use crate::error::Error;
+use crate::mpi::{Comm, CommId, Hall, Met, MpiError, Promise, Waiting};
+use crate::tensor::Span;
+
+mod allreduce;
+mod hierarchical;
+mod reducescatter;
+mod staging;
+mod transfer;
+
+pub(crate) use hierarchical::{HierarchicalCollective, Host};
+use staging::{Lap, Staging};
+
+/// Bytes of a chunk, of all its parts together: few enough that a few of them stay in cache.
+const CHUNK_BYTES: usize = 1 << 20;
+/// A part is no shorter unless the batch is: many ranks have longer chunks.
+const PART_BYTES_MIN: usize = 16 << 10;
+/// Chunks that a stage runs behind the one before it.
+const LAG: usize = 2;
+/// Parts begin on multiples of this: a cache line, and a whole number of elements of any type.
+const PART_ALIGN: usize = 64;
+/// A batch that comes to no more than this from all ranks together goes to everyone whole.
+const TINY_BYTES: usize = 32 << 10;
+
+/// The MPI collective of one rank.
+pub(crate) struct MpiCollective {
+    hall: Arc<Hall>,
+    data: CommId,
+    set: u64,
+    rank: usize,
+    size: usize,
+    level: Level,
+    /// Counts the batches: messages of two that are under way at once are told apart by it.
+    serial: u16,
+    /// Kept for its memory; away while the engine has it.
+    staging: Staging,
+}
+
+impl MpiCollective {
+    /// The collective of rank `rank` of `size` who have `met` in `hall`.
+    pub(crate) fn new(hall: &Arc<Hall>, met: Met, rank: usize, size: usize) -> Self {
+        Self {
+            hall: Arc::clone(hall),
+            data: met.data,
+            set: met.set,
+            rank,
+            size,
+            level: Level::detect(),
+            serial: 0,
+            staging: Staging::default(),
+        }
+    }
+
+    /// Begins to reduce `batch` over all ranks of this collective, as a part of a reduction over `ranks` ranks.
+    fn begin_allreduce(&mut self, batch: Stream, reduction: &Reduction, ranks: usize) -> Promise<Batch> {
+        let reducer = Reducer::new(self.level, reduction, ranks);
+        let present = (0..self.size).collect();
+        self.begin(move |job| allreduce::allreduce(job, batch, reducer, present))
+    }
+
+    /// Has the engine begin `order`.
+    fn begin<F>(&mut self, order: impl FnOnce(Job) -> F + Send + 'static) -> Promise<Batch>
+    where
+        F: Future<Output = Result<Batch, MpiError>> + 'static,
+    {
+        let (data, staging) = (self.data, std::mem::take(&mut self.staging));
+        self.serial = self.serial.wrapping_add(1);
+        let serial = self.serial;
+        self.hall.engine.begin(move |world| {
+            order(Job {
+                comm: world.comm(data),
+                serial,
+                staging,
+                lap: Lap::new(),
+            })
+        })
+    }
+
+    /// Waits for what was begun.
+    fn keep(&mut self, promise: Promise<Batch>) -> Result<Phases, Error> {
+        let guard = Waiting {
+            pulse: &self.hall.pulse,
+            set: self.set,
+        };
+        let (phases, staging) = promise.keep(self.hall.spin, &guard)?;
+        self.staging.join(staging);
+        Ok(phases)
+    }
+
+    /// Has the engine run `order`.
+    fn run<F>(&mut self, order: impl FnOnce(Job) -> F + Send + 'static) -> Result<Phases, Error>
+    where
+        F: Future<Output = Result<Batch, MpiError>> + 'static,
+    {
+        let promise = self.begin(order);
+        self.keep(promise)
+    }
+}
+
+/// What comes of a batch: where its time went, and the staging buffers back.
+type Batch = (Phases, Staging);
+
+/// What a batch has at hand on the engine's thread.
+struct Job {
+    comm: Comm,
+    serial: u16,
+    staging: Staging,
+    lap: Lap,
+}
+
+impl Job {
+    fn done(self) -> Batch {
+        (self.lap.phases(), self.staging)
+    }
+}
+
+impl Collective for MpiCollective {
+    fn activities(&self) -> &'static Activities {
+        &Activities {
+            allreduce: "MPI_ALLREDUCE",
+            allgather: "MPI_ALLGATHER",
+            broadcast: "MPI_BCAST",
+            alltoall: "MPI_ALLTOALL",
+            reducescatter: "MPI_REDUCESCATTER",
+        }
+    }
+
+    fn allreduce(
+        &mut self,
+        spans: &[Span],
+        reduction: &Reduction,
+        absent: &[usize],
+    ) -> Result<Phases, Error> {
+        let mut batch = Stream::default();
+        spans.iter().for_each(|span| batch.push_span(span));
+        let reducer = Reducer::new(self.level, reduction, self.size);
+        let present = present(self.size, absent);
+        self.run(move |job| allreduce::allreduce(job, batch, reducer, present))
+    }
+
+    fn broadcast(&mut self, spans: &[Span], root: usize) -> Result<Phases, Error> {
+        let mut batch = Stream::default();
+        spans.iter().for_each(|span| batch.push_span(span));
+        self.run(move |job| transfer::broadcast(job, batch, root))
+    }
+
+    fn allgather(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
+        let size = self.size;
+        assert_eq!(bytes.len(), spans.len() * size, "a length per tensor and rank");
+        let own = transfer::gathered_from_here(spans, bytes, self.rank, size);
+        let others = transfer::gathered_here(spans, bytes, size);
+        self.run(move |job| transfer::allgather(job, own, others))
+    }
+
+    fn alltoall(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
+        let size = self.size;
+        assert_eq!(
+            bytes.len(),
+            spans.len() * size * size,
+            "a length per tensor and two ranks"
+        );
+        let sent = transfer::sent_from_here(spans, bytes, self.rank, size);
+        let received = transfer::received_here(spans, bytes, self.rank, size);
+        let longest = transfer::longest_way(bytes, size);
+        self.run(move |job| transfer::alltoall(job, sent, received, longest))
+    }
+
+    fn reducescatter(
+        &mut self,
+        spans: &[Span],
+        bytes: &[usize],
+        reduction: &Reduction,
+        absent: &[usize],
+    ) -> Result<Phases, Error> {
+        let size = self.size;
+        assert_eq!(bytes.len(), spans.len() * size, "a length per tensor and rank");
+        let shares = reducescatter::shares(spans, bytes, self.rank, size);
+        let reducer = Reducer::new(self.level, reduction, size);
+        let present = present(size, absent);
+        self.run(move |job| reducescatter::reducescatter(job, shares, reducer, present))
+    }
+}
+
+/// The ranks that are not in `absent`, in order.
+fn present(size: usize, absent: &[usize]) -> Vec<usize> {
+    (0..size).filter(|rank| !absent.contains(rank)).collect()
+}
+
+/// The least length of a part of `bytes` bytes cut in `size`.
+fn part_bytes(bytes: usize, size: usize) -> usize {
+    bytes.div_ceil(size).next_multiple_of(PART_ALIGN)
+}

@@ -1,0 +1,92 @@
+//! Where bytes lie between the tensors and MPI, and the time it takes to bring them there.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use crate::collective::Phases;
+use crate::collective::stream::Stream;
+
+/// Buffers that come and go.
+#[derive(Debug, Default)]
+pub(super) struct Staging {
+    free: Vec<Vec<u8>>,
+}
+
+impl Staging {
+    /// A buffer of at least `bytes` bytes.
+    pub(super) fn take(&mut self, bytes: usize) -> Vec<u8> {
+        let mut buffer = self.free.pop().unwrap_or_default();
+        if buffer.len() < bytes {
+            buffer.resize(bytes, 0);
+        }
+        buffer
+    }
+
+    /// Takes all of another's.
+    pub(super) fn join(&mut self, other: Self) {
+        self.free.extend(other.free);
+    }
+
+    /// Takes one back.
+    pub(super) fn give(&mut self, buffer: Vec<u8>) {
+        self.free.push(buffer);
+    }
+}
+
+/// Copies `range` of what `stream` reads to the beginning of `buffer`; where nothing is read, what lies there stays.
+pub(super) fn copy_in(stream: &Stream, range: Range<usize>, buffer: &mut [u8]) {
+    let begin = range.start;
+    for piece in stream.pieces(range).filter(|piece| !piece.input.is_null()) {
+        let place = &mut buffer[piece.at - begin..][..piece.bytes];
+        // SAFETY: the caller of the collective keeps the input readable until the operation is over (`Span::new`), and
+        // waits for it (`Engine::run`); the buffer is our own.
+        unsafe { std::ptr::copy_nonoverlapping(piece.input, place.as_mut_ptr(), piece.bytes) };
+    }
+}
+
+/// Copies the beginning of `buffer` to where `stream` writes `range`; where nothing is written, nowhere.
+pub(super) fn copy_out(stream: &Stream, range: Range<usize>, buffer: &[u8]) {
+    let begin = range.start;
+    for piece in stream.pieces(range).filter(|piece| !piece.output.is_null()) {
+        let place = &buffer[piece.at - begin..][..piece.bytes];
+        // SAFETY: likewise for the output.
+        unsafe { std::ptr::copy_nonoverlapping(place.as_ptr(), piece.output, piece.bytes) };
+    }
+}
+
+/// A stopwatch that files the time since it was last read under a phase; what is not filed was spent waiting.
+pub(super) struct Lap {
+    began: Instant,
+    phases: Phases,
+}
+
+impl Lap {
+    pub(super) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            phases: Phases::default(),
+        }
+    }
+
+    /// Runs `body` and files its time where `phase` says.
+    pub(super) fn file<T>(
+        &mut self,
+        phase: impl FnOnce(&mut Phases) -> &mut u64,
+        body: impl FnOnce() -> T,
+    ) -> T {
+        let began = Instant::now();
+        let value = body();
+        *phase(&mut self.phases) += began.elapsed().as_nanos() as u64;
+        value
+    }
+
+    /// What it has come to.
+    pub(super) fn phases(&self) -> Phases {
+        let all = self.began.elapsed().as_nanos() as u64;
+        let filed = self.phases.copy_in_ns + self.phases.reduce_ns + self.phases.copy_out_ns;
+        Phases {
+            wait_ns: all.saturating_sub(filed),
+            ..self.phases
+        }
+    }
+}

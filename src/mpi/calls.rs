@@ -1,0 +1,510 @@
+//! The floor: MPI's C functions with their return codes as values, on bytes.
+//!
+//! Lengths are C integers in MPI; nothing here moves more than a chunk at a time, so they fit.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::rc::Rc;
+
+use ::mpi::ffi;
+use smallvec::{SmallVec, smallvec};
+
+use super::pending::{Moved, Pending};
+
+/// A call that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call}: {text}")]
+pub(crate) struct MpiError {
+    /// Its name in the standard.
+    pub(crate) call: &'static str,
+    /// What MPI says of it.
+    pub(crate) text: String,
+}
+
+/// Longer than any MPI's `MPI_MAX_ERROR_STRING`: 256 in Open MPI, up to 1024 in MPICH.
+const ERROR_TEXT_BYTES: usize = 4096;
+
+/// What comes of beginning a call over memory `B`.
+type Started<B> = Result<Pending<B>, MpiError>;
+
+/// The return code of `call` as a value.
+pub(super) fn check(call: &'static str, code: c_int) -> Result<(), MpiError> {
+    if code == ffi::MPI_SUCCESS as c_int {
+        return Ok(());
+    }
+    let mut text = [0 as c_char; ERROR_TEXT_BYTES];
+    let mut length = 0;
+    // SAFETY: the text is long enough for any error's and stays zero-terminated.
+    let known = unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr(), &mut length) } == 0;
+    text[ERROR_TEXT_BYTES - 1] = 0;
+    // SAFETY: zero-terminated by the line above.
+    let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy();
+    Err(MpiError {
+        call,
+        text: if known {
+            text.into_owned()
+        } else {
+            format!("error {code}")
+        },
+    })
+}
+
+/// The datatype that everything travels as.
+fn byte() -> ffi::MPI_Datatype {
+    // SAFETY: a constant of the library once it is initialized, which an engine has done.
+    unsafe { ffi::RSMPI_UINT8_T }
+}
+
+/// A length as MPI counts.
+///
+/// # Panics
+/// Beyond 2 GiB: chunks are far smaller.
+fn count(bytes: usize) -> c_int {
+    c_int::try_from(bytes).expect("a chunk is smaller than 2 GiB")
+}
+
+/// Where a buffer's bytes lie; null if there are none: what an empty vector points to may mean something to MPI
+/// (`MPI_IN_PLACE` is 1 in Open MPI).
+fn address(buffer: &[u8]) -> *const u8 {
+    if buffer.is_empty() {
+        std::ptr::null()
+    } else {
+        buffer.as_ptr()
+    }
+}
+
+/// Likewise.
+fn address_mut(buffer: &mut [u8]) -> *mut u8 {
+    if buffer.is_empty() {
+        std::ptr::null_mut()
+    } else {
+        buffer.as_mut_ptr()
+    }
+}
+
+/// How long each rank's part of a buffer is, and where it begins, bytes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parts {
+    counts: Vec<c_int>,
+    begins: Vec<c_int>,
+    bytes: usize,
+}
+
+impl Parts {
+    /// Parts of these lengths, one after another.
+    pub(crate) fn of(lengths: impl IntoIterator<Item = usize>) -> Self {
+        let mut parts = Self::default();
+        for length in lengths {
+            parts.counts.push(count(length));
+            parts.begins.push(count(parts.bytes));
+            parts.bytes += length;
+        }
+        parts
+    }
+
+    /// All of them together.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where part `index` lies.
+    pub(crate) fn range(&self, index: usize) -> std::ops::Range<usize> {
+        let begin = self.begins[index] as usize;
+        begin..begin + self.counts[index] as usize
+    }
+}
+
+/// Where rank `rank`'s part of a chunk of `bytes` bytes lies, cut in parts of `part` bytes; the last ones may be shorter.
+pub(crate) fn part_range(rank: usize, part: usize, bytes: usize) -> std::ops::Range<usize> {
+    let begin = (rank * part).min(bytes);
+    begin..(begin + part).min(bytes)
+}
+
+/// Messages that are begun together.
+struct Messages<'a> {
+    comm: &'a Comm,
+    tag: c_int,
+    requests: SmallVec<[ffi::MPI_Request; 4]>,
+}
+
+impl<'a> Messages<'a> {
+    fn new(comm: &'a Comm, tag: u16) -> Self {
+        Self {
+            comm,
+            tag: c_int::from(tag & 0x7fff),
+            requests: SmallVec::new(),
+        }
+    }
+
+    fn add(
+        &mut self,
+        call: &'static str,
+        start: impl FnOnce(*mut ffi::MPI_Request) -> c_int,
+    ) -> Result<(), MpiError> {
+        // SAFETY: a constant.
+        let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
+        check(call, start(&mut request))?;
+        self.requests.push(request);
+        Ok(())
+    }
+
+    /// # Safety
+    /// `from` stays readable for `bytes` bytes until the message has gone, whatever comes of it.
+    unsafe fn send(&mut self, from: *const u8, bytes: usize, to: usize) -> Result<(), MpiError> {
+        let (raw, tag) = (self.comm.raw, self.tag);
+        if bytes == 0 {
+            return Ok(()); // nor does anybody expect it
+        }
+        // SAFETY: the caller's promise.
+        self.add("MPI_Isend", |request| unsafe {
+            ffi::MPI_Isend(from.cast(), count(bytes), byte(), count(to), tag, raw, request)
+        })
+    }
+
+    /// # Safety
+    /// Likewise `to`, which nobody else reads or writes.
+    unsafe fn receive(&mut self, to: *mut u8, bytes: usize, from: usize) -> Result<(), MpiError> {
+        let (raw, tag) = (self.comm.raw, self.tag);
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        self.add("MPI_Irecv", |request| unsafe {
+            ffi::MPI_Irecv(to.cast(), count(bytes), byte(), count(from), tag, raw, request)
+        })
+    }
+
+    /// All of them, over `memory`.
+    fn pending<B>(self, memory: B) -> Pending<B> {
+        Pending::new(
+            self.requests,
+            "a message of an allreduce",
+            memory,
+            &self.comm.moved,
+        )
+    }
+}
+
+/// A communicator. Its calls are collective: every rank makes them in the same order.
+#[derive(Clone, Debug)]
+pub(crate) struct Comm {
+    raw: ffi::MPI_Comm,
+    rank: usize,
+    size: usize,
+    moved: Rc<Moved>,
+}
+
+impl Comm {
+    /// Takes in a communicator that is this engine's alone: its errors are returned from now on.
+    ///
+    /// # Safety
+    /// `raw` is a live communicator of this process, which is never freed.
+    ///
+    /// # Errors
+    /// MPI's.
+    pub(super) unsafe fn new(raw: ffi::MPI_Comm, moved: &Rc<Moved>) -> Result<Self, MpiError> {
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: a live communicator; the results are two integers and a flag inside MPI.
+        unsafe {
+            check(
+                "MPI_Comm_set_errhandler",
+                ffi::MPI_Comm_set_errhandler(raw, ffi::RSMPI_ERRORS_RETURN),
+            )?;
+            check("MPI_Comm_rank", ffi::MPI_Comm_rank(raw, &mut rank))?;
+            check("MPI_Comm_size", ffi::MPI_Comm_size(raw, &mut size))?;
+        }
+        Ok(Self {
+            raw,
+            rank: rank as usize,
+            size: size as usize,
+            moved: Rc::clone(moved),
+        })
+    }
+
+    /// This process's rank in it.
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Ranks in it.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// `start` begins the request `call`, which touches `memory` and nothing else.
+    fn pending<B>(
+        &self,
+        call: &'static str,
+        memory: B,
+        start: impl FnOnce(*mut ffi::MPI_Request) -> c_int,
+    ) -> Started<B> {
+        // SAFETY: a constant.
+        let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
+        check(call, start(&mut request))?;
+        Ok(Pending::new(smallvec![request], call, memory, &self.moved))
+    }
+
+    /// Sends each rank its part of `chunk`, of which rank `r`'s begins at `r * part`, and receives its own part from all:
+    /// in `received`, in rank order, this rank's left out, each as long as its own part of `bytes` bytes.
+    pub(crate) fn scatter(
+        &self,
+        chunk: Vec<u8>,
+        mut received: Vec<u8>,
+        part: usize,
+        bytes: usize,
+        tag: u16,
+    ) -> Started<(Vec<u8>, Vec<u8>)> {
+        assert!(bytes <= chunk.len() && part * self.size >= bytes);
+        let own = part_range(self.rank, part, bytes).len();
+        assert!(own * (self.size - 1) <= received.len());
+        let (from, to) = (chunk.as_ptr(), received.as_mut_ptr());
+        let mut messages = Messages::new(self, tag);
+        for (next, previous) in self.others() {
+            let place = if previous < self.rank {
+                previous
+            } else {
+                previous - 1
+            };
+            let range = part_range(next, part, bytes);
+            // SAFETY: both places lie in the vectors (asserted), which are kept by the requests.
+            unsafe {
+                messages.receive(to.add(place * own), own, previous)?;
+                messages.send(from.add(range.start), range.len(), next)?;
+            }
+        }
+        Ok(messages.pending((chunk, received)))
+    }
+
+    /// Sends this rank's part of `chunk` to all others, and receives theirs in their places.
+    pub(crate) fn gather_parts_of(
+        &self,
+        mut chunk: Vec<u8>,
+        part: usize,
+        bytes: usize,
+        tag: u16,
+    ) -> Started<Vec<u8>> {
+        assert!(bytes <= chunk.len() && part * self.size >= bytes);
+        let memory = chunk.as_mut_ptr();
+        let own = part_range(self.rank, part, bytes);
+        let mut messages = Messages::new(self, tag);
+        for (next, previous) in self.others() {
+            let range = part_range(previous, part, bytes);
+            // SAFETY: parts lie in the vector (asserted) and do not overlap; the requests keep it.
+            unsafe {
+                messages.receive(memory.add(range.start), range.len(), previous)?;
+                messages.send(memory.add(own.start), own.len(), next)?;
+            }
+        }
+        Ok(messages.pending(chunk))
+    }
+
+    /// The other ranks, twice: from the next one on upwards, and from the one before on downwards. If all ranks send to the
+    /// first and receive from the second of each pair, everyone is sent to once at a time.
+    fn others(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (rank, size) = (self.rank, self.size);
+        (1..size).map(move |distance| ((rank + distance) % size, (rank + size - distance) % size))
+    }
+
+    /// The same communicator once more, with messages of its own.
+    pub(super) fn duplicate(&self) -> Started<Box<ffi::MPI_Comm>> {
+        // SAFETY: a constant.
+        let mut copy = Box::new(unsafe { ffi::RSMPI_COMM_NULL });
+        let place: *mut ffi::MPI_Comm = &mut *copy;
+        // SAFETY: the box is kept by the request.
+        self.pending("MPI_Comm_idup", copy, |request| unsafe {
+            ffi::MPI_Comm_idup(self.raw, place, request)
+        })
+    }
+
+    /// A communicator of `members`, who all make this call now: it blocks until they have.
+    pub(super) fn of_members(&self, members: &[usize], tag: u16) -> Result<ffi::MPI_Comm, MpiError> {
+        let ranks: Vec<c_int> = members.iter().map(|&rank| count(rank)).collect();
+        // SAFETY: constants; each is replaced by a live handle before it is used.
+        let (mut all, mut some, mut comm) =
+            unsafe { (ffi::RSMPI_GROUP_NULL, ffi::RSMPI_GROUP_NULL, ffi::RSMPI_COMM_NULL) };
+        // SAFETY: a live communicator; `ranks` are distinct ranks of it; the groups are freed once.
+        unsafe {
+            check("MPI_Comm_group", ffi::MPI_Comm_group(self.raw, &mut all))?;
+            check(
+                "MPI_Group_incl",
+                ffi::MPI_Group_incl(all, count(ranks.len()), ranks.as_ptr(), &mut some),
+            )?;
+            let created = ffi::MPI_Comm_create_group(self.raw, some, c_int::from(tag & 0x7fff), &mut comm);
+            check("MPI_Comm_create_group", created)?;
+            check("MPI_Group_free", ffi::MPI_Group_free(&mut some))?;
+            check("MPI_Group_free", ffi::MPI_Group_free(&mut all))?;
+        }
+        Ok(comm)
+    }
+
+    /// Sends `memory` to rank `to`.
+    pub(crate) fn send(&self, memory: Vec<u8>, to: usize, tag: u16) -> Started<Vec<u8>> {
+        let (from, bytes, tag) = (address(&memory), count(memory.len()), c_int::from(tag & 0x7fff));
+        // SAFETY: the vector is kept by the request.
+        self.pending("MPI_Isend", memory, |request| unsafe {
+            ffi::MPI_Isend(from.cast(), bytes, byte(), count(to), tag, self.raw, request)
+        })
+    }
+
+    /// Receives up to `memory.len()` bytes from rank `from`, or from any.
+    pub(crate) fn receive(&self, mut memory: Vec<u8>, from: Option<usize>, tag: u16) -> Started<Vec<u8>> {
+        let (to, bytes, tag) = (
+            address_mut(&mut memory),
+            count(memory.len()),
+            c_int::from(tag & 0x7fff),
+        );
+        // SAFETY: a constant.
+        let from = from.map_or(unsafe { ffi::RSMPI_ANY_SOURCE }, count);
+        // SAFETY: the vector is kept by the request.
+        self.pending("MPI_Irecv", memory, |request| unsafe {
+            ffi::MPI_Irecv(to.cast(), bytes, byte(), from, tag, self.raw, request)
+        })
+    }
+
+    /// The first `bytes` bytes of `memory`, from rank `root` to all.
+    pub(crate) fn broadcast(&self, mut memory: Vec<u8>, bytes: usize, root: usize) -> Started<Vec<u8>> {
+        assert!(bytes <= memory.len());
+        let place = address_mut(&mut memory);
+        // SAFETY: the vector is as long and is kept by the request.
+        self.pending("MPI_Ibcast", memory, |request| unsafe {
+            ffi::MPI_Ibcast(place.cast(), count(bytes), byte(), count(root), self.raw, request)
+        })
+    }
+
+    /// Every rank's `bytes` first bytes of `send`, in rank order, into everyone's `receive`.
+    pub(crate) fn allgather(
+        &self,
+        send: Vec<u8>,
+        mut receive: Vec<u8>,
+        bytes: usize,
+    ) -> Started<(Vec<u8>, Vec<u8>)> {
+        assert!(bytes <= send.len() && bytes * self.size <= receive.len());
+        let (from, to) = (address(&send), address_mut(&mut receive));
+        // SAFETY: both vectors are as long and are kept by the request.
+        self.pending("MPI_Iallgather", (send, receive), |request| unsafe {
+            let bytes = count(bytes);
+            ffi::MPI_Iallgather(
+                from.cast(),
+                bytes,
+                byte(),
+                to.cast(),
+                bytes,
+                byte(),
+                self.raw,
+                request,
+            )
+        })
+    }
+
+    /// Every rank's `send` into everyone's `receive`, where `parts` says they go.
+    pub(crate) fn allgather_parts(
+        &self,
+        send: Vec<u8>,
+        mut receive: Vec<u8>,
+        parts: Parts,
+    ) -> Started<(Vec<u8>, Vec<u8>, Parts)> {
+        assert!(parts.bytes <= receive.len() && parts.counts.len() == self.size);
+        let bytes = parts.counts[self.rank];
+        assert!(bytes as usize <= send.len());
+        let (from, to) = (address(&send), address_mut(&mut receive));
+        let (counts, begins) = (parts.counts.as_ptr(), parts.begins.as_ptr());
+        // SAFETY: the vectors are as long and are kept by the request.
+        self.pending("MPI_Iallgatherv", (send, receive, parts), |request| unsafe {
+            ffi::MPI_Iallgatherv(
+                from.cast(),
+                bytes,
+                byte(),
+                to.cast(),
+                counts,
+                begins,
+                byte(),
+                self.raw,
+                request,
+            )
+        })
+    }
+
+    /// Every rank's `bytes` first bytes of `send`, in rank order, into rank `root`'s `receive`; the others' stays as it is.
+    pub(crate) fn gather(
+        &self,
+        send: Vec<u8>,
+        mut receive: Vec<u8>,
+        bytes: usize,
+        root: usize,
+    ) -> Started<(Vec<u8>, Vec<u8>)> {
+        assert!(bytes <= send.len());
+        assert!(self.rank != root || bytes * self.size <= receive.len());
+        let (from, to) = (address(&send), address_mut(&mut receive));
+        // SAFETY: both vectors are as long and are kept by the request.
+        self.pending("MPI_Igather", (send, receive), |request| unsafe {
+            let (bytes, root) = (count(bytes), count(root));
+            ffi::MPI_Igather(
+                from.cast(),
+                bytes,
+                byte(),
+                to.cast(),
+                bytes,
+                byte(),
+                root,
+                self.raw,
+                request,
+            )
+        })
+    }
+
+    /// Every rank's `send` into rank `root`'s `receive`, where `parts` (of no meaning elsewhere) says they go.
+    pub(crate) fn gather_parts(
+        &self,
+        send: Vec<u8>,
+        mut receive: Vec<u8>,
+        parts: Parts,
+        root: usize,
+    ) -> Started<(Vec<u8>, Vec<u8>, Parts)> {
+        assert!(self.rank != root || (parts.bytes <= receive.len() && parts.counts.len() == self.size));
+        let (from, bytes, to) = (address(&send), count(send.len()), address_mut(&mut receive));
+        let (counts, begins) = (parts.counts.as_ptr(), parts.begins.as_ptr());
+        // SAFETY: the vectors are as long and are kept by the request.
+        self.pending("MPI_Igatherv", (send, receive, parts), |request| unsafe {
+            ffi::MPI_Igatherv(
+                from.cast(),
+                bytes,
+                byte(),
+                to.cast(),
+                counts,
+                begins,
+                byte(),
+                count(root),
+                self.raw,
+                request,
+            )
+        })
+    }
+
+    /// What this rank has for each, and each for this one.
+    pub(crate) fn alltoall_parts(
+        &self,
+        send: (Vec<u8>, Parts),
+        mut receive: (Vec<u8>, Parts),
+    ) -> Started<[(Vec<u8>, Parts); 2]> {
+        for (memory, parts) in [&send, &receive] {
+            assert!(parts.bytes <= memory.len() && parts.counts.len() == self.size);
+        }
+        let (from, to) = (address(&send.0), address_mut(&mut receive.0));
+        let lists = |parts: &Parts| (parts.counts.as_ptr(), parts.begins.as_ptr());
+        let ((sent, sent_at), (received, received_at)) = (lists(&send.1), lists(&receive.1));
+        // SAFETY: the vectors are as long and are kept by the request.
+        self.pending("MPI_Ialltoallv", [send, receive], |request| unsafe {
+            ffi::MPI_Ialltoallv(
+                from.cast(),
+                sent,
+                sent_at,
+                byte(),
+                to.cast(),
+                received,
+                received_at,
+                byte(),
+                self.raw,
+                request,
+            )
+        })
+    }
+}

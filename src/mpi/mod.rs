@@ -1,0 +1,28 @@
+//! The MPI room: every MPI call of this process is made here, by one thread.
+//!
+//! MPI can be initialized once in a process's life, contexts come and go: so a thread of its own, the *engine*, is started
+//! by the first context that needs it, makes every call from `MPI_Init_thread` to `MPI_Finalize`, and is borrowed by all
+//! of them. What is asked of it is a future: a few nonblocking calls, awaited one after another. The engine polls all
+//! futures in turn, `MPI_Test` by `MPI_Test`, and sleeps the longer the longer nothing has happened, 5 ms at most.
+//! Nothing here waits inside of MPI once the job has started, so a peer that falls silent can be given up.
+//!
+//! - `calls`: the calls themselves, their return codes as values; [`Comm`], what it can do; `pending`: [`Pending`], calls
+//!   under way, which keep the memory that MPI may still touch.
+//! - `engine`: the thread. `start`: how it comes about and how it ends.
+//! - `pulse`: who is alive, who has left, who wants a cycle: small messages between neighbours.
+//! - `meeting`: how the ranks of a job, or of a process set, come together and compare what must be the same.
+
+mod calls;
+mod engine;
+mod meeting;
+mod pending;
+mod pulse;
+mod start;
+mod world;
+
+pub(crate) use calls::{Comm, MpiError, Parts, part_range};
+pub(crate) use engine::Promise;
+pub(crate) use meeting::{Hall, Met, meet_job, meet_set};
+pub(crate) use pending::Pending;
+pub(crate) use pulse::{Bell, Pulse, Waiting};
+pub(crate) use world::CommId;

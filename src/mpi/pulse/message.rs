@@ -1,0 +1,100 @@
+//! What neighbours tell one another, unasked.
+
+use serde::{Deserialize, Serialize};
+
+/// Every message is as long: a receive is posted before its sender is known.
+pub(super) const MESSAGE_BYTES: usize = 384;
+
+/// Most characters of a reason: with four bytes each they fit.
+const REASON_CHARS: usize = 80;
+
+/// A message on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Envelope {
+    /// The rank of the job that sends it, which need not be where it began.
+    pub(super) from: usize,
+    pub(super) message: Message,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Message {
+    /// The sender lives, and has entered so many cycles of the set of all ranks.
+    Beat { entered: u64 },
+    /// Somebody wants this cycle of this set.
+    Ring { set: u64, cycle: u64 },
+    /// This rank needs nothing more of this set.
+    Left { set: u64, rank: usize },
+    /// It is over for all.
+    Ended { rank: usize, how: How },
+}
+
+/// How a rank has ended it for all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum How {
+    /// It has not been heard of for so long.
+    Silent { seconds: u64 },
+    /// It did not come to a cycle.
+    Stalled { waited_seconds: u64, limit_seconds: u64 },
+    /// It left while there was work for it.
+    Left,
+    /// An error of its own.
+    Failed { reason: String },
+}
+
+impl How {
+    /// An error of the rank's own, cut to what fits.
+    pub(super) fn failed(reason: &str) -> Self {
+        Self::Failed {
+            reason: reason.chars().take(REASON_CHARS).collect(),
+        }
+    }
+}
+
+impl Envelope {
+    /// As it travels.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = postcard::to_stdvec(self).expect("a message has no length that is not known");
+        assert!(bytes.len() <= MESSAGE_BYTES, "{self:?}");
+        bytes.resize(MESSAGE_BYTES, 0);
+        bytes
+    }
+
+    /// As it arrived; `None` if these bytes are no message of this version, which the meeting rules out.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        postcard::take_from_bytes(bytes)
+            .ok()
+            .map(|(envelope, _)| envelope)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_arrives_as_it_was_sent_and_the_longest_fits() {
+        let reason = "\u{10ffff}".repeat(3 * REASON_CHARS);
+        let messages = [
+            Message::Beat { entered: u64::MAX },
+            Message::Ring {
+                set: u64::MAX,
+                cycle: u64::MAX,
+            },
+            Message::Ended {
+                rank: usize::MAX,
+                how: How::failed(&reason),
+            },
+        ];
+        for message in messages {
+            let envelope = Envelope {
+                from: usize::MAX,
+                message,
+            };
+            let bytes = envelope.encode();
+            assert_eq!(bytes.len(), MESSAGE_BYTES);
+            assert_eq!(Envelope::decode(&bytes), Some(envelope));
+        }
+        assert_eq!(Envelope::decode(&[0xff; MESSAGE_BYTES]), None);
+    }
+}

@@ -1,0 +1,552 @@
+//! The pulse: who is alive, who has left, who wants a cycle.
+//!
+//! Between hosts nobody can look at another's process, and a cable that is pulled says nothing. So every rank tells its
+//! neighbours once a second that it lives, and one that has not been heard of for [`SILENCE_MAX`] is gone. Wishes for a cycle
+//! and news of who has left or failed travel the same way: whoever hears of something new tells its own neighbours. An idle
+//! job sends nothing but the beats: ⌈log₂ n⌉ messages a second and rank.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::calls::{Comm, MpiError};
+use super::engine::{Engine, Guard};
+use super::pending::Pending;
+use super::start;
+use super::world::CommId;
+use crate::error::Error;
+use crate::queue::lock;
+use crate::shm::Watch;
+use crate::transport::local::Patience;
+
+mod message;
+mod neighbours;
+
+use message::{Envelope, How, MESSAGE_BYTES, Message};
+pub(super) use neighbours::distances;
+
+/// How often a rank says that it lives.
+const BEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// A rank that was not heard of for so long is taken for dead.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// How long after a rank has left what it sent before may still be on its way.
+const LEFT_GRACE: Duration = Duration::from_millis(300);
+
+/// Tag of these messages.
+const TAG: u16 = 0;
+
+/// What a process set's ring reaches on this rank.
+pub(crate) trait Bell: Send + Sync {
+    /// Somebody wants this cycle.
+    fn rung(&self, cycle: u64);
+
+    /// Something has happened to a member: whoever sleeps with work pending shall look.
+    fn alarm(&self);
+}
+
+/// See the module. One per context, shared by its process sets and all their threads.
+pub(crate) struct Pulse {
+    engine: Arc<Engine>,
+    rank: usize,
+    size: usize,
+    /// Host names, by job rank.
+    hosts: Vec<String>,
+    patience: Patience,
+    /// Cycles of the set of all ranks that this rank has entered.
+    entered: Arc<AtomicU64>,
+    /// What is to be told to neighbours.
+    outbox: Mutex<VecDeque<(Message, Vec<usize>)>>,
+    sets: Mutex<HashMap<u64, Set>>,
+    /// Rings for sets that this rank is still about to listen to.
+    early: Mutex<HashMap<u64, u64>>,
+    /// Why it is over for all.
+    verdict: Mutex<Option<Error>>,
+    /// Cycles that those had entered of whom this rank hears directly.
+    heard: Mutex<HashMap<usize, u64>>,
+    /// This rank needs nothing more.
+    over: AtomicBool,
+    warnings: AtomicU64,
+}
+
+/// What the pulse knows of a process set.
+struct Set {
+    members: Arc<[usize]>,
+    bell: Arc<dyn Bell>,
+    /// The highest cycle that this rank has told its neighbours of.
+    told: u64,
+    /// Job ranks that have left it.
+    left: Vec<usize>,
+}
+
+impl Pulse {
+    /// The pulse of job rank `rank`, over `comm`.
+    pub(crate) fn start(
+        engine: &Arc<Engine>,
+        comm: CommId,
+        rank: usize,
+        hosts: Vec<String>,
+        entered: Arc<AtomicU64>,
+        patience: Patience,
+    ) -> Arc<Self> {
+        let pulse = Arc::new(Self {
+            engine: Arc::clone(engine),
+            rank,
+            size: hosts.len(),
+            hosts,
+            patience,
+            entered,
+            outbox: Mutex::default(),
+            sets: Mutex::default(),
+            early: Mutex::default(),
+            verdict: Mutex::default(),
+            heard: Mutex::default(),
+            over: AtomicBool::new(false),
+            warnings: AtomicU64::new(0),
+        });
+        let shared = Arc::clone(&pulse);
+        engine.spawn(move |world| async move {
+            let beats = Beats::new(&shared, world.comm(comm));
+            let outcome = match beats {
+                Ok(beats) => beats.live(&shared).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = outcome {
+                shared.condemn(shared.failure(&error));
+            }
+        });
+        pulse
+    }
+
+    // ---- from any thread -----------------------------------------------------------------------------------
+
+    /// Has `bell` hear of rings for `set`, the process set of these job ranks.
+    pub(crate) fn listen(&self, set: u64, members: &Arc<[usize]>, bell: Arc<dyn Bell>) {
+        let set_of = Set {
+            members: Arc::clone(members),
+            bell: Arc::clone(&bell),
+            told: 0,
+            left: Vec::new(),
+        };
+        let mut early = lock(&self.early);
+        lock(&self.sets).insert(set, set_of);
+        let early = early.remove(&set);
+        if let Some(cycle) = early {
+            self.ring(set, cycle);
+            bell.rung(cycle);
+        }
+    }
+
+    /// Tells the other members of `set` that `cycle` is wanted.
+    pub(crate) fn ring(&self, set: u64, cycle: u64) {
+        self.tell_of_ring(set, cycle);
+        self.engine.look();
+    }
+
+    /// This rank needs nothing more of `set`; of the set of all ranks: of anything.
+    pub(crate) fn leave(&self, set: u64, is_world: bool, because: Option<&Error>) {
+        match because {
+            None => self.tell_set(set, &Message::Left { set, rank: self.rank }),
+            Some(error) => {
+                let how = |how| Message::Ended { rank: self.rank, how };
+                let message = match error {
+                    Error::PeerSilent {
+                        rank, silent_seconds, ..
+                    } => Message::Ended {
+                        rank: *rank,
+                        how: How::Silent {
+                            seconds: *silent_seconds,
+                        },
+                    },
+                    Error::PeerStalled {
+                        rank,
+                        waited_seconds,
+                        limit_seconds,
+                    } => Message::Ended {
+                        rank: *rank,
+                        how: How::Stalled {
+                            waited_seconds: *waited_seconds,
+                            limit_seconds: *limit_seconds,
+                        },
+                    },
+                    Error::PeerLeft { rank } => Message::Ended {
+                        rank: *rank,
+                        how: How::Left,
+                    },
+                    Error::PeerFailed { rank, reason } => Message::Ended {
+                        rank: *rank,
+                        how: How::failed(reason),
+                    },
+                    other => how(How::failed(&other.to_string())),
+                };
+                if matches!(error, Error::PeerSilent { .. } | Error::Mpi { .. }) {
+                    start::set_broken();
+                }
+                self.condemn(error.clone());
+                self.tell_all(&message);
+            }
+        }
+        lock(&self.sets).remove(&set);
+        if is_world {
+            self.over.store(true, Ordering::Release);
+        }
+        self.engine.look();
+    }
+
+    /// Why it is over for all, if it is.
+    ///
+    /// # Errors
+    /// That.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match &*lock(&self.verdict) {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Likewise, or who has left `set`.
+    ///
+    /// # Errors
+    /// The first such rank.
+    pub(crate) fn check_set(&self, set: u64) -> Result<(), Error> {
+        self.check()?;
+        match lock(&self.sets).get(&set).and_then(|set| set.left.first()) {
+            Some(&rank) => Err(Error::PeerLeft { rank }),
+            None => Ok(()),
+        }
+    }
+
+    /// Asked now and then by who has waited for the members of `set` for `waited`.
+    ///
+    /// # Errors
+    /// The reason to give up.
+    pub(crate) fn check_wait(&self, set: u64, waited: Duration) -> Result<(), Error> {
+        if waited >= LEFT_GRACE {
+            self.check_set(set)?;
+        } else {
+            self.check()?;
+        }
+        self.check_patience(waited)
+    }
+
+    /// What an error of MPI's is to this rank's callers.
+    pub(crate) fn failure(&self, error: &MpiError) -> Error {
+        // An error that a lost rank brought about is that rank's.
+        self.check().err().unwrap_or_else(|| Error::Mpi {
+            rank: self.rank,
+            call: error.call,
+            reason: error.text.clone(),
+        })
+    }
+
+    /// Warns about, and at last gives up on, ranks that live and have not come to this rank's cycle.
+    fn check_patience(&self, waited: Duration) -> Result<(), Error> {
+        let late = || {
+            let entered = self.entered.load(Ordering::Acquire);
+            let heard = lock(&self.heard);
+            let mut late: Vec<usize> = heard
+                .iter()
+                .filter(|(_, at)| **at < entered)
+                .map(|(rank, _)| *rank)
+                .collect();
+            late.sort_unstable();
+            late
+        };
+        if let Some(limit) = self.patience.give_up_after
+            && waited >= limit
+            && let Some(&rank) = late().first()
+        {
+            return Err(Error::PeerStalled {
+                rank,
+                waited_seconds: waited.as_secs(),
+                limit_seconds: limit.as_secs(),
+            });
+        }
+        let interval_ms = self.patience.warn_after.as_millis().max(1);
+        let due = match self.patience.warn_after.is_zero() {
+            true => 0,
+            false => (waited.as_millis() / interval_ms) as u64,
+        };
+        if due > self.warnings.swap(due, Ordering::Relaxed) {
+            for rank in late() {
+                tracing::warn!(
+                    rank,
+                    host = self.hosts[rank],
+                    waited_seconds = waited.as_secs(),
+                    "waiting for a rank that is alive but does not answer"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends it for this rank and wakes whoever sleeps.
+    fn condemn(&self, error: Error) {
+        lock(&self.verdict).get_or_insert(error);
+        let bells: Vec<_> = lock(&self.sets)
+            .values()
+            .map(|set| Arc::clone(&set.bell))
+            .collect();
+        bells.iter().for_each(|bell| bell.alarm());
+    }
+
+    // ---- telling -------------------------------------------------------------------------------------------
+
+    /// Tells this rank's neighbours in `set` of a ring, once.
+    fn tell_of_ring(&self, set: u64, cycle: u64) {
+        let mut sets = lock(&self.sets);
+        let Some(known) = sets.get_mut(&set) else { return };
+        if known.told < cycle {
+            known.told = cycle;
+            let targets = self.neighbours(&known.members);
+            lock(&self.outbox).push_back((Message::Ring { set, cycle }, targets));
+        }
+    }
+
+    fn tell_set(&self, set: u64, message: &Message) {
+        let sets = lock(&self.sets);
+        let Some(known) = sets.get(&set) else { return };
+        let targets = self.neighbours(&known.members);
+        lock(&self.outbox).push_back((message.clone(), targets));
+    }
+
+    fn tell_all(&self, message: &Message) {
+        let targets = neighbours::after(self.rank, self.size).collect();
+        lock(&self.outbox).push_back((message.clone(), targets));
+    }
+
+    /// Those members that this rank tells.
+    fn neighbours(&self, members: &[usize]) -> Vec<usize> {
+        let place = members
+            .binary_search(&self.rank)
+            .expect("a rank tells its own sets");
+        neighbours::after(place, members.len())
+            .map(|place| members[place])
+            .collect()
+    }
+
+    // ---- on the engine's thread -----------------------------------------------------------------------------
+
+    /// Takes in what a neighbour says.
+    fn hear(&self, envelope: Envelope) {
+        match envelope.message {
+            Message::Beat { entered } => {
+                lock(&self.heard).insert(envelope.from, entered);
+            }
+            Message::Ring { set, cycle } => {
+                // Who has met the others first may ring before this rank listens.
+                let mut early = lock(&self.early);
+                let bell = lock(&self.sets).get(&set).map(|set| Arc::clone(&set.bell));
+                match bell {
+                    Some(bell) => {
+                        self.tell_of_ring(set, cycle);
+                        bell.rung(cycle);
+                    }
+                    None => {
+                        let wanted = early.entry(set).or_default();
+                        *wanted = cycle.max(*wanted);
+                    }
+                }
+            }
+            Message::Left { set, rank } => {
+                let mut sets = lock(&self.sets);
+                let Some(known) = sets.get_mut(&set) else { return };
+                if !known.left.contains(&rank) {
+                    known.left.push(rank);
+                    let bell = Arc::clone(&known.bell);
+                    drop(sets);
+                    self.tell_set(set, &Message::Left { set, rank });
+                    lock(&self.heard).remove(&rank);
+                    bell.alarm();
+                }
+            }
+            Message::Ended { rank, how } => {
+                if self.check().is_ok() {
+                    self.tell_all(&Message::Ended {
+                        rank,
+                        how: how.clone(),
+                    });
+                    if matches!(how, How::Silent { .. }) {
+                        start::set_broken();
+                    }
+                    self.condemn(self.error_of(rank, how));
+                }
+            }
+        }
+    }
+
+    fn error_of(&self, rank: usize, how: How) -> Error {
+        match how {
+            How::Silent { seconds } => self.silent(rank, seconds),
+            How::Stalled {
+                waited_seconds,
+                limit_seconds,
+            } => Error::PeerStalled {
+                rank,
+                waited_seconds,
+                limit_seconds,
+            },
+            How::Left => Error::PeerLeft { rank },
+            How::Failed { reason } => Error::PeerFailed { rank, reason },
+        }
+    }
+
+    fn silent(&self, rank: usize, silent_seconds: u64) -> Error {
+        Error::PeerSilent {
+            rank,
+            host: self.hosts.get(rank).cloned().unwrap_or_default(),
+            silent_seconds,
+        }
+    }
+
+    /// Whether `rank` has left the job.
+    fn has_left(&self, rank: usize) -> bool {
+        lock(&self.sets)
+            .values()
+            .any(|set| set.members.len() == self.size && set.left.contains(&rank))
+    }
+}
+
+impl Watch for Pulse {
+    /// `on` is a job rank.
+    fn check(&self, on: usize, waited: Duration) -> Result<(), Error> {
+        Pulse::check(self)?;
+        if self.has_left(on) {
+            return Err(Error::PeerLeft { rank: on });
+        }
+        self.check_patience(waited)
+    }
+}
+
+/// The guard of a wait for the members of a process set.
+pub(crate) struct Waiting<'a> {
+    pub(crate) pulse: &'a Pulse,
+    pub(crate) set: u64,
+}
+
+impl Guard for Waiting<'_> {
+    fn check(&self, waited: Duration) -> Result<(), Error> {
+        self.pulse.check_wait(self.set, waited)
+    }
+
+    fn failure(&self, error: &MpiError) -> Error {
+        self.pulse.failure(error)
+    }
+}
+
+/// The engine's side of a pulse.
+struct Beats {
+    comm: Comm,
+    inbox: Pending<Vec<u8>>,
+    sends: Vec<Pending<Vec<u8>>>,
+    /// Who tells this rank, and when they last did.
+    tellers: Vec<(usize, Instant)>,
+    next_beat: Instant,
+    /// When this rank last looked.
+    looked: Instant,
+}
+
+impl Beats {
+    fn new(pulse: &Pulse, comm: Comm) -> Result<Self, MpiError> {
+        let now = Instant::now();
+        Ok(Self {
+            inbox: comm.receive(vec![0; MESSAGE_BYTES], None, TAG)?,
+            comm,
+            sends: Vec::new(),
+            tellers: neighbours::before(pulse.rank, pulse.size)
+                .map(|rank| (rank, now))
+                .collect(),
+            next_beat: now,
+            looked: now,
+        })
+    }
+
+    /// Until this rank has left and all it had to say is said.
+    async fn live(mut self, pulse: &Pulse) -> Result<(), MpiError> {
+        loop {
+            self.hear(pulse)?;
+            self.beat(pulse)?;
+            self.tell(pulse)?;
+            if pulse.over.load(Ordering::Acquire) && self.sends.is_empty() && lock(&pulse.outbox).is_empty() {
+                return self.inbox.cancel();
+            }
+            turn().await;
+        }
+    }
+
+    fn hear(&mut self, pulse: &Pulse) -> Result<(), MpiError> {
+        while let Some(memory) = self.inbox.test()? {
+            let envelope = Envelope::decode(&memory);
+            self.inbox = self.comm.receive(memory, None, TAG)?;
+            let Some(envelope) = envelope else { continue };
+            if let Some((_, heard)) = self.tellers.iter_mut().find(|(rank, _)| *rank == envelope.from) {
+                *heard = Instant::now();
+            }
+            pulse.hear(envelope);
+        }
+        Ok(())
+    }
+
+    /// Says that this rank lives, and looks who does not, when it is time.
+    fn beat(&mut self, pulse: &Pulse) -> Result<(), MpiError> {
+        let now = Instant::now();
+        if now.duration_since(self.looked) > BEAT_INTERVAL {
+            // It was this rank that slept: stopped, suspended or starved. What the others said meanwhile is still to come.
+            self.tellers.iter_mut().for_each(|(_, heard)| *heard = now);
+        }
+        self.looked = now;
+        if now < self.next_beat {
+            return Ok(());
+        }
+        self.next_beat = now + BEAT_INTERVAL;
+        let entered = pulse.entered.load(Ordering::Acquire);
+        pulse.tell_all(&Message::Beat { entered });
+        let silent = self
+            .tellers
+            .iter()
+            .find(|(rank, heard)| now.duration_since(*heard) > SILENCE_MAX && !pulse.has_left(*rank));
+        if let Some((rank, heard)) = silent {
+            let seconds = now.duration_since(*heard).as_secs();
+            pulse.hear(Envelope {
+                from: pulse.rank,
+                message: Message::Ended {
+                    rank: *rank,
+                    how: How::Silent { seconds },
+                },
+            });
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, pulse: &Pulse) -> Result<(), MpiError> {
+        let mut at = 0;
+        while at < self.sends.len() {
+            match self.sends[at].test()? {
+                Some(_) => drop(self.sends.swap_remove(at)),
+                None => at += 1,
+            }
+        }
+        loop {
+            let Some((message, targets)) = lock(&pulse.outbox).pop_front() else {
+                return Ok(());
+            };
+            let envelope = Envelope {
+                from: pulse.rank,
+                message,
+            };
+            for target in targets {
+                self.sends.push(self.comm.send(envelope.encode(), target, TAG)?);
+            }
+        }
+    }
+}
+
+/// Lets the other tasks have their turn.
+pub(super) async fn turn() {
+    let mut waited = false;
+    std::future::poll_fn(|_| match std::mem::replace(&mut waited, true) {
+        true => std::task::Poll::Ready(()),
+        false => std::task::Poll::Pending,
+    })
+    .await;
+}

@@ -1,0 +1,113 @@
+//! How MPI begins and ends in this process.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ::mpi::environment::{self, Threading};
+
+use super::calls::MpiError;
+use super::engine::Engine;
+use super::world::World;
+
+/// Why MPI cannot be used in this process.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// Somebody else has initialized it for fewer threads.
+    #[error(
+        "MPI was initialized by another library of this process with thread support {provided}, which does not allow a \
+         second thread to call it; have that library ask for MPI_THREAD_MULTIPLE (mpi4py: mpi4py.rc.thread_level = \
+         \"multiple\" before its import), or create Ronde's context first"
+    )]
+    Threading {
+        /// The level in force.
+        provided: &'static str,
+    },
+    /// It has come and gone.
+    #[error(
+        "MPI has been finalized in this process, and cannot be initialized again; create Ronde's context before"
+    )]
+    Finalized,
+    /// `MPI_Init_thread` does not return.
+    #[error(
+        "MPI_Init_thread has not returned for {waited_seconds} s: not all ranks have been started, or they cannot reach \
+         one another over the network"
+    )]
+    Silent {
+        /// How long it was waited for.
+        waited_seconds: u64,
+    },
+    /// The first calls failed.
+    #[error(transparent)]
+    Call(#[from] MpiError),
+    /// No thread.
+    #[error("no thread for MPI: {reason}")]
+    Thread {
+        /// Why not.
+        reason: String,
+    },
+    /// A former job over MPI lost a rank in this process.
+    #[error(
+        "a rank was lost in this process's former job, and MPI cannot be initialized twice; start the job again"
+    )]
+    Broken,
+}
+
+/// Initializes MPI on the calling thread, unless somebody has done so for all threads. Whether it is ours to finalize.
+pub(super) fn initialize() -> Result<(World, bool), StartError> {
+    if environment::is_finalized() {
+        return Err(StartError::Finalized);
+    }
+    let ours = match environment::initialize_with_threading(Threading::Multiple) {
+        Some((universe, _)) => {
+            // Its end would be MPI's, and frees what others may use: `finalize` comes at the process's end.
+            std::mem::forget(universe);
+            true
+        }
+        None => {
+            let provided = environment::threading_support();
+            if provided != Threading::Multiple {
+                return Err(StartError::Threading {
+                    provided: match provided {
+                        Threading::Single => "MPI_THREAD_SINGLE",
+                        Threading::Funneled => "MPI_THREAD_FUNNELED",
+                        _ => "MPI_THREAD_SERIALIZED",
+                    },
+                });
+            }
+            false
+        }
+    };
+    Ok((World::new()?, ours))
+}
+
+/// Whether a rank was lost: `MPI_Finalize` would wait for it.
+static BROKEN: AtomicBool = AtomicBool::new(false);
+
+/// Says that this process's job has lost a rank.
+pub(super) fn set_broken() {
+    BROKEN.store(true, Ordering::Release);
+}
+
+/// See [`set_broken`].
+pub(super) fn is_broken() -> bool {
+    BROKEN.load(Ordering::Acquire)
+}
+
+/// Has the engine finalize MPI when the process ends.
+pub(super) fn finalize_at_exit() {
+    extern "C" fn at_exit() {
+        if !is_broken() {
+            Engine::finalize();
+        }
+    }
+    unsafe extern "C" {
+        fn atexit(callback: extern "C" fn()) -> c_int;
+    }
+    // SAFETY: the callback lives as long as the program, unwinds nowhere and takes no argument. Should there be no room for
+    // it (at least 32 are guaranteed), `mpirun` will say that MPI was not finalized.
+    let _ = unsafe { atexit(at_exit) };
+}
+
+/// How long the end of a process waits for `MPI_Finalize` once all other ranks are known to have left.
+pub(super) const FINALIZE_PATIENCE: Duration = Duration::from_secs(30);

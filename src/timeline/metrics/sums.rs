@@ -1,0 +1,48 @@
+//! What is added up over a step.
+
+use super::StepSample;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sums {
+    pub(super) bytes: u64,
+    pub(super) tensors: u64,
+    /// As in [`StepSample`].
+    pub(super) shape: u64,
+    pub(super) batches: u64,
+    pub(super) cycles: u64,
+    pub(super) negotiate_ns: u64,
+    pub(super) collective_ns: u64,
+    pub(super) wait_ns: u64,
+}
+
+impl Sums {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.tensors += other.tensors;
+        self.shape = self.shape.wrapping_add(other.shape);
+        self.batches += other.batches;
+        self.cycles += other.cycles;
+        self.negotiate_ns += other.negotiate_ns;
+        self.collective_ns += other.collective_ns;
+        self.wait_ns += other.wait_ns;
+    }
+
+    pub(super) fn sample(&self, step_ns: u64) -> StepSample {
+        StepSample {
+            step_ms: ms(step_ns),
+            shape: self.shape,
+            bytes: self.bytes,
+            tensors: self.tensors,
+            batches: self.batches,
+            cycles: self.cycles,
+            negotiate_ms: ms(self.negotiate_ns),
+            collective_ms: ms(self.collective_ns),
+            wait_ms: ms(self.wait_ns),
+        }
+    }
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}

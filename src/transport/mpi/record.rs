@@ -1,0 +1,120 @@
+//! A block as it travels: a head of fixed length and the ready words; beside them, for rank 0 alone, the ready times.
+
+use crate::settings::Settings;
+use crate::transport::{Block, BlockView, Status};
+
+/// Numbers of eight bytes before the ready words.
+const HEAD: usize = 6;
+
+/// Writes `block`, this rank's for `cycle`, to `own` and its ready times to `times`.
+pub(super) fn write(cycle: u64, block: &Block, own: &mut Vec<u8>, times: &mut Vec<u8>) {
+    let Settings {
+        version,
+        fusion_threshold_bytes,
+        cycle_time_ns,
+        cache,
+    } = block.settings;
+    let facts = u64::from(block.status.0) | u64::from(cache) << 32;
+    let words = block.ready.len() as u64;
+    let head: [u64; HEAD] = [
+        cycle,
+        words,
+        facts,
+        version,
+        fusion_threshold_bytes,
+        cycle_time_ns,
+    ];
+    own.clear();
+    own.extend(
+        head.iter()
+            .chain(&block.ready)
+            .flat_map(|number| number.to_le_bytes()),
+    );
+    times.clear();
+    times.extend(block.ready_us.iter().flat_map(|time| time.to_le_bytes()));
+}
+
+/// A rank's block as it came.
+pub(super) struct Record<'a> {
+    block: &'a [u8],
+    /// None but on rank 0.
+    times: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    pub(super) fn new(block: &'a [u8], times: &'a [u8]) -> Self {
+        Self { block, times }
+    }
+
+    /// Whether it is of `cycle` and has `words` words; the text says what it is instead.
+    pub(super) fn check(&self, cycle: u64, words: usize) -> Result<(), String> {
+        let (found, found_words) = (number(self.block, 0), number(self.block, 1));
+        if (found, found_words) == (cycle, words as u64) {
+            Ok(())
+        } else {
+            Err(format!("cycle {found} with {found_words} words"))
+        }
+    }
+}
+
+impl BlockView for Record<'_> {
+    fn status(&self) -> Status {
+        Status(number(self.block, 2) as u32)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            version: number(self.block, 3),
+            fusion_threshold_bytes: number(self.block, 4),
+            cycle_time_ns: number(self.block, 5),
+            cache: number(self.block, 2) >> 32 & 1 == 1,
+        }
+    }
+
+    fn ready(&self, index: usize) -> u64 {
+        number(self.block, HEAD + index)
+    }
+
+    fn ready_us(&self, bit: usize) -> u64 {
+        if self.times.is_empty() {
+            0
+        } else {
+            number(self.times, bit)
+        }
+    }
+}
+
+fn number(bytes: &[u8], index: usize) -> u64 {
+    u64::from_le_bytes(bytes[8 * index..][..8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_arrives_as_it_was() {
+        let mut block = Block::new(2);
+        block.status = Status::UNCACHED.with(Status::JOINED);
+        block.settings = Settings {
+            version: 7,
+            fusion_threshold_bytes: 1 << 40,
+            cycle_time_ns: 2_500_000,
+            cache: false,
+        };
+        block.set(0, 11);
+        block.set(127, u64::MAX);
+        let (mut own, mut times) = (vec![1; 3], vec![2; 3]);
+        write(9, &block, &mut own, &mut times);
+        let record = Record::new(&own, &times);
+        assert_eq!(record.check(9, 2), Ok(()));
+        assert_eq!(record.check(8, 2), Err("cycle 9 with 2 words".into()));
+        assert_eq!(
+            (record.status(), record.settings()),
+            (block.status, block.settings)
+        );
+        assert_eq!((record.ready(0), record.ready(1)), (1, 1 << 63));
+        assert_eq!((record.ready_us(0), record.ready_us(127)), (11, u64::MAX));
+        assert_eq!(Record::new(&own, &[]).ready_us(127), 0);
+    }
+}
