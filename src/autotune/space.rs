@@ -127,15 +127,17 @@ fn not_tuned(knobs: &Knobs, facts: &Facts) -> Vec<NotTuned> {
         .or((!knobs.autotune_cache).then_some("RONDE_AUTOTUNE_CACHE=1 has it tuned"));
     let one_host = (facts.hosts == 1).then_some("all ranks are on one host");
     let gathers_nothing = (facts.tensors.is_some() && !facts.allgathers).then_some("nothing is gathered");
-    let hierarchical = alone
-        .or(one_host)
-        .or(Some("it is chosen when the job starts, so far"));
+    let hierarchical = alone.or(one_host);
+    let fixed = Some("it is chosen when the job starts, so far");
     [
         ("fusion_mb", fusion),
         ("cycle_ms", cycle),
         ("cache", cache),
-        ("hierarchical_allreduce", hierarchical),
-        ("hierarchical_allgather", hierarchical.or(gathers_nothing)),
+        ("hierarchical_allreduce", hierarchical.or(fixed)),
+        (
+            "hierarchical_allgather",
+            hierarchical.or(gathers_nothing).or(fixed),
+        ),
     ]
     .into_iter()
     .filter_map(|(knob, because)| {
@@ -202,6 +204,14 @@ mod tests {
         assert_eq!(
             because(&[], hosts, "hierarchical_allgather"),
             Some("it is chosen when the job starts, so far")
+        );
+        let learnt = Facts {
+            tensors: Some(9),
+            ..hosts
+        };
+        assert_eq!(
+            because(&[], learnt, "hierarchical_allgather"),
+            Some("nothing is gathered")
         );
     }
 

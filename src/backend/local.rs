@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Failure, Opened};
+use super::{Failure, Opened, failure};
 use crate::collective::local::LocalCollective;
 use crate::knobs::Knobs;
 use crate::transport::local::{LocalTransport, Meeting, Patience};
@@ -16,8 +16,7 @@ pub(super) fn open(meeting: &Meeting, cache_words: usize, knobs: &Knobs) -> Resu
     let (rank, size) = (meeting.rank, meeting.members.len());
     let patience = patience(knobs, size);
     let data_bytes = LocalCollective::required_bytes(size);
-    let opened = LocalTransport::open(meeting, cache_words, data_bytes, patience)
-        .map_err(|error| -> Failure { Arc::new(error) })?;
+    let opened = LocalTransport::open(meeting, cache_words, data_bytes, patience).map_err(failure)?;
     let collective = LocalCollective::new(opened.data, rank, size, patience.spin, Arc::clone(&opened.watch));
     Ok(Opened {
         transport: Box::new(opened.transport),

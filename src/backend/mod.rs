@@ -21,6 +21,11 @@ mod mpi;
 /// Why the ranks of a set did not come together.
 pub(crate) type Failure = Arc<dyn std::error::Error + Send + Sync>;
 
+/// An error as that.
+pub(crate) fn failure(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
+    Arc::new(error)
+}
+
 /// Control and data of one process set, and who watches over its ranks.
 pub(crate) struct Opened {
     pub(crate) transport: Box<dyn Transport>,

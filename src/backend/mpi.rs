@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Failure, Opened};
+use super::{Failure, Opened, failure};
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
 use crate::collective::mpi::{HierarchicalCollective, Host, MpiCollective};
@@ -43,7 +43,7 @@ impl Mpi {
                 (self.hall.get_or_init(|| Arc::new(hall)), met)
             }
             Some(hall) => {
-                let met = mpi::meet_set(hall, meeting).map_err(|error| -> Failure { Arc::new(error) })?;
+                let met = mpi::meet_set(hall, meeting).map_err(failure)?;
                 (hall, met)
             }
         };
@@ -117,7 +117,7 @@ impl Hosts {
         let (rank, size) = (here.rank, here.members.len());
         let patience = super::local::patience(knobs, 2 * size);
         let opened = LocalTransport::open(&here, 0, LocalCollective::required_bytes(size), patience)
-            .map_err(|error| -> Failure { Arc::new(error) })?;
+            .map_err(failure)?;
         let host = Host {
             collective: LocalCollective::new(opened.data, rank, size, patience.spin, opened.watch),
             _transport: opened.transport,
@@ -131,7 +131,7 @@ impl Hosts {
         let mut lane: Vec<usize> = self.hosts.iter().map(|host| host[self.place]).collect();
         lane.sort_unstable();
         let lane = of_ranks(lane, format!("lane{}", self.place));
-        let met = mpi::meet_set(hall, &lane).map_err(|error| -> Failure { Arc::new(error) })?;
+        let met = mpi::meet_set(hall, &lane).map_err(failure)?;
         let lane = MpiCollective::new(hall, met, lane.rank, lane.members.len());
         Ok(Some((host, Some(lane))))
     }

@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use super::calls::MpiError;
-use super::start::{self, FINALIZE_PATIENCE, StartError};
+use super::start::{self, FINALIZE_INTERVAL, StartError};
 use super::world::World;
 use crate::error::Error;
 use crate::queue::lock;
@@ -152,7 +152,7 @@ impl Engine {
             let (done, finalized) = mpsc::sync_channel(1);
             if engine.commands.send(Command::Finalize(done)).is_ok() {
                 // Like MPI's own, it waits for ranks that go on; what is lost meanwhile ends it.
-                while finalized.recv_timeout(FINALIZE_PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                while finalized.recv_timeout(FINALIZE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                     if start::is_broken() {
                         return;
                     }

@@ -13,7 +13,7 @@ use super::engine::{Engine, Guard};
 use super::pulse::{Pulse, distances};
 use super::start::{self, StartError};
 use super::world::{CommId, World};
-use crate::backend::Failure;
+use crate::backend::{Failure, failure};
 use crate::error::Error;
 use crate::transport::local::{Meeting, Patience};
 
@@ -107,7 +107,7 @@ pub(crate) fn meet_job(
     cache_words: usize,
     patience: impl FnOnce(usize) -> Patience,
 ) -> Result<(Hall, Met), Failure> {
-    let engine = Engine::get(meeting.start_timeout).map_err(|error| failure(error.into()))?;
+    let engine = Engine::get(meeting.start_timeout).map_err(|error| failure(MeetingError::from(error)))?;
     let hello = Hello {
         version: env!("CARGO_PKG_VERSION").into(),
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
@@ -126,7 +126,7 @@ pub(crate) fn meet_job(
         start::set_broken(); // a call that all must make is left half made
         match error {
             Error::Rendezvous(source) => source,
-            other => Arc::new(other),
+            other => failure(other),
         }
     })?;
     let hellos = understand(greetings).map_err(failure)?;
@@ -233,10 +233,6 @@ async fn gather(world: Rc<World>, members: Vec<usize>, set: u64) -> Result<[Comm
         sent.await?;
     }
     Ok([world.of_members(&members, tag)?, world.of_members(&members, tag)?])
-}
-
-fn failure(error: MeetingError) -> Failure {
-    Arc::new(error)
 }
 
 /// What MPI calls itself, its first line.

@@ -1,6 +1,5 @@
 //! How MPI begins and ends in this process.
 
-use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -101,13 +100,10 @@ pub(super) fn finalize_at_exit() {
             Engine::finalize();
         }
     }
-    unsafe extern "C" {
-        fn atexit(callback: extern "C" fn()) -> c_int;
-    }
     // SAFETY: the callback lives as long as the program, unwinds nowhere and takes no argument. Should there be no room for
     // it (at least 32 are guaranteed), `mpirun` will say that MPI was not finalized.
-    let _ = unsafe { atexit(at_exit) };
+    let _ = unsafe { libc::atexit(at_exit) };
 }
 
-/// How long the end of a process waits for `MPI_Finalize` once all other ranks are known to have left.
-pub(super) const FINALIZE_PATIENCE: Duration = Duration::from_secs(30);
+/// How often a process that waits for `MPI_Finalize` looks whether a rank was lost meanwhile.
+pub(super) const FINALIZE_INTERVAL: Duration = Duration::from_secs(30);

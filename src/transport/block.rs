@@ -58,9 +58,46 @@ impl Block {
         self.ready_us[bit] = at_us;
     }
 
+    /// What travels before the ready words.
+    pub(super) fn head(&self, cycle: u64) -> [u64; HEAD_WORDS] {
+        let Settings {
+            version,
+            fusion_threshold_bytes,
+            cycle_time_ns,
+            cache,
+        } = self.settings;
+        [
+            cycle,
+            self.ready.len() as u64,
+            u64::from(self.status.0),
+            version,
+            fusion_threshold_bytes,
+            cycle_time_ns,
+            u64::from(cache),
+        ]
+    }
+
     /// Takes `bit` back.
     pub fn clear(&mut self, bit: usize) {
         self.ready[bit / 64] &= !(1 << (bit % 64));
+    }
+}
+
+/// Words of a block's [head](Block::head): cycle, number of ready words, status, four of settings.
+pub(super) const HEAD_WORDS: usize = 7;
+
+/// The status in a head of which `word` gives one word.
+pub(super) fn head_status(word: impl Fn(usize) -> u64) -> Status {
+    Status(word(2) as u32)
+}
+
+/// The settings in it.
+pub(super) fn head_settings(word: impl Fn(usize) -> u64) -> Settings {
+    Settings {
+        version: word(3),
+        fusion_threshold_bytes: word(4),
+        cycle_time_ns: word(5),
+        cache: word(6) != 0,
     }
 }
 

@@ -67,6 +67,16 @@ pub trait Transport: Send {
     fn leave(&mut self, because: Option<&Error>);
 }
 
+/// Leaves, for a transport of job rank `rank` that is dropped: a rank that is still alive but will never answer must not be
+/// waited for.
+fn leave_when_dropped(transport: &mut dyn Transport, rank: usize) {
+    let panicked = std::thread::panicking().then(|| Error::Internal {
+        rank,
+        message: "a panic".to_owned(),
+    });
+    transport.leave(panicked.as_ref());
+}
+
 /// Who parks at the doorbell: at most one of each at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {

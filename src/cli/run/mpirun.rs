@@ -70,6 +70,16 @@ pub(super) struct Launch {
     pub(super) command: Vec<OsString>,
 }
 
+impl Launch {
+    /// What is said of binding: `usual`, unless something else is wanted.
+    fn binding(&self, usual: &[&str]) -> Result<Vec<String>, MpirunError> {
+        match &self.binding_args {
+            Some(text) => split(text),
+            None => Ok(usual.iter().map(ToString::to_string).collect()),
+        }
+    }
+}
+
 /// Asks the machine's `mpirun` what it is.
 pub(super) fn kind() -> Result<Kind, MpirunError> {
     let output = Command::new("mpirun").arg("--version").output();
@@ -113,7 +123,7 @@ pub(super) fn command_line(kind: Kind, launch: &Launch) -> Result<Vec<OsString>,
         Kind::Hydra => hydra(launch, &mut line)?,
     }
     if let Some(text) = &launch.mpi_args {
-        line.extend(split(text)?);
+        line.extend(split(text)?.into_iter().map(OsString::from));
     }
     line.extend(launch.command.iter().cloned());
     Ok(line)
@@ -128,12 +138,8 @@ fn open_mpi(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError
     if !launch.hosts.is_empty() {
         add(&["-H", &list(&launch.hosts)]);
     }
-    match &launch.binding_args {
-        Some(text) => split(text)?
-            .iter()
-            .for_each(|word| add(&[&word.to_string_lossy()])),
-        None => add(&["--bind-to", "none", "--map-by", "slot"]),
-    }
+    let binding = launch.binding(&["--bind-to", "none", "--map-by", "slot"])?;
+    add(&binding.iter().map(String::as_str).collect::<Vec<_>>());
     if launch.prefix {
         add(&["--tag-output"]);
     }
@@ -186,12 +192,8 @@ fn hydra(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError> {
     if !launch.hosts.is_empty() {
         add(&["-hosts", &list(&launch.hosts)]);
     }
-    match &launch.binding_args {
-        Some(text) => split(text)?
-            .iter()
-            .for_each(|word| add(&[&word.to_string_lossy()])),
-        None => add(&["-bind-to", "none"]),
-    }
+    let binding = launch.binding(&["-bind-to", "none"])?;
+    add(&binding.iter().map(String::as_str).collect::<Vec<_>>());
     if launch.prefix {
         add(&["-prepend-rank"]);
     }
@@ -225,9 +227,8 @@ fn list(hosts: &[(String, usize)]) -> String {
 }
 
 /// Words as a shell would split them; nothing in them is expanded.
-fn split(text: &str) -> Result<Vec<OsString>, MpirunError> {
-    let words = shlex::split(text).ok_or_else(|| MpirunError::Quote { text: text.into() })?;
-    Ok(words.into_iter().map(OsString::from).collect())
+fn split(text: &str) -> Result<Vec<String>, MpirunError> {
+    shlex::split(text).ok_or_else(|| MpirunError::Quote { text: text.into() })
 }
 
 /// The line as it can be pasted into a shell.

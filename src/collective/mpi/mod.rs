@@ -22,6 +22,7 @@ use crate::tensor::Span;
 mod allreduce;
 mod hierarchical;
 mod reducescatter;
+mod rounds;
 mod staging;
 mod transfer;
 

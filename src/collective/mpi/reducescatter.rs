@@ -1,13 +1,12 @@
 //! Reducescatter: the first half of an allreduce, where the parts are the ranks' shares.
 
-use std::collections::VecDeque;
-
 use super::allreduce::reduce;
+use super::rounds::{piece_bytes, rounds};
 use super::staging::{copy_in, copy_out};
-use super::{Batch, CHUNK_BYTES, Job, LAG, PART_ALIGN};
+use super::{Batch, Job};
 use crate::collective::kernels::Reducer;
 use crate::collective::stream::Stream;
-use crate::mpi::{MpiError, Parts};
+use crate::mpi::{MpiError, Parts, part_range};
 use crate::tensor::Span;
 
 /// Each rank's share of the batch, in rank order; what this rank reads of it, and of its own, where it writes it.
@@ -40,7 +39,7 @@ pub(super) async fn reducescatter(
     present: Vec<usize>,
 ) -> Result<Batch, MpiError> {
     let (rank, size) = (job.comm.rank(), job.comm.size());
-    let part = (CHUNK_BYTES / size).next_multiple_of(PART_ALIGN);
+    let part = piece_bytes(size);
     let is_present = |rank: usize| present.binary_search(&rank).is_ok();
     // An absent rank's share is reduced by nobody.
     let length = |owner: usize| {
@@ -50,63 +49,54 @@ pub(super) async fn reducescatter(
             0
         }
     };
-    let rounds = (0..size).map(length).max().unwrap_or(0).div_ceil(part);
-    let piece = |owner: usize, round: usize| {
-        let begin = (round * part).min(length(owner));
-        begin..(begin + part).min(length(owner))
-    };
-    let mut flights = VecDeque::new();
-    for turn in 0..rounds + LAG {
-        if turn < rounds {
-            let sent = Parts::of((0..size).map(|owner| {
-                if is_present(rank) {
-                    piece(owner, turn).len()
-                } else {
-                    0
-                }
-            }));
-            let own = piece(rank, turn).len();
-            let received = Parts::of((0..size).map(|from| if is_present(from) { own } else { 0 }));
-            let mut send = job.staging.take(sent.bytes());
-            let receive = job.staging.take(received.bytes());
-            job.lap.file(
-                |phases| &mut phases.copy_in_ns,
-                || {
-                    for (owner, share) in shares
-                        .iter()
-                        .enumerate()
-                        .filter(|(owner, _)| !sent.range(*owner).is_empty())
-                    {
-                        copy_in(share, piece(owner, turn), &mut send[sent.range(owner)]);
-                    }
-                },
-            );
-            flights.push_back(job.comm.alltoall_parts((send, sent), (receive, received))?);
-        }
-        if turn >= LAG {
-            let range = piece(rank, turn - LAG);
-            let [(mut result, _), (contributions, _)] =
-                flights.pop_front().expect("as many as turns").await?;
-            // Those who are present lie one after another, without gaps for the others.
-            let length = range.len();
-            let sources: Vec<*const u8> = (0..present.len())
-                .map(|place| contributions[place * length..].as_ptr())
-                .collect();
-            if result.len() < range.len() {
-                result.resize(range.len(), 0);
+    let longest = (0..size).map(length).max().unwrap_or(0);
+    let piece = |owner: usize, round: usize| part_range(round, part, length(owner));
+    let begin = |job: &mut Job, round: usize| {
+        let sent = |owner: usize| {
+            if is_present(rank) {
+                piece(owner, round).len()
+            } else {
+                0
             }
-            let bytes = length;
-            job.lap.file(
-                |phases| &mut phases.reduce_ns,
-                || reduce(&reducer, &sources, &mut result[..bytes]),
-            );
-            job.lap.file(
-                |phases| &mut phases.copy_out_ns,
-                || copy_out(&shares[rank], range, &result),
-            );
-            job.staging.give(result);
-            job.staging.give(contributions);
-        }
-    }
+        };
+        let own = piece(rank, round).len();
+        let sent = Parts::of((0..size).map(sent));
+        let received = Parts::of((0..size).map(|from| if is_present(from) { own } else { 0 }));
+        let mut send = job.staging.take(sent.bytes());
+        let receive = job.staging.take(received.bytes());
+        job.lap.file(
+            |phases| &mut phases.copy_in_ns,
+            || {
+                for (owner, share) in shares.iter().enumerate() {
+                    if !sent.range(owner).is_empty() {
+                        copy_in(share, piece(owner, round), &mut send[sent.range(owner)]);
+                    }
+                }
+            },
+        );
+        job.comm.alltoall_parts((send, sent), (receive, received))
+    };
+    let end = |job: &mut Job, round: usize, [(sent, _), (contributions, _)]: [(Vec<u8>, Parts); 2]| {
+        let range = piece(rank, round);
+        let bytes = range.len();
+        // Those who are present lie one after another, without gaps for the others.
+        let places = 0..present.len();
+        let sources: Vec<*const u8> = places
+            .map(|place| contributions[place * bytes..].as_ptr())
+            .collect();
+        job.staging.give(sent);
+        let mut result = job.staging.take(bytes);
+        job.lap.file(
+            |phases| &mut phases.reduce_ns,
+            || reduce(&reducer, &sources, &mut result[..bytes]),
+        );
+        job.lap.file(
+            |phases| &mut phases.copy_out_ns,
+            || copy_out(&shares[rank], range, &result),
+        );
+        job.staging.give(result);
+        job.staging.give(contributions);
+    };
+    rounds(&mut job, longest.div_ceil(part), begin, end).await?;
     Ok(job.done())
 }

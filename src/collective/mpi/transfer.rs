@@ -1,42 +1,34 @@
 //! Broadcast, allgather and alltoall: bytes that go from rank to rank as they are.
 
-use std::collections::VecDeque;
-
+use super::rounds::{piece_bytes, rounds};
 use super::staging::{copy_in, copy_out};
-use super::{Batch, CHUNK_BYTES, Job, LAG, PART_ALIGN};
+use super::{Batch, CHUNK_BYTES, Job};
 use crate::collective::stream::Stream;
-use crate::mpi::{MpiError, Parts};
+use crate::mpi::{MpiError, Parts, part_range};
 use crate::tensor::Span;
 
 /// From rank `root` to all; `batch` is what the root reads and everyone writes.
 pub(super) async fn broadcast(mut job: Job, batch: Stream, root: usize) -> Result<Batch, MpiError> {
     let bytes = batch.bytes();
-    let chunks = bytes.div_ceil(CHUNK_BYTES);
-    let chunk = |turn: usize| turn * CHUNK_BYTES..((turn + 1) * CHUNK_BYTES).min(bytes);
-    let mut flights = VecDeque::new();
-    for turn in 0..chunks + LAG {
-        if turn < chunks {
-            let range = chunk(turn);
-            let mut buffer = job.staging.take(range.len());
-            if job.comm.rank() == root {
-                let copied = range.clone();
-                job.lap.file(
-                    |phases| &mut phases.copy_in_ns,
-                    || copy_in(&batch, copied, &mut buffer),
-                );
-            }
-            flights.push_back(job.comm.broadcast(buffer, range.len(), root)?);
-        }
-        if turn >= LAG {
-            let buffer = flights.pop_front().expect("as many as turns").await?;
-            let range = chunk(turn - LAG);
+    let chunk = |round: usize| part_range(round, CHUNK_BYTES, bytes);
+    let begin = |job: &mut Job, round: usize| {
+        let mut buffer = job.staging.take(chunk(round).len());
+        if job.comm.rank() == root {
             job.lap.file(
-                |phases| &mut phases.copy_out_ns,
-                || copy_out(&batch, range, &buffer),
+                |phases| &mut phases.copy_in_ns,
+                || copy_in(&batch, chunk(round), &mut buffer),
             );
-            job.staging.give(buffer);
         }
-    }
+        job.comm.broadcast(buffer, chunk(round).len(), root)
+    };
+    let end = |job: &mut Job, round: usize, buffer: Vec<u8>| {
+        job.lap.file(
+            |phases| &mut phases.copy_out_ns,
+            || copy_out(&batch, chunk(round), &buffer),
+        );
+        job.staging.give(buffer);
+    };
+    rounds(&mut job, bytes.div_ceil(CHUNK_BYTES), begin, end).await?;
     Ok(job.done())
 }
 
@@ -110,39 +102,24 @@ pub(super) fn longest_way(bytes: &[usize], size: usize) -> usize {
 
 /// Everyone's stream to all.
 pub(super) async fn allgather(mut job: Job, own: Stream, all: Vec<Stream>) -> Result<Batch, MpiError> {
-    let size = job.comm.size();
-    let part = (CHUNK_BYTES / size).next_multiple_of(PART_ALIGN);
-    let rounds = all.iter().map(Stream::bytes).max().unwrap_or(0).div_ceil(part);
-    let mut flights = VecDeque::new();
-    for turn in 0..rounds + LAG {
-        if turn < rounds {
-            let parts = Parts::of(all.iter().map(|stream| piece(stream, turn, part).len()));
-            let range = piece(&own, turn, part);
-            let (mut send, receive) = (job.staging.take(range.len()), job.staging.take(parts.bytes()));
-            job.lap.file(
-                |phases| &mut phases.copy_in_ns,
-                || copy_in(&own, range, &mut send),
-            );
-            flights.push_back(job.comm.allgather_parts(send, receive, parts)?);
-        }
-        if turn >= LAG {
-            let (sent, received, parts) = flights.pop_front().expect("as many as turns").await?;
-            job.lap.file(
-                |phases| &mut phases.copy_out_ns,
-                || {
-                    for (from, stream) in all.iter().enumerate() {
-                        copy_out(
-                            stream,
-                            piece(stream, turn - LAG, part),
-                            &received[parts.range(from)],
-                        );
-                    }
-                },
-            );
-            job.staging.give(sent);
-            job.staging.give(received);
-        }
-    }
+    let part = piece_bytes(job.comm.size());
+    let longest = all.iter().map(Stream::bytes).max().unwrap_or(0);
+    let begin = |job: &mut Job, round: usize| {
+        let parts = parts(&all, round, part);
+        let range = piece(&own, round, part);
+        let (mut send, receive) = (job.staging.take(range.len()), job.staging.take(parts.bytes()));
+        job.lap.file(
+            |phases| &mut phases.copy_in_ns,
+            || copy_in(&own, range, &mut send),
+        );
+        job.comm.allgather_parts(send, receive, parts)
+    };
+    let end = |job: &mut Job, round: usize, (sent, received, parts): (Vec<u8>, Vec<u8>, Parts)| {
+        copy_parts_out(job, &all, round, part, &received, &parts);
+        job.staging.give(sent);
+        job.staging.give(received);
+    };
+    rounds(&mut job, longest.div_ceil(part), begin, end).await?;
     Ok(job.done())
 }
 
@@ -153,48 +130,54 @@ pub(super) async fn alltoall(
     received: Vec<Stream>,
     longest: usize,
 ) -> Result<Batch, MpiError> {
-    let part = (CHUNK_BYTES / job.comm.size()).next_multiple_of(PART_ALIGN);
-    let rounds = longest.div_ceil(part);
-    let mut flights = VecDeque::new();
-    for turn in 0..rounds + LAG {
-        if turn < rounds {
-            let parts =
-                |streams: &[Stream]| Parts::of(streams.iter().map(|stream| piece(stream, turn, part).len()));
-            let (to, from) = (parts(&sent), parts(&received));
-            let (mut send, receive) = (job.staging.take(to.bytes()), job.staging.take(from.bytes()));
-            job.lap.file(
-                |phases| &mut phases.copy_in_ns,
-                || {
-                    for (rank, stream) in sent.iter().enumerate() {
-                        copy_in(stream, piece(stream, turn, part), &mut send[to.range(rank)]);
-                    }
-                },
-            );
-            flights.push_back(job.comm.alltoall_parts((send, to), (receive, from))?);
-        }
-        if turn >= LAG {
-            let [(send, _), (receive, from)] = flights.pop_front().expect("as many as turns").await?;
-            job.lap.file(
-                |phases| &mut phases.copy_out_ns,
-                || {
-                    for (rank, stream) in received.iter().enumerate() {
-                        copy_out(
-                            stream,
-                            piece(stream, turn - LAG, part),
-                            &receive[from.range(rank)],
-                        );
-                    }
-                },
-            );
-            job.staging.give(send);
-            job.staging.give(receive);
-        }
-    }
+    let part = piece_bytes(job.comm.size());
+    let begin = |job: &mut Job, round: usize| {
+        let (to, from) = (parts(&sent, round, part), parts(&received, round, part));
+        let (mut send, receive) = (job.staging.take(to.bytes()), job.staging.take(from.bytes()));
+        job.lap.file(
+            |phases| &mut phases.copy_in_ns,
+            || {
+                for (rank, stream) in sent.iter().enumerate() {
+                    copy_in(stream, piece(stream, round, part), &mut send[to.range(rank)]);
+                }
+            },
+        );
+        job.comm.alltoall_parts((send, to), (receive, from))
+    };
+    let end = |job: &mut Job, round: usize, [(send, _), (receive, from)]: [(Vec<u8>, Parts); 2]| {
+        copy_parts_out(job, &received, round, part, &receive, &from);
+        job.staging.give(send);
+        job.staging.give(receive);
+    };
+    rounds(&mut job, longest.div_ceil(part), begin, end).await?;
     Ok(job.done())
 }
 
-/// What of `stream` goes in round `round`.
+/// Copies what has come of each of `streams` in round `round` to where it is written.
+fn copy_parts_out(
+    job: &mut Job,
+    streams: &[Stream],
+    round: usize,
+    part: usize,
+    buffer: &[u8],
+    parts: &Parts,
+) {
+    job.lap.file(
+        |phases| &mut phases.copy_out_ns,
+        || {
+            for (from, stream) in streams.iter().enumerate() {
+                copy_out(stream, piece(stream, round, part), &buffer[parts.range(from)]);
+            }
+        },
+    );
+}
+
+/// What of each of `streams` goes in round `round`.
+fn parts(streams: &[Stream], round: usize, part: usize) -> Parts {
+    Parts::of(streams.iter().map(|stream| piece(stream, round, part).len()))
+}
+
+/// What of `stream` does.
 fn piece(stream: &Stream, round: usize, part: usize) -> std::ops::Range<usize> {
-    let begin = (round * part).min(stream.bytes());
-    begin..(begin + part).min(stream.bytes())
+    part_range(round, part, stream.bytes())
 }

@@ -252,8 +252,7 @@ impl Pulse {
             late.sort_unstable();
             late
         };
-        if let Some(limit) = self.patience.give_up_after
-            && waited >= limit
+        if let Some(limit) = self.patience.exceeded(waited)
             && let Some(&rank) = late().first()
         {
             return Err(Error::PeerStalled {
@@ -262,11 +261,7 @@ impl Pulse {
                 limit_seconds: limit.as_secs(),
             });
         }
-        let interval_ms = self.patience.warn_after.as_millis().max(1);
-        let due = match self.patience.warn_after.is_zero() {
-            true => 0,
-            false => (waited.as_millis() / interval_ms) as u64,
-        };
+        let due = self.patience.warnings(waited);
         if due > self.warnings.swap(due, Ordering::Relaxed) {
             for rank in late() {
                 tracing::warn!(

@@ -18,7 +18,7 @@ use rustix::process::{Pid, getpid};
 use crate::error::Error;
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Area, Watch};
-use crate::transport::{Agreement, Block, Doorbell, Transport};
+use crate::transport::{Agreement, Block, Doorbell, Transport, leave_when_dropped};
 
 mod doorbell;
 mod error;
@@ -186,17 +186,9 @@ impl Transport for LocalTransport {
 }
 
 impl Drop for LocalTransport {
-    /// Leaves, if nobody has done it before: a rank that is still alive but will never answer must not be waited
-    /// for.
+    /// Leaves, if nobody has done it before.
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            let message = "a panic".to_owned();
-            self.leave(Some(&Error::Internal {
-                rank: self.job_rank(),
-                message,
-            }));
-        } else {
-            self.leave(None);
-        }
+        let rank = self.job_rank();
+        leave_when_dropped(self, rank);
     }
 }

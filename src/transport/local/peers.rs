@@ -42,6 +42,21 @@ pub struct Patience {
     pub give_up_after: Option<Duration>,
 }
 
+impl Patience {
+    /// The limit, if a wait of `waited` has come to it.
+    pub(crate) fn exceeded(&self, waited: Duration) -> Option<Duration> {
+        self.give_up_after.filter(|limit| waited >= *limit)
+    }
+
+    /// Warnings that a wait of `waited` has brought.
+    pub(crate) fn warnings(&self, waited: Duration) -> u64 {
+        if self.warn_after.is_zero() {
+            return 0;
+        }
+        (waited.as_millis() / self.warn_after.as_millis().max(1)) as u64
+    }
+}
+
 /// How to learn of a rank's death.
 #[derive(Clone, Debug)]
 pub(crate) enum Lifeline {
@@ -251,20 +266,14 @@ impl Peers {
 
     /// Warns about, and at last gives up on, a rank that lives and does not answer.
     fn check_patience(&self, on: usize, waited: Duration) -> Result<(), Error> {
-        if let Some(limit) = self.patience.give_up_after
-            && waited >= limit
-        {
+        if let Some(limit) = self.patience.exceeded(waited) {
             return Err(Error::PeerStalled {
                 rank: self.members[on],
                 waited_seconds: waited.as_secs(),
                 limit_seconds: limit.as_secs(),
             });
         }
-        let interval_ms = self.patience.warn_after.as_millis().max(1);
-        let due = match self.patience.warn_after.is_zero() {
-            true => 0,
-            false => (waited.as_millis() / interval_ms) as u64,
-        };
+        let due = self.patience.warnings(waited);
         // A new wait starts at 0 again, and with it the count.
         let said = self.warnings[on].swap(due, Ordering::Relaxed);
         if due > said {

@@ -18,10 +18,8 @@ use crate::error::Error;
 use crate::settings::Settings;
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Counter, View, Watch};
+use crate::transport::block::{HEAD_WORDS, head_settings, head_status};
 use crate::transport::{Agreement, Block, BlockView, Status};
-
-/// Words of a slot before the ready words: cycle, number of ready words, status, three of settings.
-const HEAD_WORDS: usize = 7;
 
 /// Words of a slot for blocks of up to `cache_words` words: the head, the ready words, a time for each bit.
 pub(super) const fn slot_words(cache_words: usize) -> usize {
@@ -123,21 +121,7 @@ where
 /// Writes `block` into this rank's own slot. Times are written for set bits alone: nobody reads others.
 fn freeze(slot: &[AtomicU64], cycle: u64, block: &Block) {
     let words = block.ready.len();
-    let Settings {
-        version,
-        fusion_threshold_bytes,
-        cycle_time_ns,
-        cache,
-    } = block.settings;
-    let head: [u64; HEAD_WORDS] = [
-        cycle,
-        words as u64,
-        u64::from(block.status.0),
-        version,
-        fusion_threshold_bytes,
-        cycle_time_ns,
-        u64::from(cache),
-    ];
+    let head = block.head(cycle);
     for (to, value) in slot.iter().zip(head.iter().chain(&block.ready)) {
         to.store(*value, Ordering::Relaxed);
     }
@@ -166,16 +150,11 @@ impl SlotView<'_> {
 
 impl BlockView for SlotView<'_> {
     fn status(&self) -> Status {
-        Status(self.word(2) as u32)
+        head_status(|index| self.word(index))
     }
 
     fn settings(&self) -> Settings {
-        Settings {
-            version: self.word(3),
-            fusion_threshold_bytes: self.word(4),
-            cycle_time_ns: self.word(5),
-            cache: self.word(6) != 0,
-        }
+        head_settings(|index| self.word(index))
     }
 
     fn ready(&self, index: usize) -> u64 {

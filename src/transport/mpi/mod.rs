@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::mpi::{Bell, CommId, Hall, Met, Parts, Waiting};
 use crate::shm::primitive::{AtomicU64, Ordering};
-use crate::transport::{Agreement, Block, Doorbell, Transport};
+use crate::transport::{Agreement, Block, Doorbell, Transport, leave_when_dropped};
 
 mod doorbell;
 mod record;
@@ -200,15 +200,8 @@ impl Transport for MpiTransport {
 impl Drop for MpiTransport {
     /// Leaves, if nobody has done it before.
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            let error = Error::Internal {
-                rank: self.members[self.rank],
-                message: "a panic".to_owned(),
-            };
-            self.leave(Some(&error));
-        } else {
-            self.leave(None);
-        }
+        let rank = self.members[self.rank];
+        leave_when_dropped(self, rank);
     }
 }
 

@@ -1,29 +1,12 @@
 //! A block as it travels: a head of fixed length and the ready words; beside them, for rank 0 alone, the ready times.
 
 use crate::settings::Settings;
+use crate::transport::block::{HEAD_WORDS, head_settings, head_status};
 use crate::transport::{Block, BlockView, Status};
-
-/// Numbers of eight bytes before the ready words.
-const HEAD: usize = 6;
 
 /// Writes `block`, this rank's for `cycle`, to `own` and its ready times to `times`.
 pub(super) fn write(cycle: u64, block: &Block, own: &mut Vec<u8>, times: &mut Vec<u8>) {
-    let Settings {
-        version,
-        fusion_threshold_bytes,
-        cycle_time_ns,
-        cache,
-    } = block.settings;
-    let facts = u64::from(block.status.0) | u64::from(cache) << 32;
-    let words = block.ready.len() as u64;
-    let head: [u64; HEAD] = [
-        cycle,
-        words,
-        facts,
-        version,
-        fusion_threshold_bytes,
-        cycle_time_ns,
-    ];
+    let head = block.head(cycle);
     own.clear();
     own.extend(
         head.iter()
@@ -59,20 +42,15 @@ impl<'a> Record<'a> {
 
 impl BlockView for Record<'_> {
     fn status(&self) -> Status {
-        Status(number(self.block, 2) as u32)
+        head_status(|index| number(self.block, index))
     }
 
     fn settings(&self) -> Settings {
-        Settings {
-            version: number(self.block, 3),
-            fusion_threshold_bytes: number(self.block, 4),
-            cycle_time_ns: number(self.block, 5),
-            cache: number(self.block, 2) >> 32 & 1 == 1,
-        }
+        head_settings(|index| number(self.block, index))
     }
 
     fn ready(&self, index: usize) -> u64 {
-        number(self.block, HEAD + index)
+        number(self.block, HEAD_WORDS + index)
     }
 
     fn ready_us(&self, bit: usize) -> u64 {

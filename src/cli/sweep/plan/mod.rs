@@ -129,13 +129,7 @@ impl Plan {
     /// The plan with its points, if it can be carried out.
     fn checked(mut self) -> Result<Self, Error> {
         let design = &self.design;
-        let per_rank = [
-            design.fusion_threshold_bytes.len(),
-            design.cycle_time_ms.len(),
-            design.cache.len(),
-            design.hierarchical_allreduce.len(),
-        ];
-        let count = design.np.len() * per_rank.into_iter().product::<usize>();
+        let count = lengths(design).into_iter().product();
         if count > POINTS_MOST {
             return Err(Error::TooMany {
                 points: count,
@@ -163,18 +157,11 @@ impl Plan {
             ));
         }
         let design = &plan.design;
-        let lists = [
-            design.np.len(),
-            design.fusion_threshold_bytes.len(),
-            design.cycle_time_ms.len(),
-            design.cache.len(),
-            design.hierarchical_allreduce.len(),
-        ];
         let times_are_numbers = design
             .cycle_time_ms
             .iter()
             .all(|ms| (0.0..=CYCLE_MS_MOST).contains(ms));
-        if lists.contains(&0)
+        if lengths(design).contains(&0)
             || design.repeats == 0
             || design.steps == 0
             || design.warmup == 0
@@ -248,6 +235,17 @@ fn command() -> String {
         .map(|arg| quoted(arg.to_string_lossy().into_owned()));
     let words: Vec<String> = ["ronde".to_owned()].into_iter().chain(arguments).collect();
     words.join(" ")
+}
+
+/// Values of each list of a design.
+fn lengths(design: &Design) -> [usize; 5] {
+    [
+        design.np.len(),
+        design.fusion_threshold_bytes.len(),
+        design.cycle_time_ms.len(),
+        design.cache.len(),
+        design.hierarchical_allreduce.len(),
+    ]
 }
 
 #[cfg(test)]

@@ -1,0 +1,31 @@
+//! The rounds of a batch, a few of them under way at once.
+
+use std::collections::VecDeque;
+
+use super::{CHUNK_BYTES, Job, LAG, PART_ALIGN};
+use crate::mpi::{MpiError, Pending};
+
+/// Bytes that go from one rank to another in a round of `size` ranks: a chunk's from all together.
+pub(super) fn piece_bytes(size: usize) -> usize {
+    (CHUNK_BYTES / size).next_multiple_of(PART_ALIGN)
+}
+
+/// Has `begin` begin each of `rounds` rounds, in order, and `end` take in what has come of it, [`LAG`] rounds later.
+pub(super) async fn rounds<B>(
+    job: &mut Job,
+    rounds: usize,
+    mut begin: impl FnMut(&mut Job, usize) -> Result<Pending<B>, MpiError>,
+    mut end: impl FnMut(&mut Job, usize, B),
+) -> Result<(), MpiError> {
+    let mut flights = VecDeque::new();
+    for turn in 0..rounds + LAG {
+        if turn < rounds {
+            flights.push_back(begin(job, turn)?);
+        }
+        if turn >= LAG {
+            let memory = flights.pop_front().expect("as many as turns").await?;
+            end(job, turn - LAG, memory);
+        }
+    }
+    Ok(())
+}
