@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Failure, Opened, failure};
+use super::{Failure, MpiTraffic, Opened, failure};
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
 use crate::collective::mpi::{HierarchicalCollective, Host, MpiCollective};
@@ -24,6 +24,11 @@ impl Mpi {
         Ok(Self {
             hall: OnceLock::new(),
         })
+    }
+
+    /// See [`super::Backend::traffic`].
+    pub(super) fn traffic(&self) -> MpiTraffic {
+        mpi::traffic()
     }
 
     pub(super) fn open(

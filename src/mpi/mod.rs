@@ -10,6 +10,7 @@
 //!   under way, which keep the memory that MPI may still touch.
 //! - `engine`: the thread. `start`: how it comes about and how it ends.
 //! - `pulse`: who is alive, who has left, who wants a cycle: small messages between neighbours.
+//! - `traffic`: what is sent, counted.
 //! - `meeting`: how the ranks of a job, or of a process set, come together and compare what must be the same.
 
 mod calls;
@@ -18,11 +19,13 @@ mod meeting;
 mod pending;
 mod pulse;
 mod start;
+mod traffic;
 mod world;
 
 pub(crate) use calls::{Comm, MpiError, Parts, part_range};
-pub(crate) use engine::Promise;
+pub(crate) use engine::{Promise, turn};
 pub(crate) use meeting::{Hall, Met, meet_job, meet_set};
 pub(crate) use pending::Pending;
 pub(crate) use pulse::{Bell, Pulse, Waiting};
+pub(crate) use traffic::traffic;
 pub(crate) use world::CommId;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::calls::{Comm, MpiError};
-use super::engine::{Engine, Guard};
+use super::engine::{Engine, Guard, turn};
 use super::pending::Pending;
 use super::start;
 use super::world::CommId;
@@ -534,14 +534,4 @@ impl Beats {
             }
         }
     }
-}
-
-/// Lets the other tasks have their turn.
-pub(super) async fn turn() {
-    let mut waited = false;
-    std::future::poll_fn(|_| match std::mem::replace(&mut waited, true) {
-        true => std::task::Poll::Ready(()),
-        false => std::task::Poll::Pending,
-    })
-    .await;
 }
