@@ -1,6 +1,7 @@
 //! Any hosts: MPI.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::{Failure, MpiTraffic, Opened, failure};
 use crate::collective::Collective;
@@ -8,10 +9,10 @@ use crate::collective::local::LocalCollective;
 use crate::collective::mpi::{HierarchicalCollective, Host, MpiCollective};
 use crate::error::Error;
 use crate::knobs::Knobs;
-use crate::mpi::{self, Hall};
+use crate::mpi::{self, Hall, Met};
 use crate::shm::Watch;
-use crate::transport::local::{LocalTransport, Meeting};
-use crate::transport::mpi::MpiTransport;
+use crate::transport::local::{LocalTransport, Meeting, Opened as LocalOpened};
+use crate::transport::mpi::{MpiTransport, Places};
 
 /// A context's MPI.
 pub(crate) struct Mpi {
@@ -53,15 +54,49 @@ impl Mpi {
             }
         };
         let flat = MpiCollective::new(hall, met, rank, size);
-        let collective: Box<dyn Collective> = match knobs.hierarchical_allreduce {
-            true => match Hosts::of(hall, meeting).open(hall, meeting, knobs)? {
-                Some((host, lane)) => Box::new(HierarchicalCollective::new(flat, host, lane)),
-                None => Box::new(flat),
-            },
-            false => Box::new(flat),
+        let hosts = Hosts::of(hall, meeting);
+        let Opening { here, lane } = hosts.open(hall, meeting, met, knobs)?;
+        let lanes = hosts.lanes();
+        let leaders = lane.as_ref().filter(|_| hosts.place == 0).map(|lane| lane.met.control);
+        let (transport, data) = match here {
+            Some(here) => (Some(here.transport), Some((here.data, here.watch))),
+            None => (None, None),
+        };
+        let collective: Box<dyn Collective> = match data {
+            Some((data, watch)) if knobs.hierarchical_allreduce && hosts.hosts.len() > 1 => {
+                let (rank, size) = (hosts.place, hosts.hosts[hosts.own].len());
+                let spin = super::local::patience(knobs, 2 * size).spin;
+                let host = Host {
+                    collective: LocalCollective::new(data, rank, size, spin, watch),
+                    rank,
+                    size,
+                    lanes,
+                };
+                let lane = lane.map(|lane| MpiCollective::new(hall, lane.met, lane.rank, lane.size));
+                Box::new(HierarchicalCollective::new(flat, host, lane))
+            }
+            _ => Box::new(flat),
+        };
+        let set_rank = |job_rank: &usize| meeting.members.binary_search(job_rank).expect("a member");
+        let places = Places {
+            hosts: hosts
+                .hosts
+                .iter()
+                .map(|host| host.iter().map(set_rank).collect())
+                .collect(),
+            own: hosts.own,
+            here: transport,
+            leaders,
         };
         Ok(Opened {
-            transport: Box::new(MpiTransport::new(hall, met, rank, &meeting.members, is_world)),
+            transport: Box::new(MpiTransport::new(
+                hall,
+                met,
+                rank,
+                &meeting.members,
+                is_world,
+                places,
+            )),
             collective,
             watch: Arc::clone(&hall.pulse) as Arc<dyn Watch>,
         })
@@ -98,18 +133,13 @@ impl Hosts {
         Self { hosts, own, place }
     }
 
-    /// What a hierarchical collective needs; none where there is one host, or a rank to each.
-    fn open(
-        &self,
-        hall: &Arc<Hall>,
-        meeting: &Meeting,
-        knobs: &Knobs,
-    ) -> Result<Option<(Host, Option<MpiCollective>)>, Failure> {
-        let sizes = self.hosts.iter().map(Vec::len);
-        let (lanes, most) = (sizes.clone().min().unwrap_or(1), sizes.max().unwrap_or(1));
-        if self.hosts.len() == 1 || most == 1 {
-            return Ok(None);
-        }
+    /// Ranks of the least host: so many lanes lead from host to host.
+    fn lanes(&self) -> usize {
+        self.hosts.iter().map(Vec::len).min().unwrap_or(1)
+    }
+
+    /// Meets those of this host, and the ranks in the same place of the others, if all of them have one.
+    fn open(&self, hall: &Arc<Hall>, meeting: &Meeting, met: Met, knobs: &Knobs) -> Result<Opening, Failure> {
         let of_ranks = |ranks: Vec<usize>, name: String| Meeting {
             job_key: format!("{}/{name}", meeting.job_key),
             rank: ranks
@@ -118,26 +148,56 @@ impl Hosts {
             members: ranks.into(),
             ..meeting.clone()
         };
-        let here = of_ranks(self.hosts[self.own].clone(), format!("host{}", self.own));
-        let (rank, size) = (here.rank, here.members.len());
-        let patience = super::local::patience(knobs, 2 * size);
-        let opened = LocalTransport::open(&here, 0, LocalCollective::required_bytes(size), patience)
-            .map_err(failure)?;
-        let host = Host {
-            collective: LocalCollective::new(opened.data, rank, size, patience.spin, opened.watch),
-            _transport: opened.transport,
-            rank,
-            size,
-            lanes,
+        let size = self.hosts[self.own].len();
+        let several = self.hosts.len() > 1;
+        let here = match size {
+            1 => None,
+            _ => {
+                let here = of_ranks(self.hosts[self.own].clone(), format!("host{}", self.own));
+                let mut patience = super::local::patience(knobs, 2 * size);
+                if self.place > 0 {
+                    // It waits for the first of its host, who may wait for somebody elsewhere: the pulse knows for whom.
+                    patience.warn_after = Duration::ZERO;
+                    patience.give_up_after = None;
+                }
+                let data_bytes = if several { LocalCollective::required_bytes(size) } else { 0 };
+                Some(LocalTransport::open(&here, 0, data_bytes, patience).map_err(failure)?)
+            }
         };
-        if self.place >= lanes {
-            return Ok(Some((host, None)));
-        }
-        let mut lane: Vec<usize> = self.hosts.iter().map(|host| host[self.place]).collect();
-        lane.sort_unstable();
-        let lane = of_ranks(lane, format!("lane{}", self.place));
-        let met = mpi::meet_set(hall, &lane).map_err(failure)?;
-        let lane = MpiCollective::new(hall, met, lane.rank, lane.members.len());
-        Ok(Some((host, Some(lane))))
+        let lane = if several && self.hosts.iter().all(|host| host.len() == 1) {
+            Some(Lane {
+                met,
+                rank: meeting.rank,
+                size: meeting.members.len(),
+            })
+        } else if several && self.place < self.lanes() {
+            let mut lane: Vec<usize> = self.hosts.iter().map(|host| host[self.place]).collect();
+            lane.sort_unstable();
+            let lane = of_ranks(lane, format!("lane{}", self.place));
+            Some(Lane {
+                met: mpi::meet_set(hall, &lane).map_err(failure)?,
+                rank: lane.rank,
+                size: lane.members.len(),
+            })
+        } else {
+            None
+        };
+        Ok(Opening { here, lane })
     }
+}
+
+/// Who shares something with this rank.
+struct Opening {
+    /// The ranks of its host, if there are others.
+    here: Option<LocalOpened>,
+    /// Those in the same place of all hosts, if there are several hosts.
+    lane: Option<Lane>,
+}
+
+/// Ranks in the same place of all hosts; in the first place, those who speak for their hosts.
+struct Lane {
+    met: Met,
+    /// This rank among them, and their number.
+    rank: usize,
+    size: usize,
 }

@@ -26,6 +26,6 @@ pub(crate) use calls::{Comm, MpiError, Parts, part_range};
 pub(crate) use engine::{Promise, turn};
 pub(crate) use meeting::{Hall, Met, meet_job, meet_set};
 pub(crate) use pending::Pending;
-pub(crate) use pulse::{Bell, Pulse, Waiting};
+pub(crate) use pulse::{Bell, Pulse, Waiting, distances};
 pub(crate) use traffic::traffic;
 pub(crate) use world::CommId;

@@ -19,15 +19,12 @@ use crate::collective::{Activities, Collective, Phases, Reduction};
 use crate::error::Error;
 use crate::mpi::Promise;
 use crate::tensor::{Dtype, ReduceOp, Span};
-use crate::transport::local::LocalTransport;
 
 /// Chunks between hosts while the next one is reduced within them.
 const LAG: usize = 1;
 
 /// A rank's host, as a hierarchical collective sees it.
 pub(crate) struct Host {
-    /// Keeps the host's ranks together: dropped, it tells them that this one has left.
-    pub(crate) _transport: LocalTransport,
     pub(crate) collective: LocalCollective,
     /// This rank among those of the host, and their number.
     pub(crate) rank: usize,

@@ -24,7 +24,7 @@ mod message;
 mod neighbours;
 
 use message::{Envelope, How, MESSAGE_BYTES, Message};
-pub(super) use neighbours::distances;
+pub(crate) use neighbours::distances;
 
 /// How often a rank says that it lives.
 const BEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -38,8 +38,8 @@ const TAG: u16 = 0;
 
 /// What a process set's ring reaches on this rank.
 pub(crate) trait Bell: Send + Sync {
-    /// Somebody wants this cycle.
-    fn rung(&self, cycle: u64);
+    /// Somebody wants this cycle; whether that is news on this host.
+    fn rung(&self, cycle: u64) -> bool;
 
     /// Something has happened to a member: whoever sleeps with work pending shall look.
     fn alarm(&self);
@@ -72,8 +72,10 @@ pub(crate) struct Pulse {
 /// What the pulse knows of a process set.
 struct Set {
     members: Arc<[usize]>,
+    /// Whom this rank tells of rings: a rank of each host that its own host tells.
+    next_hosts: Vec<usize>,
     bell: Arc<dyn Bell>,
-    /// The highest cycle that this rank has told its neighbours of.
+    /// The highest cycle that this rank has told them of.
     told: u64,
     /// Job ranks that have left it.
     left: Vec<usize>,
@@ -120,10 +122,17 @@ impl Pulse {
 
     // ---- from any thread -----------------------------------------------------------------------------------
 
-    /// Has `bell` hear of rings for `set`, the process set of these job ranks.
-    pub(crate) fn listen(&self, set: u64, members: &Arc<[usize]>, bell: Arc<dyn Bell>) {
+    /// Has `bell` hear of rings for `set`, the process set of these job ranks, and `next_hosts` of this rank's.
+    pub(crate) fn listen(
+        &self,
+        set: u64,
+        members: &Arc<[usize]>,
+        next_hosts: Vec<usize>,
+        bell: Arc<dyn Bell>,
+    ) {
         let set_of = Set {
             members: Arc::clone(members),
+            next_hosts,
             bell: Arc::clone(&bell),
             told: 0,
             left: Vec::new(),
@@ -131,9 +140,10 @@ impl Pulse {
         let mut early = lock(&self.early);
         lock(&self.sets).insert(set, set_of);
         let early = early.remove(&set);
-        if let Some(cycle) = early {
+        if let Some(cycle) = early
+            && bell.rung(cycle)
+        {
             self.ring(set, cycle);
-            bell.rung(cycle);
         }
     }
 
@@ -169,6 +179,10 @@ impl Pulse {
                             limit_seconds: *limit_seconds,
                         },
                     },
+                    Error::PeerLost { rank, pid } => Message::Ended {
+                        rank: *rank,
+                        how: How::Lost { pid: *pid },
+                    },
                     Error::PeerLeft { rank } => Message::Ended {
                         rank: *rank,
                         how: How::Left,
@@ -179,7 +193,10 @@ impl Pulse {
                     },
                     other => how(How::failed(&other.to_string())),
                 };
-                if matches!(error, Error::PeerSilent { .. } | Error::Mpi { .. }) {
+                if matches!(
+                    error,
+                    Error::PeerSilent { .. } | Error::PeerLost { .. } | Error::Mpi { .. }
+                ) {
                     start::set_broken();
                 }
                 self.condemn(error.clone());
@@ -287,13 +304,13 @@ impl Pulse {
 
     // ---- telling -------------------------------------------------------------------------------------------
 
-    /// Tells this rank's neighbours in `set` of a ring, once.
+    /// Tells the next hosts of `set` of a ring, once.
     fn tell_of_ring(&self, set: u64, cycle: u64) {
         let mut sets = lock(&self.sets);
         let Some(known) = sets.get_mut(&set) else { return };
         if known.told < cycle {
             known.told = cycle;
-            let targets = self.neighbours(&known.members);
+            let targets = known.next_hosts.clone();
             lock(&self.outbox).push_back((Message::Ring { set, cycle }, targets));
         }
     }
@@ -334,8 +351,10 @@ impl Pulse {
                 let bell = lock(&self.sets).get(&set).map(|set| Arc::clone(&set.bell));
                 match bell {
                     Some(bell) => {
-                        self.tell_of_ring(set, cycle);
-                        bell.rung(cycle);
+                        // Else a rank of this host has told the next ones.
+                        if bell.rung(cycle) {
+                            self.tell_of_ring(set, cycle);
+                        }
                     }
                     None => {
                         let wanted = early.entry(set).or_default();
@@ -361,7 +380,7 @@ impl Pulse {
                         rank,
                         how: how.clone(),
                     });
-                    if matches!(how, How::Silent { .. }) {
+                    if matches!(how, How::Silent { .. } | How::Lost { .. }) {
                         start::set_broken();
                     }
                     self.condemn(self.error_of(rank, how));
@@ -381,6 +400,7 @@ impl Pulse {
                 waited_seconds,
                 limit_seconds,
             },
+            How::Lost { pid } => Error::PeerLost { rank, pid },
             How::Left => Error::PeerLeft { rank },
             How::Failed { reason } => Error::PeerFailed { rank, reason },
         }
