@@ -23,6 +23,7 @@ from interleave import BUILD, ROOT, circumstances, run
 RONDE = ROOT / "target" / "mpi" / "release" / "ronde"
 IDLE = ROOT / "target" / "mpi" / "release" / "examples" / "idle"
 HOSTS = ROOT / "scripts" / "multihost"
+FIRST_HOST = os.environ.get("MULTIHOST_PREFIX", "ronde") + "-a"
 MODEL = "resnet50"
 WARMUP_STEPS = 1  # of the runs on two hosts; one more is run at their end, to be checked in full
 TENSORS, RANKS = 160, 8  # of the negotiation
@@ -78,7 +79,7 @@ def one_host(options):
 
 def sent_over_the_link():
     """Bytes that the first host has sent: what the outer end of its cable has received."""
-    return int(pathlib.Path("/sys/class/net/ronde-a-o/statistics/rx_bytes").read_text())
+    return int(pathlib.Path(f"/sys/class/net/{FIRST_HOST}-o/statistics/rx_bytes").read_text())
 
 
 def two_hosts(options, rate):
