@@ -170,18 +170,15 @@ impl MpiTransport {
     /// Brings the blocks of this host, `bytes` bytes each, to all hosts, and the times, `time_bytes` each, to the first.
     fn exchange_between(
         &mut self,
-        memory: Memory,
+        mut memory: Memory,
         bytes: usize,
         time_bytes: usize,
     ) -> Result<Memory, Error> {
         let Some(leaders) = self.places.leaders else {
-            // One host.
-            let Memory { blocks: [here, _], times: [own_times, _], .. } = memory;
-            return Ok(Memory {
-                blocks: [Vec::new(), here],
-                times: [Vec::new(), own_times],
-                ..memory
-            });
+            // There is one host.
+            memory.blocks.swap(0, 1);
+            memory.times.swap(0, 1);
+            return Ok(memory);
         };
         let parts = Parts::of(self.places.sizes().map(|size| size * bytes));
         let time_parts = Parts::of(self.places.sizes().map(|size| size * time_bytes));
