@@ -34,7 +34,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Bytes of a chunk of an allreduce: short, so that the engine looks at what is under way often enough for its peers.
 const STREAM_BYTES: usize = 512 << 10;
 /// Chunks of an allreduce that are under way at once.
-const FLIGHTS: usize = 6;
+const FLIGHTS: usize = 4;
 /// A part is no shorter unless the batch is: many ranks have longer chunks.
 const PART_BYTES_MIN: usize = 16 << 10;
 /// Chunks that a stage runs behind the one before it.
