@@ -353,6 +353,7 @@ fn measured(series: &[Series], times: &[Option<Duration>]) -> Vec<Vec<SeriesTime
 const SERIES: Series = Series {
     warmup_steps: 2,
     steps: 14,
+    at_least_ms: 0.0,
     stop_above_ms: None,
 };
 
@@ -370,6 +371,23 @@ fn a_job_is_measured_again_and_again() {
                 .all(|&ms| ms >= 4.0)
         );
     }
+}
+
+#[test]
+fn short_steps_are_measured_until_they_have_taken_long_enough() {
+    let longer = Series {
+        at_least_ms: 200.0,
+        ..SERIES
+    };
+    let all = measured(&[longer], &[None; 2]);
+    assert_eq!(all[0], all[1]);
+    let times = &all[0][0];
+    let (steps, sum_ms) = (times.step_ms.len(), times.step_ms.iter().sum::<f64>());
+    assert!(
+        steps > 14 && steps <= 50 && times.end == SeriesEnd::Complete,
+        "{steps}"
+    );
+    assert!(sum_ms >= 200.0, "{sum_ms}");
 }
 
 /// Rank 1 alone finds that its time is up; all stop at the same step, after as many as are timed at once.
