@@ -12,38 +12,41 @@ use super::pending::Moved;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CommId(usize);
 
-impl CommId {
-    /// `MPI_COMM_WORLD`.
-    pub(super) const ALL: Self = Self(0);
-}
-
 /// MPI as this process sees it. Lives on the engine's thread. A set of ranks has a communicator for each kind of traffic,
 /// which go on at the same time.
 #[derive(Debug)]
 pub(crate) struct World {
-    /// The first is `MPI_COMM_WORLD`; on it only process sets come together.
+    /// `MPI_COMM_WORLD`, which others may use too: it is duplicated and nothing else.
+    all: Comm,
     comms: RefCell<Vec<Comm>>,
     moved: Rc<Moved>,
 }
 
 impl World {
-    /// To be made on the thread that has initialized MPI, or that makes all calls of this room at least.
+    /// To be made on the thread that has initialized MPI, or that makes all calls of this room at least. If MPI is `ours`,
+    /// errors of `MPI_COMM_WORLD` are returned from now on; otherwise whoever initialized it has the say.
     ///
     /// # Errors
     /// MPI's.
-    pub(super) fn new() -> Result<Self, MpiError> {
+    pub(super) fn new(ours: bool) -> Result<Self, MpiError> {
         let moved = Rc::default();
         // SAFETY: `MPI_COMM_WORLD` lives from initialization on.
-        let all = unsafe { Comm::new(ffi::RSMPI_COMM_WORLD, &moved) }?;
+        let all = unsafe {
+            match ours {
+                true => Comm::new(ffi::RSMPI_COMM_WORLD, &moved),
+                false => Comm::as_it_is(ffi::RSMPI_COMM_WORLD, &moved),
+            }
+        }?;
         Ok(Self {
-            comms: RefCell::new(vec![all]),
+            all,
+            comms: RefCell::default(),
             moved,
         })
     }
 
     /// `MPI_COMM_WORLD`.
-    pub(super) fn all(&self) -> Comm {
-        self.comms.borrow()[0].clone()
+    pub(super) fn all(&self) -> &Comm {
+        &self.all
     }
 
     /// The communicator `id`.
@@ -56,17 +59,17 @@ impl World {
         &self.moved
     }
 
-    /// A copy of `MPI_COMM_WORLD`; every rank of the job makes this call. One that a former context had may still hold
-    /// calls that not all ranks have begun: nothing is used twice.
-    pub(super) async fn duplicate(&self) -> Result<CommId, MpiError> {
-        let raw = *self.all().duplicate()?.await?;
+    /// A copy of `comm`; every rank of it makes this call. What a former context had may still hold calls that not all
+    /// ranks have begun: nothing is used twice.
+    pub(super) async fn duplicate(&self, comm: &Comm) -> Result<CommId, MpiError> {
+        let raw = *comm.duplicate()?.await?;
         // SAFETY: made just now, and never freed.
         unsafe { self.keep(raw) }
     }
 
-    /// A communicator of `members`, all of whom are about to make this call: it blocks until they have.
-    pub(super) fn of_members(&self, members: &[usize], tag: u16) -> Result<CommId, MpiError> {
-        let raw = self.all().of_members(members, tag)?;
+    /// A communicator of `members` of `comm`, all of whom are about to make this call: it blocks until they have.
+    pub(super) fn of_members(&self, comm: &Comm, members: &[usize], tag: u16) -> Result<CommId, MpiError> {
+        let raw = comm.of_members(members, tag)?;
         // SAFETY: as above.
         unsafe { self.keep(raw) }
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::calls::{Comm, MpiError};
-use super::engine::{Engine, Guard};
+use super::engine::{Engine, Guard, LAST_WORDS};
 use super::pending::Pending;
 use super::start;
 use super::world::CommId;
@@ -66,6 +66,8 @@ pub(crate) struct Pulse {
     heard: Mutex<HashMap<usize, u64>>,
     /// This rank needs nothing more.
     over: AtomicBool,
+    /// Nothing more is called for this pulse.
+    ended: AtomicBool,
     warnings: AtomicU64,
 }
 
@@ -102,6 +104,7 @@ impl Pulse {
             verdict: Mutex::default(),
             heard: Mutex::default(),
             over: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             warnings: AtomicU64::new(0),
         });
         let shared = Arc::clone(&pulse);
@@ -114,6 +117,7 @@ impl Pulse {
             if let Err(error) = outcome {
                 shared.condemn(shared.failure(&error));
             }
+            shared.ended.store(true, Ordering::Release);
         });
         pulse
     }
@@ -191,6 +195,17 @@ impl Pulse {
             self.over.store(true, Ordering::Release);
         }
         self.engine.look();
+        if is_world && !self.engine.is_ours() {
+            self.wait_for_the_end();
+        }
+    }
+
+    /// Waits until nothing more is called, for whoever initialized MPI may finalize it next.
+    fn wait_for_the_end(&self) {
+        let began = Instant::now();
+        while !self.ended.load(Ordering::Acquire) && began.elapsed() < LAST_WORDS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Why it is over for all, if it is.
@@ -234,6 +249,7 @@ impl Pulse {
         // An error that a lost rank brought about is that rank's.
         self.check().err().unwrap_or_else(|| Error::Mpi {
             rank: self.rank,
+            host: self.hosts[self.rank].clone(),
             call: error.call,
             reason: error.text.clone(),
         })

@@ -1,0 +1,47 @@
+//! A rank that dies under `mpirun`: the job ends, soon and not without a word of who it was.
+
+use std::time::Duration;
+
+use ronde::{Context, ReduceOp};
+
+use crate::support::start_by;
+use crate::{PERMISSIONS, is_there, launcher};
+
+#[test]
+fn a_killed_rank_ends_the_job_and_is_named() {
+    let test = "lost::a_killed_rank_ends_the_job_and_is_named";
+    if std::env::var_os("TEST_RONDE_BODY").is_none() && !is_there(launcher()) {
+        return;
+    }
+    let backends = if cfg!(feature = "mpi") { &["local", "mpi"][..] } else { &["local"] };
+    for backend in backends {
+        let mut env = PERMISSIONS.to_vec();
+        env.push(("RONDE_BACKEND", backend));
+        let job = start_by(Some(&launcher()), test, 3, &env, || {
+            let context = Context::from_env().expect("the job starts");
+            for step in 0.. {
+                if step == 20 && context.rank() == 1 {
+                    eprintln!("process {} goes", std::process::id());
+                    let own = rustix::process::getpid();
+                    rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("it may");
+                }
+                let reduced = context.allreduce("t", vec![1i32; 1000], ReduceOp::Sum);
+                if let Err(failed) = reduced.and_then(|handle| handle.wait()) {
+                    panic!("{}", failed.error);
+                }
+            }
+        });
+        let Some(job) = job else { return };
+        let outcomes = job.finish();
+        let (outcome, text) = (&outcomes[0], &outcomes[0].output);
+        assert!(!outcome.status.success(), "{backend}: {text}");
+        assert!(outcome.took < Duration::from_secs(30), "{backend}: {:?}: {text}", outcome.took);
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        // Open MPI's mpirun names the rank, Hydra the process; both the host. A survivor may have been faster.
+        let own = text.lines().find_map(|line| line.strip_prefix("process ")?.strip_suffix(" goes"));
+        let pid = own.expect("rank 1 says so");
+        let by_survivor = text.contains("rank 1 died") || text.contains("rank 1 on host");
+        let by_mpirun = text.contains(&host) && (text.contains("process rank 1 ") || text.contains(&format!("PID {pid}")));
+        assert!(by_survivor || by_mpirun, "{backend}: {text}");
+    }
+}
