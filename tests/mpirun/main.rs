@@ -222,3 +222,28 @@ fn more_ranks_than_cores_are_explained_before_mpirun_refuses_them() {
         assert!(output.status.success() && !err.contains("cores"), "{told}: {err}");
     }
 }
+
+#[test]
+fn run_has_the_mpirun_in_the_path_start_ranks_with_their_settings() {
+    let Some(path) = std::env::var_os("PATH") else { return };
+    let name = launcher();
+    let Some(found) = std::env::split_paths(&path).map(|folder| folder.join(&name)).find(|file| file.is_file()) else {
+        return eprintln!("left out: no {}", name.display());
+    };
+    // In front of all others, whatever it is called.
+    let folder = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::symlink(found, folder.path().join("mpirun")).expect("linked");
+    let folders = std::env::split_paths(&path);
+    let path = std::env::join_paths([folder.path().to_owned()].into_iter().chain(folders)).expect("paths");
+    let backend = if cfg!(feature = "mpi") { "mpi" } else { "local" };
+    let mut command = clean(ronde().get_program());
+    command
+        .env("PATH", path)
+        .args(["run", "--mpi", "-np", "3", "--fusion-threshold-mb", "3", "--"])
+        .arg(ronde().get_program())
+        .args(["bench", "--model", "many-small", "--steps", "2", "--backend", backend]);
+    let output = command.output().expect("runs");
+    let text = stdout(&output);
+    assert!(text.contains(&format!("3 ranks, {backend} backend")), "{text}");
+    assert!(text.contains("3 MB"), "{text}");
+}
