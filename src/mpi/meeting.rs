@@ -11,6 +11,7 @@ use super::engine::{Engine, Guard};
 use super::hello::{self, Difference, Hello, VersionMix};
 use super::mixed::Contradiction;
 use super::pulse::{Pulse, distances};
+use super::roll_call::RollCall;
 use super::start::{self, StartError};
 use super::world::{CommId, World};
 use crate::backend::{Failure, failure};
@@ -35,14 +36,28 @@ pub(crate) enum MeetingError {
     Mismatch(Box<Difference>),
     /// Not all came.
     #[error(
-        "not all ranks have come within {waited_seconds} s (HOROVOD_START_TIMEOUT): does every rank create a context?"
+        "{} not come within {waited_seconds} s (HOROVOD_START_TIMEOUT): does every rank create a context?",
+        who(missing)
     )]
-    Timeout { waited_seconds: u64 },
+    Timeout {
+        waited_seconds: u64,
+        /// As far as this rank knows.
+        missing: Vec<usize>,
+    },
     /// What a rank sent is no message of this version.
     #[error(
         "rank {rank} sent {bytes} bytes that this version of Ronde does not understand; install the same for all ranks"
     )]
     Malformed { rank: usize, bytes: usize },
+}
+
+/// Subject and verb.
+fn who(missing: &[usize]) -> String {
+    match missing {
+        [] => "not all ranks have".into(),
+        [rank] => format!("rank {rank} has"),
+        ranks => format!("ranks {ranks:?} have"),
+    }
 }
 
 /// A job's ranks, met.
@@ -86,7 +101,11 @@ pub(crate) fn meet_job(
         agreement: meeting.agreement.clone(),
     };
     let (rank, size) = (meeting.rank, meeting.members.len());
-    let guard = Deadline(meeting.start_timeout);
+    let roll_call = RollCall::new(rank, size);
+    let guard = Deadline {
+        limit: meeting.start_timeout,
+        roll_call: roll_call.clone(),
+    };
     // Where this rank ends while others go on, finalizing MPI would wait for them.
     let alone = |failure: Failure| {
         start::set_broken();
@@ -98,8 +117,17 @@ pub(crate) fn meet_job(
             other => failure(other),
         })
     };
-    let said = hello.encode();
-    let met = engine.run(Duration::ZERO, &guard, move |world| greet(world, rank, size, said));
+    let (said, tag) = (hello.encode(), meeting.init as u16);
+    let met = engine.run(Duration::ZERO, &guard, move |world| async move {
+        let by_mpi = (world.all().rank(), world.all().size());
+        if by_mpi != (rank, size) {
+            return Ok(Err(Contradiction::new((rank, size), by_mpi)));
+        }
+        if world.is_ours() {
+            roll_call.hold(world.all(), tag).await?;
+        }
+        greet(world, said).await.map(Ok)
+    });
     let (control, greetings) = met
         .map_err(left)?
         .map_err(|contradiction| alone(failure(MeetingError::Contradiction(Box::new(contradiction)))))?;
@@ -107,7 +135,7 @@ pub(crate) fn meet_job(
         Hello::understand(&hello, rank, &greetings).map_err(|error| alone(failure(error)))?;
     hello::compare(&hellos).map_err(failure)?;
     let [data, pulse, lobby] = engine
-        .run(Duration::ZERO, &guard, |world| async move {
+        .run(Duration::ZERO, &guard, move |world| async move {
             let mut comms = [control; 3];
             for comm in &mut comms {
                 *comm = world.duplicate(&world.comm(control)).await?;
@@ -146,7 +174,10 @@ pub(crate) fn meet_job(
 pub(crate) fn meet_set(hall: &Hall, meeting: &Meeting) -> Result<Met, Error> {
     let guard = Both {
         pulse: &hall.pulse,
-        deadline: Deadline(meeting.start_timeout),
+        deadline: Deadline {
+            limit: meeting.start_timeout,
+            roll_call: RollCall::new(usize::MAX, 0),
+        },
     };
     let (members, set, lobby) = (meeting.members.to_vec(), set_key(&hall.key, meeting), hall.lobby);
     let [control, data] = hall.engine.run(Duration::ZERO, &guard, move |world| {
@@ -166,19 +197,11 @@ fn set_key(job_key: &str, meeting: &Meeting) -> u64 {
 }
 
 /// What all ranks say of themselves, and the communicator that carries it, which becomes that of control: two versions of
-/// Ronde get along up to here. The outer error is MPI's.
-async fn greet(
-    world: Rc<World>,
-    rank: usize,
-    size: usize,
-    said: Vec<u8>,
-) -> Result<Result<(CommId, Vec<Vec<u8>>), Contradiction>, MpiError> {
-    let by_mpi = (world.all().rank(), world.all().size());
-    if by_mpi != (rank, size) {
-        return Ok(Err(Contradiction::new((rank, size), by_mpi)));
-    }
+/// Ronde get along up to here.
+async fn greet(world: Rc<World>, said: Vec<u8>) -> Result<(CommId, Vec<Vec<u8>>), MpiError> {
     let id = world.duplicate(world.all()).await?;
     let control = world.comm(id);
+    let size = control.size();
     let length = (said.len() as u64).to_le_bytes().to_vec();
     let (_, lengths) = control.allgather(length, vec![0; 8 * size], 8)?.await?;
     let lengths = lengths
@@ -188,7 +211,7 @@ async fn greet(
     let memory = vec![0; parts.bytes()];
     let (_, memory, parts) = control.allgather_parts(said, memory, parts)?.await?;
     let greetings = (0..size).map(|rank| memory[parts.range(rank)].to_vec()).collect();
-    Ok(Ok((id, greetings)))
+    Ok((id, greetings))
 }
 
 /// Makes a process set's communicators, once all members have come.
@@ -214,15 +237,19 @@ async fn gather(
 }
 
 /// Gives up after a while.
-struct Deadline(Duration);
+struct Deadline {
+    limit: Duration,
+    roll_call: RollCall,
+}
 
 impl Guard for Deadline {
     fn check(&self, waited: Duration) -> Result<(), Error> {
-        if waited < self.0 {
+        if waited < self.limit {
             return Ok(());
         }
         Err(Error::Rendezvous(Arc::new(MeetingError::Timeout {
             waited_seconds: waited.as_secs(),
+            missing: self.roll_call.missing(),
         })))
     }
 

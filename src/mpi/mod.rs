@@ -10,7 +10,7 @@
 //!   under way, which keep the memory that MPI may still touch.
 //! - `engine`: the thread. `start`: how it comes about and how it ends.
 //! - `pulse`: who is alive, who has left, who wants a cycle: small messages between neighbours.
-//! - `meeting`: how the ranks of a job, or of a process set, come together; `hello`: what they compare; `mixed`: what is
+//! - `meeting`: how the ranks of a job, or of a process set, come together; `roll_call`: who has not; `hello`: what they compare; `mixed`: what is
 //!   said when MPI was started by somebody else than the launcher's variables tell of.
 
 mod calls;
@@ -20,6 +20,7 @@ mod meeting;
 mod mixed;
 mod pending;
 mod pulse;
+mod roll_call;
 mod start;
 mod world;
 

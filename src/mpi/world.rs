@@ -16,8 +16,9 @@ pub(crate) struct CommId(usize);
 /// which go on at the same time.
 #[derive(Debug)]
 pub(crate) struct World {
-    /// `MPI_COMM_WORLD`, which others may use too: it is duplicated and nothing else.
+    /// `MPI_COMM_WORLD`. If MPI is not ours it is duplicated and nothing else: others use it too.
     all: Comm,
+    ours: bool,
     comms: RefCell<Vec<Comm>>,
     moved: Rc<Moved>,
 }
@@ -39,6 +40,7 @@ impl World {
         }?;
         Ok(Self {
             all,
+            ours,
             comms: RefCell::default(),
             moved,
         })
@@ -47,6 +49,11 @@ impl World {
     /// `MPI_COMM_WORLD`.
     pub(super) fn all(&self) -> &Comm {
         &self.all
+    }
+
+    /// Whether MPI was initialized by this engine.
+    pub(super) fn is_ours(&self) -> bool {
+        self.ours
     }
 
     /// The communicator `id`.
