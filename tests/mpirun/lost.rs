@@ -45,3 +45,32 @@ fn a_killed_rank_ends_the_job_and_is_named() {
         assert!(by_survivor || by_mpirun, "{backend}: {text}");
     }
 }
+
+#[cfg(feature = "mpi")]
+#[test]
+fn a_rank_that_does_not_come_is_named() {
+    let test = "lost::a_rank_that_does_not_come_is_named";
+    if std::env::var_os("TEST_RONDE_BODY").is_none() && !is_there(launcher()) {
+        return;
+    }
+    let mut env = PERMISSIONS.to_vec();
+    env.extend([("RONDE_BACKEND", "mpi"), ("HOROVOD_START_TIMEOUT", "3")]);
+    let job = start_by(Some(&launcher()), test, 3, &env, || {
+        // MPI itself is initialized on all ranks; then one of them goes its own way.
+        let context = Context::from_env().expect("the job starts");
+        let rank = context.rank();
+        drop(context);
+        if rank == 1 {
+            return std::thread::sleep(Duration::from_secs(20));
+        }
+        let error = Context::from_env().err().expect("not all come");
+        panic!("rank {rank}: {error}");
+    });
+    let Some(job) = job else { return };
+    let outcomes = job.finish();
+    let text = &outcomes[0].output;
+    assert!(!outcomes[0].status.success(), "{text}");
+    // Rank 0 knows who, if it is the first to say something.
+    let says = text.contains("rank 0: rank 1 has not come within 3 s") || text.contains("not all ranks have come within 3 s");
+    assert!(says, "{text}");
+}
