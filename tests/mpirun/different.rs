@@ -35,7 +35,7 @@ fn settings_are_rank_0s_whatever_the_others_have() {
         return;
     };
     let (out, err) = texts(&output);
-    assert!(output.status.success() && out.contains("0 MB, cycle 1 ms"), "{out}{err}");
+    assert!(output.status.success() && out.contains("no fusion, cycle 1 ms"), "{out}{err}");
 }
 
 #[test]

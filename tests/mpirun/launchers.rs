@@ -139,7 +139,7 @@ fn ranks_on_several_hosts_need_the_feature_and_are_told_so() {
 fn a_lone_process_in_an_allocation_is_alone() {
     let mut command = ronde();
     command
-        .args(["bench", "--model", "many-small", "--steps", "2", "--np", "1"])
+        .args(["bench", "--model", "many-small", "--steps", "2", "-n", "1"])
         .envs([
             ("SLURM_JOB_ID", "7"),
             ("SLURM_NTASKS", "4"),

@@ -245,5 +245,5 @@ fn run_has_the_mpirun_in_the_path_start_ranks_with_their_settings() {
     let output = command.output().expect("runs");
     let text = stdout(&output);
     assert!(text.contains(&format!("3 ranks, {backend} backend")), "{text}");
-    assert!(text.contains("3 MB"), "{text}");
+    assert!(text.contains("fusion 3 MiB"), "{text}");
 }
