@@ -134,6 +134,25 @@ fn ranks_on_several_hosts_need_the_feature_and_are_told_so() {
     }
 }
 
+/// As above with MPI, which has no launcher of its own behind these variables.
+#[cfg(feature = "mpi")]
+#[test]
+fn ranks_on_several_hosts_that_mpi_has_not_started_are_told_so() {
+    if !crate::is_there(crate::launcher()) {
+        return;
+    }
+    for (launcher, tells) in LAUNCHERS {
+        for (rank, output) in start(tells, true).iter().enumerate() {
+            let (_, err) = texts(output);
+            assert_eq!(output.status.code(), Some(1), "{launcher}: {err}");
+            let by_us = err.contains(&format!("this is rank {rank} of 2, MPI (")) && err.contains("says rank 0 of 1: ");
+            // Open MPI itself sees that it runs under srun, and ends the process.
+            let by_open_mpi = launcher.starts_with("srun") && err.contains("direct launched using \"srun\"");
+            assert!(by_us || by_open_mpi, "{launcher}: {err}");
+        }
+    }
+}
+
 /// What a shell in an allocation for four has, without srun: it is a job of one.
 #[test]
 fn a_lone_process_in_an_allocation_is_alone() {
