@@ -54,7 +54,10 @@ pub(super) fn difference<R: Runtime>(
     if let Some(difference) = counted("tensors", tensors.len())? {
         return Ok(Some(difference));
     }
-    let prints = tensors.iter().map(|tensor| hash_of(&fingerprint(tensor))).collect();
+    let prints = tensors
+        .iter()
+        .map(|tensor| hash_of(&fingerprint(tensor)))
+        .collect();
     if let Some(index) = first_unequal(job, "bench.plan.tensors", prints)? {
         let tensor = &tensors[index];
         let other = first_other(job, hash_of(&fingerprint(tensor)))?;
@@ -93,12 +96,19 @@ fn hash_of(value: &impl Hash) -> f64 {
 }
 
 /// The first of `values` that is not the same on all ranks.
-fn first_unequal<R: Runtime>(job: &Job<'_, R>, name: &str, values: Vec<f64>) -> Result<Option<usize>, RunError> {
+fn first_unequal<R: Runtime>(
+    job: &Job<'_, R>,
+    name: &str,
+    values: Vec<f64>,
+) -> Result<Option<usize>, RunError> {
     let opposites = values.iter().map(|value| -value);
     let both = values.iter().copied().chain(opposites).collect();
     let largest = job.slowest(name, both)?;
     let (largest, opposites) = largest.split_at(values.len());
-    Ok(largest.iter().zip(opposites).position(|(value, opposite)| *value != -opposite))
+    Ok(largest
+        .iter()
+        .zip(opposites)
+        .position(|(value, opposite)| *value != -opposite))
 }
 
 /// The first rank whose `value` is not rank 0's, and both values.

@@ -122,7 +122,11 @@ pub(super) fn claims(lookup: Lookup) -> Result<Vec<Claim>, IdentityError> {
     let by_step = |claim: &Claim| step.as_ref().is_some_and(|step| step.equals(claim));
     let pmi = PMI.claim(lookup)?;
     let pmi_of_step = pmi.as_ref().is_some_and(by_step);
-    let others = [HOROVOD.claim(lookup)?, OPEN_MPI.claim(lookup)?, TORCHRUN.claim(lookup)?];
+    let others = [
+        HOROVOD.claim(lookup)?,
+        OPEN_MPI.claim(lookup)?,
+        TORCHRUN.claim(lookup)?,
+    ];
     let nearer = others.iter().flatten().count() > 0 || (pmi.is_some() && !pmi_of_step);
     let of_daemon = one_per_node && nearer;
     let [horovod, open_mpi, torchrun] = others;
@@ -216,7 +220,10 @@ fn slurm(lookup: Lookup) -> Result<Option<(Claim, bool)>, IdentityError> {
         local,
         cross,
     };
-    Ok(Some((claim, nodes.is_some_and(|nodes| nodes.value == size.value))))
+    Ok(Some((
+        claim,
+        nodes.is_some_and(|nodes| nodes.value == size.value),
+    )))
 }
 
 fn pair(lookup: Lookup, names: Pair) -> Result<Option<(Found, Found)>, IdentityError> {

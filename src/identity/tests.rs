@@ -104,8 +104,14 @@ fn a_step_of_one_task_per_node_may_be_a_launchers_daemons() {
             "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
             Source::OpenMpi,
         ),
-        ("PMI_RANK=3 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2", Source::Pmi),
-        ("RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2", Source::Torchrun),
+        (
+            "PMI_RANK=3 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",
+            Source::Pmi,
+        ),
+        (
+            "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2",
+            Source::Torchrun,
+        ),
         (
             "HOROVOD_RANK=3 HOROVOD_SIZE=4 HOROVOD_LOCAL_RANK=1 HOROVOD_LOCAL_SIZE=2",
             Source::Horovod,
@@ -132,7 +138,8 @@ fn a_step_of_one_task_per_node_may_be_a_launchers_daemons() {
         assert_eq!((numbers, found.source), ([1, 2, 0, 1], source), "{environment}");
     }
     // Two tasks per node are nobody's daemons.
-    let two = "SLURM_STEP_ID=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 RANK=0 WORLD_SIZE=2";
+    let two =
+        "SLURM_STEP_ID=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 RANK=0 WORLD_SIZE=2";
     let message = identity(two).unwrap_err().to_string();
     assert!(
         message.contains("SLURM_STEP_NUM_TASKS=4") && message.contains("WORLD_SIZE=2"),
@@ -142,7 +149,9 @@ fn a_step_of_one_task_per_node_may_be_a_launchers_daemons() {
 
 #[test]
 fn a_rank_that_only_pmix_knows_is_refused() {
-    let message = identity("PMIX_RANK=1 PMIX_NAMESPACE=prterun-1").unwrap_err().to_string();
+    let message = identity("PMIX_RANK=1 PMIX_NAMESPACE=prterun-1")
+        .unwrap_err()
+        .to_string();
     assert!(
         message.starts_with("PMIX_RANK=1 is set") && message.contains("HOROVOD_SIZE"),
         "{message}"
@@ -150,7 +159,8 @@ fn a_rank_that_only_pmix_knows_is_refused() {
     // With a launcher that says more it is no news.
     let found = identity("PMIX_RANK=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2").unwrap();
     assert_eq!((found.rank, found.size, found.source), (1, 2, Source::OpenMpi));
-    let found = identity("PMIX_RANK=0 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1 RANK=2 WORLD_SIZE=3").unwrap();
+    let found =
+        identity("PMIX_RANK=0 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1 RANK=2 WORLD_SIZE=3").unwrap();
     assert_eq!((found.rank, found.size, found.source), (2, 3, Source::Torchrun));
 }
 

@@ -316,6 +316,14 @@ impl Comm {
         (1..size).map(move |distance| ((rank + distance) % size, (rank + size - distance) % size))
     }
 
+    /// Completes when all ranks have come to it.
+    pub(super) fn barrier(&self) -> Started<()> {
+        // SAFETY: a live communicator; no memory.
+        self.pending("MPI_Ibarrier", (), |request| unsafe {
+            ffi::MPI_Ibarrier(self.raw, request)
+        })
+    }
+
     /// The same communicator once more, with messages of its own.
     pub(super) fn duplicate(&self) -> Started<Box<ffi::MPI_Comm>> {
         // SAFETY: a constant.

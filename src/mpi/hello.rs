@@ -124,7 +124,10 @@ mod tests {
             host: "node".into(),
             host_key: "key".into(),
             init: 1,
-            agreement: vec![term("HOROVOD_CACHE_CAPACITY", "1024"), term("process sets", "[0, 1]")],
+            agreement: vec![
+                term("HOROVOD_CACHE_CAPACITY", "1024"),
+                term("process sets", "[0, 1]"),
+            ],
         }
     }
 
@@ -168,7 +171,10 @@ mod tests {
         // Of a version whose message goes on differently.
         let newer = postcard::to_stdvec(&("2.0.0", [7u8; 3])).unwrap();
         let table = [
-            (newer, "rank 1 runs ronde 2.0.0, rank 0 (on node) ronde 1.2.3: install the same version"),
+            (
+                newer,
+                "rank 1 runs ronde 2.0.0, rank 0 (on node) ronde 1.2.3: install the same version",
+            ),
             (vec![200], "rank 1 sent 1 bytes that this version"),
         ];
         for (other, expected) in table {

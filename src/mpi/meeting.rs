@@ -131,8 +131,7 @@ pub(crate) fn meet_job(
     let (control, greetings) = met
         .map_err(left)?
         .map_err(|contradiction| alone(failure(MeetingError::Contradiction(Box::new(contradiction)))))?;
-    let hellos =
-        Hello::understand(&hello, rank, &greetings).map_err(|error| alone(failure(error)))?;
+    let hellos = Hello::understand(&hello, rank, &greetings).map_err(|error| alone(failure(error)))?;
     hello::compare(&hellos).map_err(failure)?;
     let [data, pulse, lobby] = engine
         .run(Duration::ZERO, &guard, move |world| async move {

@@ -93,13 +93,18 @@ fn advice(source: Source, library: &str, mpi_size: usize) -> &'static str {
 mod tests {
     use super::*;
 
-    const OPEN_MPI: &str = "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022\0";
+    const OPEN_MPI: &str =
+        "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022\0";
     const MPICH: &str = "MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7 12:34:45 CDT 2022\n";
 
     fn said(environment: &str, mpi: (usize, usize), library: &str) -> String {
         let lookup = |name: &str| {
-            let mut pairs = environment.split_whitespace().filter_map(|pair| pair.split_once('='));
-            pairs.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
+            let mut pairs = environment
+                .split_whitespace()
+                .filter_map(|pair| pair.split_once('='));
+            pairs
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value.to_owned())
         };
         Contradiction::of((1, 2), mpi, library, &lookup).to_string()
     }
@@ -128,7 +133,11 @@ mod tests {
     fn what_to_do_depends_on_who_started_the_ranks() {
         let slurm = "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2";
         let table = [
-            ("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", OPEN_MPI, "two installations"),
+            (
+                "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2",
+                OPEN_MPI,
+                "two installations",
+            ),
             ("PMI_RANK=1 PMI_SIZE=2", MPICH, "two installations"),
             (slurm, MPICH, "srun --mpi=list"),
             ("RANK=1 WORLD_SIZE=2", OPEN_MPI, "torchrun does not start MPI"),
@@ -141,6 +150,9 @@ mod tests {
         }
         // MPI was told of a job, but of another rank in it.
         let text = said(slurm, (0, 2), OPEN_MPI);
-        assert!(text.contains("SLURM_PROCID=1") && text.contains("unset those"), "{text}");
+        assert!(
+            text.contains("SLURM_PROCID=1") && text.contains("unset those"),
+            "{text}"
+        );
     }
 }

@@ -6,7 +6,9 @@ use std::rc::Rc;
 use ::mpi::ffi;
 
 use super::calls::{Comm, MpiError, check};
+use super::farewell::{self, Inbox};
 use super::pending::Moved;
+use super::start;
 
 /// A communicator of this process, by its place in a list that only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub(crate) struct World {
     all: Comm,
     ours: bool,
     comms: RefCell<Vec<Comm>>,
+    /// What pulses that are over have left behind.
+    inboxes: RefCell<Vec<Inbox>>,
     moved: Rc<Moved>,
 }
 
@@ -42,6 +46,7 @@ impl World {
             all,
             ours,
             comms: RefCell::default(),
+            inboxes: RefCell::default(),
             moved,
         })
     }
@@ -91,8 +96,29 @@ impl World {
         Ok(CommId(comms.len() - 1))
     }
 
-    /// Ends MPI in this process; all ranks of the job do so.
+    /// Takes in the receive of a pulse that is over. If MPI is not ours nothing of it may stay.
+    ///
+    /// # Errors
+    /// MPI's.
+    pub(super) fn leave(&self, inbox: Inbox) -> Result<(), MpiError> {
+        if !self.ours {
+            return inbox.receive.cancel();
+        }
+        self.inboxes.borrow_mut().push(inbox);
+        Ok(())
+    }
+
+    /// All that were left.
+    pub(super) fn take_inboxes(&self) -> Vec<Inbox> {
+        self.inboxes.take()
+    }
+
+    /// Ends MPI in this process; all ranks of the job do so. If one was lost meanwhile it stays as it is.
     pub(super) fn finalize(&self) -> Result<(), MpiError> {
+        farewell::wait_for_all(self)?;
+        if start::is_broken() {
+            return Ok(());
+        }
         // SAFETY: no request is under way that anybody waits for, and nothing is called afterwards: the engine ends.
         check("MPI_Finalize", unsafe { ffi::MPI_Finalize() })
     }

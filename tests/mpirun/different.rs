@@ -1,7 +1,7 @@
 //! Ranks that were not started alike: the first difference is named, on all of them, at once.
 
-use crate::output::texts;
 use crate::mpirun_after;
+use crate::output::texts;
 
 /// What the ranks of a job that cannot be say, each of which first runs `line`.
 fn refusal(line: &str, arguments: &str) -> Option<String> {
@@ -19,7 +19,10 @@ fn knobs_that_must_be_the_same_are_compared() {
         backends.push(("mpi", "HOROVOD_CACHE_CAPACITY 1024, rank 1 on "));
     }
     for (backend, text) in backends {
-        let Some(err) = refusal(line, &format!("bench --model many-small --steps 2 --backend {backend}")) else {
+        let Some(err) = refusal(
+            line,
+            &format!("bench --model many-small --steps 2 --backend {backend}"),
+        ) else {
             return;
         };
         // Either of the others may be the first to be seen by a rank 0 that they come to one by one.
@@ -35,14 +38,23 @@ fn settings_are_rank_0s_whatever_the_others_have() {
         return;
     };
     let (out, err) = texts(&output);
-    assert!(output.status.success() && out.contains("no fusion, cycle 1 ms"), "{out}{err}");
+    assert!(
+        output.status.success() && out.contains("no fusion, cycle 1 ms"),
+        "{out}{err}"
+    );
 }
 
 #[test]
 fn models_and_steps_are_compared() {
     let table = [
-        ("--model vgg16 --steps 2", "rank 0 has 1000 tensors, rank 2 has 32;"),
-        ("--model many-small --steps 3", "rank 0 has 2 timed steps, rank 2 has 3;"),
+        (
+            "--model vgg16 --steps 2",
+            "rank 0 has 1000 tensors, rank 2 has 32;",
+        ),
+        (
+            "--model many-small --steps 3",
+            "rank 0 has 2 timed steps, rank 2 has 3;",
+        ),
     ];
     for (other, text) in table {
         let line = format!("[ \"$rank\" != 2 ] || set -- bench {other}");

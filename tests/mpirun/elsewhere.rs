@@ -91,5 +91,11 @@ fn for_fewer_threads_it_is_refused_with_the_reason() {
     assert!(outcome.status.success(), "{}", outcome.output);
     let text = "refused: MPI was initialized by another library of this process with thread support MPI_THREAD_SERIALIZED";
     assert_eq!(outcome.output.matches(text).count(), 2, "{}", outcome.output);
-    assert!(outcome.output.contains("have that library ask for MPI_THREAD_MULTIPLE"), "{}", outcome.output);
+    assert!(
+        outcome
+            .output
+            .contains("have that library ask for MPI_THREAD_MULTIPLE"),
+        "{}",
+        outcome.output
+    );
 }

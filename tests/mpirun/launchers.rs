@@ -145,7 +145,8 @@ fn ranks_on_several_hosts_that_mpi_has_not_started_are_told_so() {
         for (rank, output) in start(tells, true).iter().enumerate() {
             let (_, err) = texts(output);
             assert_eq!(output.status.code(), Some(1), "{launcher}: {err}");
-            let by_us = err.contains(&format!("this is rank {rank} of 2, MPI (")) && err.contains("says rank 0 of 1: ");
+            let by_us = err.contains(&format!("this is rank {rank} of 2, MPI ("))
+                && err.contains("says rank 0 of 1: ");
             // Open MPI itself sees that it runs under srun, and ends the process.
             let by_open_mpi = launcher.starts_with("srun") && err.contains("direct launched using \"srun\"");
             assert!(by_us || by_open_mpi, "{launcher}: {err}");
@@ -170,7 +171,11 @@ fn a_lone_process_in_an_allocation_is_alone() {
     let text = stdout(&command.output().expect("runs"));
     assert!(text.contains("1 rank"), "{text}");
     // As a batch script, too, where the rank is said to be 0.
-    command.envs([("SLURM_STEP_ID", "4294967291"), ("SLURM_PROCID", "0"), ("SLURM_LOCALID", "0")]);
+    command.envs([
+        ("SLURM_STEP_ID", "4294967291"),
+        ("SLURM_PROCID", "0"),
+        ("SLURM_LOCALID", "0"),
+    ]);
     let text = stdout(&command.output().expect("runs"));
     assert!(text.contains("1 rank"), "{text}");
 }
@@ -179,7 +184,9 @@ fn a_lone_process_in_an_allocation_is_alone() {
 #[test]
 fn a_rank_without_a_size_is_refused() {
     let mut command = ronde();
-    command.args(["bench", "--model", "many-small"]).envs([("PMIX_RANK", "1"), ("PMIX_NAMESPACE", "prte")]);
+    command
+        .args(["bench", "--model", "many-small"])
+        .envs([("PMIX_RANK", "1"), ("PMIX_NAMESPACE", "prte")]);
     let output = command.output().expect("runs");
     crate::assert_failed(&output, 1, &["PMIX_RANK=1", "HOROVOD_SIZE"]);
 }

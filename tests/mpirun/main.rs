@@ -15,6 +15,7 @@ mod program;
 mod support;
 
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -45,6 +46,13 @@ fn is_there(program: impl Into<OsString>) -> bool {
         eprintln!("left out: no {}", program.display());
     }
     found
+}
+
+/// Whether this program is built for MPICH, as far as the launcher under test tells.
+#[cfg(feature = "mpi")]
+fn is_of_mpich() -> bool {
+    let said = Command::new(launcher()).arg("--version").output();
+    said.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("HYDRA"))
 }
 
 /// A command in an environment without launchers and settings.
@@ -208,15 +216,22 @@ fn more_ranks_than_cores_are_explained_before_mpirun_refuses_them() {
     let run = |slots: &[&str]| {
         let mut command = clean(ronde().get_program());
         command.env_remove("OMPI_MCA_rmaps_base_oversubscribe");
-        command.args(["run", "--mpi", "-np", &ranks]).args(slots).args(["--", "true"]);
+        command
+            .args(["run", "--mpi", "-np", &ranks])
+            .args(slots)
+            .args(["--", "true"]);
         command.output().expect("runs")
     };
     let (_, err) = texts(&run(&[]));
     assert!(
-        err.contains(&format!("{ranks} ranks on a machine of {cores} cores")) && err.contains("not enough slots"),
+        err.contains(&format!("{ranks} ranks on a machine of {cores} cores"))
+            && err.contains("not enough slots"),
         "{err}"
     );
-    for told in ["--mpi-args=--oversubscribe".to_owned(), format!("-Hlocalhost:{ranks}")] {
+    for told in [
+        "--mpi-args=--oversubscribe".to_owned(),
+        format!("-Hlocalhost:{ranks}"),
+    ] {
         let output = run(&[&told]);
         let (_, err) = texts(&output);
         assert!(output.status.success() && !err.contains("cores"), "{told}: {err}");
@@ -225,14 +240,21 @@ fn more_ranks_than_cores_are_explained_before_mpirun_refuses_them() {
 
 #[test]
 fn run_has_the_mpirun_in_the_path_start_ranks_with_their_settings() {
-    let Some(path) = std::env::var_os("PATH") else { return };
+    let Some(path) = std::env::var_os("PATH") else {
+        return;
+    };
     let name = launcher();
-    let Some(found) = std::env::split_paths(&path).map(|folder| folder.join(&name)).find(|file| file.is_file()) else {
+    let Some(found) = std::env::split_paths(&path)
+        .map(|folder| folder.join(&name))
+        .find(|file| file.is_file())
+    else {
         return eprintln!("left out: no {}", name.display());
     };
-    // In front of all others, whatever it is called.
+    // In front of all others, whatever it is called; Hydra looks for its parts beside itself.
     let folder = tempfile::tempdir().expect("a folder");
-    std::os::unix::fs::symlink(found, folder.path().join("mpirun")).expect("linked");
+    let script = folder.path().join("mpirun");
+    std::fs::write(&script, format!("#!/bin/sh\nexec {} \"$@\"\n", found.display())).expect("written");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("executable");
     let folders = std::env::split_paths(&path);
     let path = std::env::join_paths([folder.path().to_owned()].into_iter().chain(folders)).expect("paths");
     let backend = if cfg!(feature = "mpi") { "mpi" } else { "local" };
@@ -241,7 +263,15 @@ fn run_has_the_mpirun_in_the_path_start_ranks_with_their_settings() {
         .env("PATH", path)
         .args(["run", "--mpi", "-np", "3", "--fusion-threshold-mb", "3", "--"])
         .arg(ronde().get_program())
-        .args(["bench", "--model", "many-small", "--steps", "2", "--backend", backend]);
+        .args([
+            "bench",
+            "--model",
+            "many-small",
+            "--steps",
+            "2",
+            "--backend",
+            backend,
+        ]);
     let output = command.output().expect("runs");
     let text = stdout(&output);
     assert!(text.contains(&format!("3 ranks, {backend} backend")), "{text}");

@@ -50,7 +50,13 @@ pub(crate) struct Job {
 
 /// Starts `ranks` ranks that run `body` in processes of their own; `None` in such a process, which does not return.
 pub(crate) fn start(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Option<Job> {
-    start_by(std::env::var_os("TEST_RONDE_MPIRUN").as_deref(), test, ranks, env, body)
+    start_by(
+        std::env::var_os("TEST_RONDE_MPIRUN").as_deref(),
+        test,
+        ranks,
+        env,
+        body,
+    )
 }
 
 /// The same, by that `mpirun` if one is given.

@@ -153,7 +153,9 @@ pub(super) fn too_many_for_cores(
         || TOLD.iter().any(|name| has(name))
         || options.iter().any(|options| {
             let options = options.as_deref().unwrap_or_default();
-            ["oversubscribe", "host", "-H"].iter().any(|word| options.contains(word))
+            ["oversubscribe", "host", "-H"]
+                .iter()
+                .any(|word| options.contains(word))
         });
     (kind == Kind::OpenMpi && num_proc > cores && !is_told).then(|| {
         format!(
@@ -353,7 +355,11 @@ mod tests {
             (Kind::OpenMpi, &here, 2, "SLURM_JOB_ID"),
             (Kind::Hydra, &here, 2, ""),
         ] {
-            assert_eq!(of(kind, launch, cores, variable), None, "{kind:?} {cores} {variable}");
+            assert_eq!(
+                of(kind, launch, cores, variable),
+                None,
+                "{kind:?} {cores} {variable}"
+            );
         }
     }
 

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use super::calls::{Comm, MpiError};
 use super::engine::{Engine, Guard, LAST_WORDS};
+use super::farewell::Inbox;
 use super::pending::Pending;
 use super::start;
-use super::world::CommId;
+use super::world::{CommId, World};
 use crate::error::Error;
 use crate::queue::lock;
 use crate::shm::Watch;
@@ -111,7 +112,7 @@ impl Pulse {
         engine.spawn(move |world| async move {
             let beats = Beats::new(&shared, world.comm(comm));
             let outcome = match beats {
-                Ok(beats) => beats.live(&shared).await,
+                Ok(beats) => beats.live(&shared, &world).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = outcome {
@@ -473,13 +474,17 @@ impl Beats {
     }
 
     /// Until this rank has left and all it had to say is said.
-    async fn live(mut self, pulse: &Pulse) -> Result<(), MpiError> {
+    async fn live(mut self, pulse: &Pulse, world: &World) -> Result<(), MpiError> {
         loop {
             self.hear(pulse)?;
             self.beat(pulse)?;
             self.tell(pulse)?;
             if pulse.over.load(Ordering::Acquire) && self.sends.is_empty() && lock(&pulse.outbox).is_empty() {
-                return self.inbox.cancel();
+                return world.leave(Inbox {
+                    comm: self.comm,
+                    tag: TAG,
+                    receive: self.inbox,
+                });
             }
             turn().await;
         }
