@@ -10,6 +10,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use super::calls::MpiError;
+use super::farewell::{self, FINALIZE_PATIENCE};
 use super::start::{self, FINALIZE_INTERVAL, StartError};
 use super::world::World;
 use crate::error::Error;
@@ -153,13 +154,18 @@ impl Engine {
             return;
         };
         if engine.ours {
-            let (done, finalized) = mpsc::sync_channel(1);
+            let (done, finalized) = mpsc::sync_channel(2);
             if engine.commands.send(Command::Finalize(done)).is_ok() {
-                // Like MPI's own, it waits for ranks that go on; what is lost meanwhile ends it.
+                // First for all ranks, of which some may go on for long; what is lost meanwhile ends it.
                 while finalized.recv_timeout(FINALIZE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                     if start::is_broken() {
                         return;
                     }
+                }
+                if finalized.recv_timeout(FINALIZE_PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                    tracing::info!(
+                        "MPI_Finalize does not return though all ranks are done: ending without it"
+                    );
                 }
             }
         }
@@ -360,7 +366,12 @@ fn live(orders: &Receiver<Command>, ready: &SyncSender<Result<bool, StartError>>
                     std::thread::yield_now();
                 }
                 tasks.clear(); // their requests are left to MPI
-                if let Err(error) = world.finalize() {
+                let mut outcome = farewell::wait_for_all(&world);
+                let _ = done.send(());
+                if !start::is_broken() && outcome.is_ok() {
+                    outcome = world.finalize();
+                }
+                if let Err(error) = outcome {
                     eprintln!("ronde: {error}");
                 }
                 let _ = done.send(());

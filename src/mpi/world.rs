@@ -6,9 +6,8 @@ use std::rc::Rc;
 use ::mpi::ffi;
 
 use super::calls::{Comm, MpiError, check};
-use super::farewell::{self, Inbox};
+use super::farewell::Inbox;
 use super::pending::Moved;
-use super::start;
 
 /// A communicator of this process, by its place in a list that only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,12 +112,8 @@ impl World {
         self.inboxes.take()
     }
 
-    /// Ends MPI in this process; all ranks of the job do so. If one was lost meanwhile it stays as it is.
+    /// Ends MPI in this process; all ranks of the job do so.
     pub(super) fn finalize(&self) -> Result<(), MpiError> {
-        farewell::wait_for_all(self)?;
-        if start::is_broken() {
-            return Ok(());
-        }
         // SAFETY: no request is under way that anybody waits for, and nothing is called afterwards: the engine ends.
         check("MPI_Finalize", unsafe { ffi::MPI_Finalize() })
     }
