@@ -23,7 +23,7 @@ from interleave import BUILD, ROOT, circumstances, run
 RONDE = ROOT / "target" / "mpi" / "release" / "ronde"
 IDLE = ROOT / "target" / "mpi" / "release" / "examples" / "idle"
 HOSTS = ROOT / "scripts" / "multihost"
-FIRST_HOST = os.environ.get("MULTIHOST_PREFIX", "ronde") + "-a"
+FIRST_HOST = os.environ.get("MULTIHOST_NAME", "ronde") + "-a"
 MODEL = "resnet50"
 WARMUP_STEPS = 1  # of the runs on two hosts; one more is run at their end, to be checked in full
 TENSORS, RANKS = 160, 8  # of the negotiation
