@@ -1,14 +1,16 @@
 //! Any hosts: MPI.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::{Failure, Opened, failure};
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
-use crate::collective::mpi::{HierarchicalCollective, Host, MpiCollective};
+use crate::collective::mpi::{HierarchicalCollective, Host, Lane, Map, MpiCollective};
 use crate::error::Error;
+use crate::identity::Hosts;
 use crate::knobs::Knobs;
-use crate::mpi::{self, Hall};
+use crate::mpi::{self, Hall, Pulse};
 use crate::shm::Watch;
 use crate::transport::local::{LocalTransport, Meeting};
 use crate::transport::mpi::MpiTransport;
@@ -47,25 +49,25 @@ impl Mpi {
                 (hall, met)
             }
         };
+        let by_host = ByHost::of(hall, meeting);
+        let hosts = by_host.hosts();
         let flat = MpiCollective::new(hall, met, rank, size);
-        let collective: Box<dyn Collective> = match knobs.hierarchical_allreduce {
-            true => match Hosts::of(hall, meeting).open(hall, meeting, knobs)? {
-                Some((host, lane)) => Box::new(HierarchicalCollective::new(flat, host, lane)),
-                None => Box::new(flat),
-            },
-            false => Box::new(flat),
+        let collective: Box<dyn Collective> = match hosts.why_flat() {
+            Some(_) => Box::new(flat),
+            None => Box::new(by_host.open(hall, meeting, knobs, flat)?),
         };
         Ok(Opened {
             transport: Box::new(MpiTransport::new(hall, met, rank, &meeting.members, is_world)),
             collective,
             watch: Arc::clone(&hall.pulse) as Arc<dyn Watch>,
+            hosts,
         })
     }
 }
 
 /// The members of a set, host by host.
-struct Hosts {
-    /// Job ranks, ascending; the hosts in the order of their first ones.
+struct ByHost {
+    /// Set ranks, ascending; the hosts in the order of their first ones.
     hosts: Vec<Vec<usize>>,
     /// This rank's.
     own: usize,
@@ -73,18 +75,17 @@ struct Hosts {
     place: usize,
 }
 
-impl Hosts {
+impl ByHost {
     fn of(hall: &Hall, meeting: &Meeting) -> Self {
+        let leader = |rank: usize| hall.leaders[meeting.members[rank]];
         let mut hosts: Vec<Vec<usize>> = Vec::new();
-        for &member in meeting.members.iter() {
-            let leader = hall.leaders[member];
-            match hosts.iter_mut().find(|host| hall.leaders[host[0]] == leader) {
-                Some(host) => host.push(member),
-                None => hosts.push(vec![member]),
+        for rank in 0..meeting.members.len() {
+            match hosts.iter_mut().find(|host| leader(host[0]) == leader(rank)) {
+                Some(host) => host.push(rank),
+                None => hosts.push(vec![rank]),
             }
         }
-        let job_rank = meeting.members[meeting.rank];
-        let place_in = |host: &Vec<usize>| host.binary_search(&job_rank).ok();
+        let place_in = |host: &Vec<usize>| host.binary_search(&meeting.rank).ok();
         let own = hosts
             .iter()
             .position(|host| place_in(host).is_some())
@@ -93,46 +94,84 @@ impl Hosts {
         Self { hosts, own, place }
     }
 
-    /// What a hierarchical collective needs; none where there is one host, or a rank to each.
+    fn hosts(&self) -> Hosts {
+        Hosts::of(self.hosts.iter().map(Vec::len))
+    }
+
+    /// The meeting of some ranks of the set, this one among them, which it calls `name`.
+    fn meeting(meeting: &Meeting, ranks: &[usize], name: &str) -> Meeting {
+        Meeting {
+            job_key: format!("{}/{name}", meeting.job_key),
+            rank: ranks.binary_search(&meeting.rank).unwrap_or(usize::MAX),
+            members: ranks.iter().map(|&rank| meeting.members[rank]).collect(),
+            ..meeting.clone()
+        }
+    }
+
+    /// What goes host by host as soon as that is asked for: the shared memory of this host's ranks (about 2 MiB each) and
+    /// the communicators of the lanes are there from the beginning, so that the way may change at any cycle.
     fn open(
-        &self,
+        self,
         hall: &Arc<Hall>,
         meeting: &Meeting,
         knobs: &Knobs,
-    ) -> Result<Option<(Host, Option<MpiCollective>)>, Failure> {
-        let sizes = self.hosts.iter().map(Vec::len);
-        let (lanes, most) = (sizes.clone().min().unwrap_or(1), sizes.max().unwrap_or(1));
-        if self.hosts.len() == 1 || most == 1 {
-            return Ok(None);
-        }
-        let of_ranks = |ranks: Vec<usize>, name: String| Meeting {
-            job_key: format!("{}/{name}", meeting.job_key),
-            rank: ranks
-                .binary_search(&meeting.members[meeting.rank])
-                .unwrap_or(usize::MAX),
-            members: ranks.into(),
-            ..meeting.clone()
-        };
-        let here = of_ranks(self.hosts[self.own].clone(), format!("host{}", self.own));
+        flat: MpiCollective,
+    ) -> Result<HierarchicalCollective, Failure> {
+        let here = Self::meeting(meeting, &self.hosts[self.own], &format!("host{}", self.own));
         let (rank, size) = (here.rank, here.members.len());
         let patience = super::local::patience(knobs, 2 * size);
         let opened = LocalTransport::open(&here, 0, LocalCollective::required_bytes(size), patience)
             .map_err(failure)?;
+        let watch = Arc::new(HostWatch {
+            host: opened.watch,
+            pulse: Arc::clone(&hall.pulse),
+        });
         let host = Host {
-            collective: LocalCollective::new(opened.data, rank, size, patience.spin, opened.watch),
+            collective: LocalCollective::new(opened.data, rank, size, patience.spin, watch),
             _transport: opened.transport,
             rank,
             size,
+        };
+        let lanes = self.hosts().least;
+        let lane = match self.place < lanes {
+            true => Some(self.lane(hall, meeting)?),
+            false => None,
+        };
+        let map = Map {
+            hosts: self.hosts,
+            own: self.own,
             lanes,
         };
-        if self.place >= lanes {
-            return Ok(Some((host, None)));
-        }
-        let mut lane: Vec<usize> = self.hosts.iter().map(|host| host[self.place]).collect();
-        lane.sort_unstable();
-        let lane = of_ranks(lane, format!("lane{}", self.place));
-        let met = mpi::meet_set(hall, &lane).map_err(failure)?;
-        let lane = MpiCollective::new(hall, met, lane.rank, lane.members.len());
-        Ok(Some((host, Some(lane))))
+        Ok(HierarchicalCollective::new(flat, map, host, lane))
+    }
+
+    /// This rank's lane.
+    fn lane(&self, hall: &Arc<Hall>, meeting: &Meeting) -> Result<Lane, Failure> {
+        // A lane counts its ranks as the set does, and not by their hosts.
+        let mut ranks: Vec<(usize, usize)> = (0..self.hosts.len())
+            .map(|host| (self.hosts[host][self.place], host))
+            .collect();
+        ranks.sort_unstable();
+        let (ranks, hosts): (Vec<usize>, Vec<usize>) = ranks.into_iter().unzip();
+        let meeting = Self::meeting(meeting, &ranks, &format!("lane{}", self.place));
+        let met = mpi::meet_set(hall, &meeting).map_err(failure)?;
+        Ok(Lane {
+            collective: MpiCollective::new(hall, met, meeting.rank, ranks.len()),
+            hosts,
+        })
+    }
+}
+
+/// Watches over the ranks of a host that work on what they share with other hosts: one of them may die, or find that a rank
+/// elsewhere has.
+struct HostWatch {
+    host: Arc<dyn Watch>,
+    pulse: Arc<Pulse>,
+}
+
+impl Watch for HostWatch {
+    fn check(&self, on: usize, waited: Duration) -> Result<(), Error> {
+        self.pulse.check()?;
+        self.host.check(on, waited)
     }
 }

@@ -1,12 +1,14 @@
 //! A simulated collective: the members of a [`SimSet`] meet, and each computes its results by itself from all inputs,
 //! one tensor after another. What it gives is the contract of [`Collective`] spelled out; reductions are the kernels'
-//! reference. Members that do not make the same call fail at once.
+//! reference. Members that do not make the same call fail at once, and also where one of them would go host by host and
+//! another would not.
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::kernels::reference::reduce_present;
-use super::{Activities, Collective, Phases, Reduction};
+use super::{Activities, Collective, Hierarchy, Phases, Reduction, Stages};
 use crate::error::Error;
 use crate::tensor::Span;
 use crate::transport::sim::SimSet;
@@ -15,6 +17,9 @@ use crate::transport::sim::SimSet;
 pub(crate) struct SimCollective {
     set: Arc<SimSet>,
     rank: usize,
+    hierarchy: Hierarchy,
+    /// Operations that went host by host, or would where there are hosts.
+    by_host: Arc<AtomicUsize>,
 }
 
 impl SimCollective {
@@ -23,6 +28,23 @@ impl SimCollective {
         Self {
             set: Arc::clone(set),
             rank,
+            hierarchy: Hierarchy::default(),
+            by_host: Arc::default(),
+        }
+    }
+
+    /// Counts the operations that go host by host.
+    pub(crate) fn by_host(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.by_host)
+    }
+
+    /// The way that an operation goes: a part of what all ranks must agree about.
+    fn way(&self, is_by_host: bool) -> &'static str {
+        if is_by_host {
+            self.by_host.fetch_add(1, Ordering::Relaxed);
+            "host by host"
+        } else {
+            "flat"
         }
     }
 
@@ -98,12 +120,16 @@ fn place(lengths: &[usize], index: usize) -> std::ops::Range<usize> {
 impl Collective for SimCollective {
     fn activities(&self) -> &'static Activities {
         &Activities {
-            allreduce: "SIM_ALLREDUCE",
-            allgather: "SIM_ALLGATHER",
-            broadcast: "SIM_BCAST",
-            alltoall: "SIM_ALLTOALL",
-            reducescatter: "SIM_REDUCESCATTER",
+            allreduce: Stages::streamed("SIM_ALLREDUCE"),
+            allgather: Stages::streamed("SIM_ALLGATHER"),
+            broadcast: Stages::streamed("SIM_BCAST"),
+            alltoall: Stages::streamed("SIM_ALLTOALL"),
+            reducescatter: Stages::streamed("SIM_REDUCESCATTER"),
         }
+    }
+
+    fn set_hierarchy(&mut self, hierarchy: Hierarchy) {
+        self.hierarchy = hierarchy;
     }
 
     fn allreduce(
@@ -116,7 +142,8 @@ impl Collective for SimCollective {
         let length = |tensor: usize, rank: usize| {
             if absent.contains(&rank) { 0 } else { bytes[tensor] }
         };
-        let call = ("allreduce", &bytes, reduction, absent);
+        let way = self.way(self.hierarchy.allreduce);
+        let call = ("allreduce", way, &bytes, reduction, absent);
         self.perform(call, spans, length, |tensor, inputs| {
             reduce(inputs, 0..bytes[tensor], reduction, absent)
         })
@@ -132,7 +159,8 @@ impl Collective for SimCollective {
     fn allgather(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
         let size = self.size();
         let length = |tensor: usize, rank: usize| bytes[tensor * size + rank];
-        self.perform(("allgather", bytes), spans, length, |_, inputs| inputs.concat())
+        let call = ("allgather", self.way(self.hierarchy.allgather), bytes);
+        self.perform(call, spans, length, |_, inputs| inputs.concat())
     }
 
     fn alltoall(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
@@ -268,6 +296,18 @@ mod tests {
             all.reducescatter(spans, &[1, 1, 1], &reduction(ReduceOp::Sum), &[1])
         });
         assert_eq!(results, [vec![101, 0], vec![], vec![103, 0]]);
+    }
+
+    #[test]
+    #[should_panic(expected = "the members of [0, 1, 2] call differently")]
+    fn ranks_that_disagree_about_the_way_fail() {
+        run([&[&[1]], &[&[2]], &[&[3]]], 1, |all, spans| {
+            all.set_hierarchy(Hierarchy {
+                allreduce: all.rank == 2,
+                allgather: true,
+            });
+            all.allreduce(spans, &reduction(ReduceOp::Sum), &[])
+        });
     }
 
     #[test]
