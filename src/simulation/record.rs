@@ -107,6 +107,7 @@ impl Observer for Recorder {
         retune.then(|| Settings {
             fusion_threshold_bytes: 64 * self.cycles,
             cache: !cycle.settings.cache,
+            hierarchical_allreduce: !cycle.settings.hierarchical_allreduce,
             ..cycle.settings
         })
     }
