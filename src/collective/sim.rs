@@ -5,7 +5,6 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::kernels::reference::reduce_present;
 use super::{Activities, Collective, Hierarchy, Phases, Reduction, Stages};
@@ -13,13 +12,26 @@ use crate::error::Error;
 use crate::tensor::Span;
 use crate::transport::sim::SimSet;
 
+/// What an operation is called, by the way it went.
+const FLAT: Activities = Activities {
+    allreduce: Stages::streamed("SIM_ALLREDUCE"),
+    allgather: Stages::streamed("SIM_ALLGATHER"),
+    broadcast: Stages::streamed("SIM_BCAST"),
+    alltoall: Stages::streamed("SIM_ALLTOALL"),
+    reducescatter: Stages::streamed("SIM_REDUCESCATTER"),
+};
+static BY_HOST: Activities = Activities {
+    allreduce: Stages::streamed("SIM_ALLREDUCE_BY_HOST"),
+    allgather: Stages::streamed("SIM_ALLGATHER_BY_HOST"),
+    ..FLAT
+};
+
 /// One member's collective in a [`SimSet`].
 pub(crate) struct SimCollective {
     set: Arc<SimSet>,
     rank: usize,
     hierarchy: Hierarchy,
-    /// Operations that went host by host, or would where there are hosts.
-    by_host: Arc<AtomicUsize>,
+    went_by_host: bool,
 }
 
 impl SimCollective {
@@ -29,23 +41,14 @@ impl SimCollective {
             set: Arc::clone(set),
             rank,
             hierarchy: Hierarchy::default(),
-            by_host: Arc::default(),
+            went_by_host: false,
         }
-    }
-
-    /// Counts the operations that go host by host.
-    pub(crate) fn by_host(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.by_host)
     }
 
     /// The way that an operation goes: a part of what all ranks must agree about.
-    fn way(&self, is_by_host: bool) -> &'static str {
-        if is_by_host {
-            self.by_host.fetch_add(1, Ordering::Relaxed);
-            "host by host"
-        } else {
-            "flat"
-        }
+    fn way(&mut self, is_by_host: bool) -> &'static str {
+        self.went_by_host = is_by_host;
+        if is_by_host { "host by host" } else { "flat" }
     }
 
     fn size(&self) -> usize {
@@ -119,12 +122,9 @@ fn place(lengths: &[usize], index: usize) -> std::ops::Range<usize> {
 
 impl Collective for SimCollective {
     fn activities(&self) -> &'static Activities {
-        &Activities {
-            allreduce: Stages::streamed("SIM_ALLREDUCE"),
-            allgather: Stages::streamed("SIM_ALLGATHER"),
-            broadcast: Stages::streamed("SIM_BCAST"),
-            alltoall: Stages::streamed("SIM_ALLTOALL"),
-            reducescatter: Stages::streamed("SIM_REDUCESCATTER"),
+        match self.went_by_host {
+            true => &BY_HOST,
+            false => &FLAT,
         }
     }
 
@@ -159,7 +159,8 @@ impl Collective for SimCollective {
     fn allgather(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
         let size = self.size();
         let length = |tensor: usize, rank: usize| bytes[tensor * size + rank];
-        let call = ("allgather", self.way(self.hierarchy.allgather), bytes);
+        let way = self.way(self.hierarchy.allgather);
+        let call = ("allgather", way, bytes);
         self.perform(call, spans, length, |_, inputs| inputs.concat())
     }
 
