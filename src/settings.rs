@@ -187,9 +187,6 @@ mod tests {
         };
         let after = change.after(&Settings::default());
         assert_eq!((after.version, after.switches()), (1, 0b101));
-        assert_eq!(
-            after.to_string(),
-            "128 MB, cycle 1 ms, hierarchical allgather"
-        );
+        assert_eq!(after.to_string(), "128 MB, cycle 1 ms, hierarchical allgather");
     }
 }

@@ -154,7 +154,12 @@ fn rounded(context: &Context, round: usize) {
     let handle = context.allgather("bits", sum, &[LENGTH]).expect("in");
     let all = handle.wait().expect("out").tensor;
     for others in all.chunks(LENGTH) {
-        assert!(others.iter().map(|value| value.to_bits()).eq(bits.iter().copied()));
+        assert!(
+            others
+                .iter()
+                .map(|value| value.to_bits())
+                .eq(bits.iter().copied())
+        );
     }
 }
 
@@ -219,7 +224,11 @@ fn sets(context: &Context) {
             let want: i64 = members.clone().map(|rank| rank as i64 + 1).sum();
             assert_eq!(sum.wait().expect("out"), vec![want; 100_000]);
             let want: Vec<i32> = members.flat_map(|rank| row(rank, round, 1)).collect();
-            assert!(gathered.wait().expect("out").tensor == want, "set {:?}", set.ranks());
+            assert!(
+                gathered.wait().expect("out").tensor == want,
+                "set {:?}",
+                set.ranks()
+            );
         }
     }
 }

@@ -10,7 +10,8 @@ use super::report::Report;
 use super::steady::{Batch, SteadyStep};
 use crate::fusion::Item;
 use crate::replay::{
-    Hosts, Operation, Place, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor,
+    Hosts, Operation, Place, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor,
+    WorkTensor,
 };
 use crate::tensor::Dtype;
 use crate::trace::{Format, Kind, NameId, Phase};
@@ -103,7 +104,7 @@ pub(super) fn replayable(
         fusion_threshold_bytes: fusion.threshold_bytes.unwrap_or(0),
         cycle_us,
         hierarchical: false,
-            hierarchical_allgather: false,
+        hierarchical_allgather: false,
         cache: true,
     };
     let ronde = record.source.format == Format::Ronde;

@@ -235,23 +235,35 @@ mod tests {
         let alone = of(Hosts::of([1; 4]));
         assert_eq!(because(&[], alone, allgather), Some("every host has one rank"));
         let hosts = of(Hosts::of([2, 2]));
-        assert_eq!((because(&[], hosts, allreduce), because(&[], hosts, allgather)), (None, None));
+        assert_eq!(
+            (because(&[], hosts, allreduce), because(&[], hosts, allgather)),
+            (None, None)
+        );
         let learnt = |allgathers| Facts {
             tensors: Some(9),
             allgathers,
             ..hosts
         };
-        assert_eq!(because(&[], learnt(false), allgather), Some("nothing is gathered"));
+        assert_eq!(
+            because(&[], learnt(false), allgather),
+            Some("nothing is gathered")
+        );
         assert_eq!(because(&[], learnt(true), allgather), None);
         // Set is fixed, whatever the value.
-        let set = [("HOROVOD_HIERARCHICAL_ALLREDUCE", "0"), ("HOROVOD_HIERARCHICAL_ALLGATHER", "1")];
+        let set = [
+            ("HOROVOD_HIERARCHICAL_ALLREDUCE", "0"),
+            ("HOROVOD_HIERARCHICAL_ALLGATHER", "1"),
+        ];
         assert_eq!(
             because(&set, hosts, allreduce),
             Some("HOROVOD_HIERARCHICAL_ALLREDUCE is set")
         );
         let tunable = Tunable::new(&knobs(&set), &hosts).unwrap();
         let start = settings(&tunable.start);
-        assert_eq!((start.hierarchical_allreduce, start.hierarchical_allgather), (false, true));
+        assert_eq!(
+            (start.hierarchical_allreduce, start.hierarchical_allgather),
+            (false, true)
+        );
         assert_eq!(tunable.space.lattice(&tunable.start).len(), 17 * 13 + 1);
         // And on one host off, whatever was asked for.
         let tunable = Tunable::new(&knobs(&set), &JOB).unwrap();

@@ -142,8 +142,14 @@ impl Job {
         self.hosts.get_or_init(|| *hosts);
         let Some(because) = hosts.why_flat() else { return };
         let asked = [
-            ("HOROVOD_HIERARCHICAL_ALLREDUCE", self.knobs.hierarchical_allreduce),
-            ("HOROVOD_HIERARCHICAL_ALLGATHER", self.knobs.hierarchical_allgather),
+            (
+                "HOROVOD_HIERARCHICAL_ALLREDUCE",
+                self.knobs.hierarchical_allreduce,
+            ),
+            (
+                "HOROVOD_HIERARCHICAL_ALLGATHER",
+                self.knobs.hierarchical_allgather,
+            ),
         ];
         let asked = asked.into_iter().filter(|(_, on)| *on);
         let names: Vec<&str> = asked.map(|(name, _)| name).collect();

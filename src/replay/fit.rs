@@ -105,7 +105,10 @@ pub fn fit(traces: &[Trace], rules: Rules, place: Place) -> Option<Fit> {
 
     let mut spread = Spread::default();
     let operations = traces.iter().map(|trace| &trace.operations);
-    spread.operations = operations.max_by_key(|known| known.len()).cloned().unwrap_or_default();
+    spread.operations = operations
+        .max_by_key(|known| known.len())
+        .cloned()
+        .unwrap_or_default();
     for class in 0..classes {
         spread
             .flat

@@ -390,8 +390,14 @@ mod tests {
             (&[Operation::Allgather], 225.0, 35.0),
             (&[Operation::Other], 225.0, 225.0),
         ] {
-            assert!((step(operations, &reduces) - reduced_us).abs() < 1e-9, "{operations:?}");
-            assert!((step(operations, &gathers) - gathered_us).abs() < 1e-9, "{operations:?}");
+            assert!(
+                (step(operations, &reduces) - reduced_us).abs() < 1e-9,
+                "{operations:?}"
+            );
+            assert!(
+                (step(operations, &gathers) - gathered_us).abs() < 1e-9,
+                "{operations:?}"
+            );
         }
     }
 

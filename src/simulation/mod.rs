@@ -198,7 +198,11 @@ fn sixty_four_ranks() {
     let log = &outcomes[0].seen[0].log;
     assert!(log.versions.last() > Some(&0), "settings have been switched");
     // Some went host by host and some did not, while other tensors were on their way.
-    let by_host = log.ways.iter().filter(|way| way.ends_with(record::BY_HOST)).count();
+    let by_host = log
+        .ways
+        .iter()
+        .filter(|way| way.ends_with(record::BY_HOST))
+        .count();
     assert!((1..log.ways.len()).contains(&by_host), "{:?}", log.ways);
 }
 

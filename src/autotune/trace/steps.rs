@@ -167,10 +167,7 @@ impl Seen {
     }
 }
 
-fn trace(
-    (settings, steps): &(Settings, Vec<Arc<TracedStep>>),
-    operations: &[Operation],
-) -> Option<Trace> {
+fn trace((settings, steps): &(Settings, Vec<Arc<TracedStep>>), operations: &[Operation]) -> Option<Trace> {
     let mut lengths: Vec<f64> = steps.iter().map(|step| step.step_us).collect();
     lengths.sort_unstable_by(f64::total_cmp);
     let limit_us = lengths.get(lengths.len().checked_sub(1)? / 2)? * PAUSE_FACTOR;

@@ -178,5 +178,8 @@ fn no_fusion_is_said_in_words() {
         hierarchical_allreduce: true,
         ..settings
     };
-    assert_eq!(by_host.to_string(), "no fusion, cycle 0.5 ms, hierarchical allreduce");
+    assert_eq!(
+        by_host.to_string(),
+        "no fusion, cycle 0.5 ms, hierarchical allreduce"
+    );
 }

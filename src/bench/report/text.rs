@@ -26,7 +26,8 @@ impl fmt::Display for SettingsReport {
             (self.hierarchical_allgather, ", hierarchical allgather"),
         ];
         let on = switches.into_iter().filter(|(on, _)| *on);
-        on.map(|(_, words)| words).try_for_each(|words| f.write_str(words))
+        on.map(|(_, words)| words)
+            .try_for_each(|words| f.write_str(words))
     }
 }
 

@@ -81,6 +81,15 @@ use layout::Layout;
 use patience::Patience;
 use routes::Routes;
 
+/// What the timeline calls them.
+static ACTIVITIES: Activities = Activities {
+    allreduce: Stages::streamed("SHM_ALLREDUCE"),
+    allgather: Stages::streamed("SHM_ALLGATHER"),
+    broadcast: Stages::streamed("SHM_BCAST"),
+    alltoall: Stages::streamed("SHM_ALLTOALL"),
+    reducescatter: Stages::streamed("SHM_REDUCESCATTER"),
+};
+
 /// The shared-memory collective of one rank.
 pub struct LocalCollective {
     layout: Layout,
@@ -233,13 +242,7 @@ impl LocalCollective {
 
 impl Collective for LocalCollective {
     fn activities(&self) -> &'static Activities {
-        &Activities {
-            allreduce: Stages::streamed("SHM_ALLREDUCE"),
-            allgather: Stages::streamed("SHM_ALLGATHER"),
-            broadcast: Stages::streamed("SHM_BCAST"),
-            alltoall: Stages::streamed("SHM_ALLTOALL"),
-            reducescatter: Stages::streamed("SHM_REDUCESCATTER"),
-        }
+        &ACTIVITIES
     }
 
     fn allreduce(

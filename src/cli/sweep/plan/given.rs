@@ -47,7 +47,10 @@ pub(in crate::cli::sweep) fn notes(args: &Args) -> Vec<String> {
     );
     repeated(
         "--hierarchical-allreduce",
-        on_off(&args.hierarchical_allreduce).into_iter().map(str::to_owned).collect(),
+        on_off(&args.hierarchical_allreduce)
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
     );
     for (variable, flag) in NotSwept::VARIABLES.into_iter().zip(["--fusion-mb", "--cycle-ms"]) {
         if args.flags.lookup(variable).is_some_and(|value| !value.is_empty()) {

@@ -128,7 +128,7 @@ fn what_cannot_be_swept_is_refused() {
 #[test]
 fn host_by_host_takes_several_hosts() {
     let workload = models::workload("many-small").unwrap();
-    let plan = |text| Plan::new(&args(text), &workload);
+    let plan = |text: &str| Plan::new(&args(text), &workload);
     for here in ["", "-n 2 -H localhost:2"] {
         let flat = plan(&format!("{here} --hierarchical-allreduce on,off")).unwrap_err();
         assert_eq!(
@@ -136,7 +136,13 @@ fn host_by_host_takes_several_hosts() {
             "--hierarchical-allreduce on: all ranks are on one host, so nothing can go host by host; name several hosts, as in \
              -np 4 -H node1:2,node2:2, or leave it out"
         );
-        assert_eq!(plan(&format!("{here} --hierarchical-allreduce off")).unwrap().design.hierarchical_allreduce, [false]);
+        assert_eq!(
+            plan(&format!("{here} --hierarchical-allreduce off"))
+                .unwrap()
+                .design
+                .hierarchical_allreduce,
+            [false]
+        );
     }
     let several = plan("-n 4 -H node1:2,node2:2 --hierarchical-allreduce on,off").unwrap();
     // The default fusion threshold and cycle time, which the default point has too, and that host by host.

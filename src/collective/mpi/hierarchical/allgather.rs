@@ -193,7 +193,9 @@ impl HierarchicalCollective {
             };
             let output = match lanes.get(rank) {
                 None => std::ptr::null_mut(),
-                Some(lane) => part.wrapping_add(overlap(lane, &plan.range(tensor, 0..size)).start - lane.start),
+                Some(lane) => {
+                    part.wrapping_add(overlap(lane, &plan.range(tensor, 0..size)).start - lane.start)
+                }
             };
             // SAFETY: the input is a part of the caller's span; the output is as long as what all ranks send here, and lies in
             // a part that nobody else touches.
@@ -225,11 +227,16 @@ impl HierarchicalCollective {
         let mut all = Pieces::default();
         for (host, part) in parts.iter_mut().enumerate() {
             let window = plan.window(host, round, chunk);
-            let pieces = self.pieces(&plan.results[host], &window, part.as_mut_ptr(), |piece, place, own| {
-                // SAFETY: the share lies in a part that nobody else touches; the output is a part of the caller's span, or
-                // null.
-                unsafe { Span::new(place, piece.output, own) }
-            });
+            let pieces = self.pieces(
+                &plan.results[host],
+                &window,
+                part.as_mut_ptr(),
+                |piece, place, own| {
+                    // SAFETY: the share lies in a part that nobody else touches; the output is a part of the caller's span, or
+                    // null.
+                    unsafe { Span::new(place, piece.output, own) }
+                },
+            );
             all.spans.extend(pieces.spans);
             all.table.extend(pieces.table);
         }
@@ -268,7 +275,8 @@ mod tests {
         let plan = Plan::new(&map(), &[span(1_000), span(2_000)], &[3, 10, 2, 0, 0, 5]);
         let places = |host: usize| {
             let pieces = plan.results[host].pieces(0..usize::MAX);
-            let place = |piece: crate::collective::stream::Piece| (piece.output.addr(), piece.at, piece.bytes);
+            let place =
+                |piece: crate::collective::stream::Piece| (piece.output.addr(), piece.at, piece.bytes);
             pieces.map(place).collect::<Vec<_>>()
         };
         assert_eq!(places(0), [(1_000, 0, 3), (1_013, 3, 2), (2_000, 5, 5)]);

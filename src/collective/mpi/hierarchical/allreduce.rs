@@ -181,7 +181,10 @@ mod tests {
             postscale: 3.0,
         };
         let Reductions { within, between } = Reductions::of(&reduction);
-        assert_eq!((within.op, within.prescale, within.postscale), (ReduceOp::Sum, 2.0, 1.0));
+        assert_eq!(
+            (within.op, within.prescale, within.postscale),
+            (ReduceOp::Sum, 2.0, 1.0)
+        );
         assert_eq!(
             (between.op, between.prescale, between.postscale),
             (ReduceOp::Average, 1.0, 3.0)
