@@ -17,7 +17,7 @@ mod rounds;
 mod sums;
 
 use pauses::Pauses;
-use rounds::{Rounds, Turn};
+use rounds::{Load, Rounds, Turn};
 use sums::Sums;
 
 /// What the cycle knows about a batch that it has executed; its tensors come beside it.
@@ -92,9 +92,9 @@ pub struct WholeStep {
 pub struct StepMeter {
     finder: PeriodFinder,
     marked: bool,
-    /// Of marked steps; and what `sums` said at the last mark of their shape.
+    /// Of marked steps; and what `sums` said at the last mark of what they move.
     rounds: Rounds,
-    shape_at_mark: u64,
+    at_mark: Load,
     /// End of the step before; none until the first.
     boundary: Option<Nanos>,
     /// What cycles before the one under way have executed since then.
@@ -208,17 +208,17 @@ impl StepMeter {
         let turn = if is_first {
             Turn::Ends // nobody knows when it began
         } else {
-            self.rounds.push(self.sums.shape.wrapping_sub(self.shape_at_mark))
+            self.rounds.push(self.sums.load().since(&self.at_mark))
         };
         if length != self.rounds.length() {
             self.pauses = Pauses::default(); // another measure
         }
         let breaks = turn == Turn::Breaks;
         if turn == Turn::Within {
-            self.shape_at_mark = self.sums.shape;
+            self.at_mark = self.sums.load();
             return None;
         }
-        self.shape_at_mark = 0;
+        self.at_mark = Load::default();
         if length > 1 {
             // Not that of its one step with traffic, which is shorter.
             self.sums.shape = mix(self.sums.shape, length as u64);

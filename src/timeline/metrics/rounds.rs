@@ -4,6 +4,9 @@
 //! A round is the shortest sequence of shapes, of several, that has come [`REPEATS`] times in a row. From then on a round ends
 //! with every so many steps each of which is like the one a round before, wherever in the sequence that begins: after a
 //! step that does not fit, the next round begins with the step that follows it.
+//!
+//! Where most steps are alike and each of the others has a trifle more, as a loss that is averaged every tenth step, there are no
+//! rounds: measured by ten steps a tuner would take ten times as long. The odd steps are of another shape, and pass by.
 
 use std::collections::VecDeque;
 
@@ -13,6 +16,34 @@ const STEPS_MAX: usize = 32;
 const REPEATS: usize = 4;
 /// Steps in a row that fit no round, in rounds, after which there are none any more: a step put in between takes one round and a step.
 const MISSES_MOST: usize = 3;
+
+/// A step counts as one that has a trifle more than another up to this share of the other's bytes…
+const TRIFLE: f64 = 0.02;
+/// …and most steps are alike if so many of three are.
+const MOST_OF_THREE: usize = 2;
+
+/// What a marked step moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    /// As in [`StepSample`](super::StepSample).
+    pub(super) shape: u64,
+    pub(super) bytes: u64,
+}
+
+impl Load {
+    /// What has been moved since it was `earlier`.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            shape: self.shape.wrapping_sub(earlier.shape),
+            bytes: self.bytes - earlier.bytes,
+        }
+    }
+
+    fn is_trifle_more_than(&self, other: &Self) -> bool {
+        let most = other.bytes as f64 * (1.0 + TRIFLE);
+        self.bytes > other.bytes && self.bytes as f64 <= most
+    }
+}
 
 /// What a step is to the round under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +59,8 @@ pub(super) enum Turn {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Rounds {
-    /// Of the last steps.
-    shapes: VecDeque<u64>,
+    /// The last steps.
+    steps: VecDeque<Load>,
     /// Steps of a round.
     length: usize,
     /// Shapes of its steps, added up.
@@ -44,7 +75,7 @@ impl Default for Rounds {
     /// Every step is a round.
     fn default() -> Self {
         Self {
-            shapes: VecDeque::new(),
+            steps: VecDeque::new(),
             length: 1,
             shape: 0,
             done: 0,
@@ -59,13 +90,13 @@ impl Rounds {
         self.length
     }
 
-    /// Takes in a step of this shape.
-    pub(super) fn push(&mut self, shape: u64) -> Turn {
-        let fits = self.length == 1 || self.back(self.length) == Some(shape);
-        if self.shapes.len() == STEPS_MAX * REPEATS {
-            self.shapes.pop_front();
+    /// Takes in a step.
+    pub(super) fn push(&mut self, step: Load) -> Turn {
+        let fits = self.length == 1 || self.back(self.length) == Some(step.shape);
+        if self.steps.len() == STEPS_MAX * REPEATS {
+            self.steps.pop_front();
         }
-        self.shapes.push_back(shape);
+        self.steps.push_back(step);
         if !fits {
             return self.breaks();
         }
@@ -97,26 +128,37 @@ impl Rounds {
     }
 
     fn back(&self, distance: usize) -> Option<u64> {
-        let index = self.shapes.len().checked_sub(distance)?;
-        self.shapes.get(index).copied()
+        let index = self.steps.len().checked_sub(distance)?;
+        self.steps.get(index).map(|step| step.shape)
     }
 
     /// The shapes of the last steps, added up.
     fn last(&self, steps: usize) -> u64 {
-        let last = self.shapes.iter().rev().take(steps);
-        last.fold(0, |sum, &shape| sum.wrapping_add(shape))
+        let last = self.steps.iter().rev().take(steps);
+        last.fold(0, |sum, step| sum.wrapping_add(step.shape))
     }
 
-    /// The shortest sequence of several steps that has come often enough, if not all of them are alike.
+    /// The shortest sequence of several steps that has come often enough, if they differ by more than a trifle now and then.
     fn found(&self) -> Option<usize> {
         let repeats = |length: usize, times: usize| {
             let count = length * times;
             let newest = |distance: usize| self.back(distance);
-            self.shapes.len() >= count && (1..=count - length).all(|i| newest(i) == newest(i + length))
+            self.steps.len() >= count && (1..=count - length).all(|i| newest(i) == newest(i + length))
         };
         let length = (2..=STEPS_MAX).find(|&length| repeats(length, REPEATS))?;
-        let differ = (1..length).any(|i| self.back(i) != self.back(i + 1));
-        differ.then_some(length)
+        (!self.are_alike(length)).then_some(length)
+    }
+
+    /// Whether most of the last steps are alike and the others have a trifle more, or none is another.
+    fn are_alike(&self, steps: usize) -> bool {
+        let last = || self.steps.iter().rev().take(steps);
+        let alike = |step: &Load| last().filter(|other| other.shape == step.shape).count();
+        let Some(usual) = last().max_by_key(|step| alike(step)) else {
+            return true;
+        };
+        let is_most = 3 * alike(usual) >= MOST_OF_THREE * steps;
+        let fits = |step: &Load| step.shape == usual.shape || step.is_trifle_more_than(usual);
+        is_most && last().all(fits)
     }
 }
 
@@ -124,9 +166,14 @@ impl Rounds {
 mod tests {
     use super::*;
 
+    fn of(shape: char, bytes: u64) -> Load {
+        let shape = u64::from(shape);
+        Load { shape, bytes }
+    }
+
     /// What steps of these shapes are, a letter each: within, ends, breaks.
     fn turns(rounds: &mut Rounds, shapes: &str) -> String {
-        let turn = |shape: char| match rounds.push(u64::from(shape)) {
+        let turn = |shape: char| match rounds.push(of(shape, 1000)) {
             Turn::Within => '.',
             Turn::Ends => '|',
             Turn::Breaks => 'x',
@@ -162,6 +209,24 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_averaged_now_and_then_makes_no_round() {
+        let length = |every: usize, odd: Load| {
+            let mut rounds = Rounds::default();
+            for step in 0..every * REPEATS {
+                let is_odd = step % every == every - 1;
+                rounds.push(if is_odd { odd } else { of('a', 1000) });
+            }
+            rounds.length()
+        };
+        assert_eq!(length(10, of('b', 1020)), 1);
+        assert_eq!(length(3, of('b', 1004)), 1);
+        // As often as not; more than a trifle; another that is smaller.
+        assert_eq!(length(2, of('b', 1004)), 2);
+        assert_eq!(length(10, of('b', 1021)), 10);
+        assert_eq!(length(10, of('b', 1000)), 10);
+    }
+
+    #[test]
     fn when_turns_end_every_step_is_one_again() {
         let mut rounds = Rounds::default();
         turns(&mut rounds, "dgdgdgdg");
@@ -178,9 +243,10 @@ mod tests {
         let mut single = 0;
         for _ in 0..10_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            rounds.push(seed >> 62); // one of four
+            let shape = seed >> 62; // one of four
+            rounds.push(Load { shape, bytes: 1000 });
             single += usize::from(rounds.length() == 1);
-            assert!(rounds.shapes.len() <= STEPS_MAX * REPEATS);
+            assert!(rounds.steps.len() <= STEPS_MAX * REPEATS);
         }
         // Now and then chance makes one, for a few steps.
         assert!(single > 9_900, "{single}");

@@ -1,6 +1,7 @@
 //! What is added up over a step.
 
 use super::StepSample;
+use super::rounds::Load;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,6 +27,14 @@ impl Sums {
         self.negotiate_ns += other.negotiate_ns;
         self.collective_ns += other.collective_ns;
         self.wait_ns += other.wait_ns;
+    }
+
+    /// What has been moved.
+    pub(super) fn load(&self) -> Load {
+        Load {
+            shape: self.shape,
+            bytes: self.bytes,
+        }
     }
 
     pub(super) fn sample(&self, step_ns: u64) -> StepSample {

@@ -204,3 +204,28 @@ fn marked_steps_that_come_in_turns_are_measured_by_the_round() {
     assert!(foreign(&odd) && foreign(&after[0]), "{after:?}");
     assert_eq!(sample_ms(after[5]), 25.0);
 }
+
+#[test]
+fn a_loss_averaged_every_tenth_step_makes_no_longer_steps() {
+    for marks in [false, true] {
+        let mut job = Job::default();
+        let mut steps = Vec::new();
+        for step in 0..200 {
+            let mut answer = job.step(20);
+            if marks {
+                answer = job.meter.mark_step(Nanos(job.now_ns));
+            }
+            if step % 10 == 9 {
+                job.batch(1, vec![Item::new("loss", OpKind::Allreduce, Dtype::F32, 1)]);
+            }
+            if let Some(Step::Sample(sample)) = answer {
+                steps.push(sample.step_ms);
+            }
+        }
+        assert!(steps.len() > 140, "marks {marks}: {steps:?}");
+        assert!(
+            steps.iter().all(|&ms| (20.0..=21.0).contains(&ms)),
+            "marks {marks}: {steps:?}"
+        );
+    }
+}

@@ -26,7 +26,7 @@ const TRUE_SEED: u64 = 12345;
 #[derive(Debug)]
 pub(crate) enum Source {
     /// A simulation.
-    Simulated(Simulation),
+    Simulated(Box<Simulation>),
     /// Real runs.
     Recorded(Recorded),
 }

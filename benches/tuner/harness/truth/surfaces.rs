@@ -258,7 +258,7 @@ fn lab(effects: Effects, slower: f64, sigma: Option<f64>) -> Vec<Surface> {
         };
         Surface::new(
             format!("{name} {ranks}x{ranks_per_host}"),
-            Source::Simulated(simulation),
+            Source::Simulated(Box::new(simulation)),
             sigma.unwrap_or(row.sigma),
             row.wanders,
         )
@@ -291,7 +291,7 @@ fn gradients(slower: f64, sigma: Option<f64>) -> Result<Vec<Surface>, String> {
         };
         Ok(Surface::new(
             format!("{name}/{net} {ranks}x{ranks_per_host}"),
-            Source::Simulated(simulation),
+            Source::Simulated(Box::new(simulation)),
             sigma.unwrap_or(list.sigma),
             list.wanders,
         ))
