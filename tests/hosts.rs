@@ -6,7 +6,7 @@ mod support;
 use ronde::identity::Identity;
 use ronde::settings::SettingsChange;
 use ronde::{Context, ReduceOp};
-use support::{Draw, job};
+use support::{Draw, Folder, job, job_with};
 
 /// Rounds, in each of which rank 0 changes the settings.
 const ROUNDS: usize = 24;
@@ -233,13 +233,21 @@ fn sets(context: &Context) {
     }
 }
 
+/// Whether there are ranks on several hosts to be had, or this is one of them.
+fn can_start() -> bool {
+    let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
+    let can = is_rank || (cfg!(feature = "mpi") && std::env::var_os("TEST_RONDE_MPIRUN").is_some());
+    if !can {
+        eprintln!("left out: ranks on several hosts (TEST_RONDE_MPIRUN and --features mpi)");
+    }
+    can
+}
+
 /// Runs `body` on as many ranks as `hosts` has letters, one for the host of each, with these process sets.
 fn on_hosts(test: &str, hosts: &str, sets: &[&[usize]], body: impl FnOnce(&Context)) {
-    let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
-    if !is_rank && (!cfg!(feature = "mpi") || std::env::var_os("TEST_RONDE_MPIRUN").is_none()) {
-        return eprintln!("left out: ranks on several hosts (TEST_RONDE_MPIRUN and --features mpi)");
+    if can_start() {
+        job(test, hosts.len(), || body(&context(hosts, sets)));
     }
-    job(test, hosts.len(), || body(&context(hosts, sets)));
 }
 
 #[test]
@@ -262,4 +270,34 @@ fn hosts_whose_lanes_cross() {
 fn process_sets_go_host_by_host_where_they_can() {
     let made: [&[usize]; 4] = [&[0, 1], &[0, 2, 3], &[1, 3], &[2]];
     on_hosts("process_sets_go_host_by_host_where_they_can", "aabb", &made, sets);
+}
+
+#[test]
+fn the_timeline_names_the_stages_as_horovod_does() {
+    if !can_start() {
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.file("t.json");
+    let env = [("HOROVOD_TIMELINE", path.to_str().expect("text"))];
+    job_with("the_timeline_names_the_stages_as_horovod_does", 4, &env, || {
+        let context = context("abab", &[]);
+        for round in 0..4 {
+            if context.rank() == 0 {
+                context.set_settings(change(round)).expect("rank 0 may");
+            }
+            let sum = context.allreduce("sum", vec![1.0_f32; 700_000], ReduceOp::Sum);
+            sum.expect("in").wait().expect("out");
+            let rows = context.allgather("rows", vec![1_i32; 700_000], &[700_000]);
+            rows.expect("in").wait().expect("out");
+        }
+    });
+    let text = std::fs::read_to_string(&path).expect("rank 0 has written it");
+    let count = |name: &str| text.matches(&format!("\"B\", \"name\": \"{name}\"")).count();
+    // Of four rounds the second and the fourth reduce host by host, the third and the fourth gather so.
+    let of_allreduce = ["SHM_REDUCESCATTER", "MPI_ALLREDUCE", "SHM_ALLGATHER"].map(count);
+    assert_eq!(of_allreduce, [2, 4, 2]);
+    let of_allgather = ["MPI_ALLGATHER", "MEMCPY_IN_SHARED_BUFFER", "MPI_CROSS_ALLGATHER"].map(count);
+    assert_eq!(of_allgather, [2, 2, 2]);
+    assert!(text.contains("\"hierarchical_allreduce\": true"));
 }
