@@ -49,7 +49,7 @@ impl Mpi {
                 (hall, met)
             }
         };
-        let by_host = ByHost::of(hall, meeting);
+        let by_host = ByHost::of(&hall.leaders, &meeting.members, rank);
         let hosts = by_host.hosts();
         let flat = MpiCollective::new(hall, met, rank, size);
         let collective: Box<dyn Collective> = match hosts.why_flat() {
@@ -76,16 +76,17 @@ struct ByHost {
 }
 
 impl ByHost {
-    fn of(hall: &Hall, meeting: &Meeting) -> Self {
-        let leader = |rank: usize| hall.leaders[meeting.members[rank]];
+    /// As rank `rank` of the set of these job ranks, of which `leaders` says who share a host.
+    fn of(leaders: &[usize], members: &[usize], rank: usize) -> Self {
+        let leader = |rank: usize| leaders[members[rank]];
         let mut hosts: Vec<Vec<usize>> = Vec::new();
-        for rank in 0..meeting.members.len() {
+        for rank in 0..members.len() {
             match hosts.iter_mut().find(|host| leader(host[0]) == leader(rank)) {
                 Some(host) => host.push(rank),
                 None => hosts.push(vec![rank]),
             }
         }
-        let place_in = |host: &Vec<usize>| host.binary_search(&meeting.rank).ok();
+        let place_in = |host: &Vec<usize>| host.binary_search(&rank).ok();
         let own = hosts
             .iter()
             .position(|host| place_in(host).is_some())
@@ -98,16 +99,6 @@ impl ByHost {
         Hosts::of(self.hosts.iter().map(Vec::len))
     }
 
-    /// The meeting of some ranks of the set, this one among them, which it calls `name`.
-    fn meeting(meeting: &Meeting, ranks: &[usize], name: &str) -> Meeting {
-        Meeting {
-            job_key: format!("{}/{name}", meeting.job_key),
-            rank: ranks.binary_search(&meeting.rank).unwrap_or(usize::MAX),
-            members: ranks.iter().map(|&rank| meeting.members[rank]).collect(),
-            ..meeting.clone()
-        }
-    }
-
     /// What goes host by host as soon as that is asked for: the shared memory of this host's ranks (about 2 MiB each) and
     /// the communicators of the lanes are there from the beginning, so that the way may change at any cycle.
     fn open(
@@ -117,7 +108,7 @@ impl ByHost {
         knobs: &Knobs,
         flat: MpiCollective,
     ) -> Result<HierarchicalCollective, Failure> {
-        let here = Self::meeting(meeting, &self.hosts[self.own], &format!("host{}", self.own));
+        let here = of_set(meeting, &self.hosts[self.own], &format!("host{}", self.own));
         let (rank, size) = (here.rank, here.members.len());
         let patience = super::local::patience(knobs, 2 * size);
         let opened = LocalTransport::open(&here, 0, LocalCollective::required_bytes(size), patience)
@@ -145,20 +136,33 @@ impl ByHost {
         Ok(HierarchicalCollective::new(flat, map, host, lane))
     }
 
+    /// The ranks of this rank's lane, as the set orders them, and the host of each.
+    fn in_lane(&self) -> (Vec<usize>, Vec<usize>) {
+        let hosts = self.hosts.iter().enumerate();
+        let mut ranks: Vec<(usize, usize)> = hosts.map(|(host, ranks)| (ranks[self.place], host)).collect();
+        ranks.sort_unstable();
+        ranks.into_iter().unzip()
+    }
+
     /// This rank's lane.
     fn lane(&self, hall: &Arc<Hall>, meeting: &Meeting) -> Result<Lane, Failure> {
-        // A lane counts its ranks as the set does, and not by their hosts.
-        let mut ranks: Vec<(usize, usize)> = (0..self.hosts.len())
-            .map(|host| (self.hosts[host][self.place], host))
-            .collect();
-        ranks.sort_unstable();
-        let (ranks, hosts): (Vec<usize>, Vec<usize>) = ranks.into_iter().unzip();
-        let meeting = Self::meeting(meeting, &ranks, &format!("lane{}", self.place));
+        let (ranks, hosts) = self.in_lane();
+        let meeting = of_set(meeting, &ranks, &format!("lane{}", self.place));
         let met = mpi::meet_set(hall, &meeting).map_err(failure)?;
         Ok(Lane {
             collective: MpiCollective::new(hall, met, meeting.rank, ranks.len()),
             hosts,
         })
+    }
+}
+
+/// The meeting of some ranks of the set that meets, this one among them, called `name`.
+fn of_set(meeting: &Meeting, ranks: &[usize], name: &str) -> Meeting {
+    Meeting {
+        job_key: format!("{}/{name}", meeting.job_key),
+        rank: ranks.binary_search(&meeting.rank).unwrap_or(usize::MAX),
+        members: ranks.iter().map(|&rank| meeting.members[rank]).collect(),
+        ..meeting.clone()
     }
 }
 
@@ -173,5 +177,25 @@ impl Watch for HostWatch {
     fn check(&self, on: usize, waited: Duration) -> Result<(), Error> {
         self.pulse.check()?;
         self.host.check(on, waited)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_ordered_by_ranks_and_not_by_hosts() {
+        // Hosts a, b, b, a, a: the second ranks of a and b are 3 and 2.
+        let leaders = [0, 1, 1, 0, 0];
+        let of = |rank| ByHost::of(&leaders, &[0, 1, 2, 3, 4], rank);
+        assert_eq!(of(3).hosts, [vec![0, 3, 4], vec![1, 2]]);
+        assert_eq!((of(3).own, of(3).place, of(2).own, of(2).place), (0, 1, 1, 1));
+        assert_eq!(of(0).in_lane(), (vec![0, 1], vec![0, 1]));
+        assert_eq!(of(3).in_lane(), (vec![2, 3], vec![1, 0]));
+        assert_eq!(of(0).hosts(), Hosts::of([3, 2]));
+        // Of a set of job ranks 1, 3 and 4 the first is on the host that comes first.
+        let set = ByHost::of(&leaders, &[1, 3, 4], 2);
+        assert_eq!((&set.hosts[..], set.own), (&[vec![0], vec![1, 2]][..], 1));
     }
 }
