@@ -31,7 +31,7 @@ fn context(hosts: &str, sets: &[&[usize]]) -> Context {
 /// What rank 0 sets in round `round`: the switches take turns, and something else changes with them now and then.
 fn change(round: usize) -> SettingsChange {
     SettingsChange {
-        fusion_threshold_bytes: (round % 5 == 0).then_some((round as u64) << 18),
+        fusion_threshold_bytes: round.is_multiple_of(5).then_some((round as u64) << 18),
         hierarchical_allreduce: Some(round % 2 == 1),
         hierarchical_allgather: Some(round / 2 % 2 == 1),
         ..SettingsChange::default()

@@ -195,8 +195,9 @@ proptest! {
 #[test]
 fn a_parameter_that_is_new_and_fixed_is_as_it_is_fixed() {
     let with = |parameter: Parameter| {
-        let parameters = space().parameters().iter().cloned().chain([parameter]);
-        Space::new(parameters.collect()).unwrap()
+        let mut parameters = space().parameters().to_vec();
+        parameters.push(parameter);
+        Space::new(parameters).unwrap()
     };
     let mut warnings = Vec::new();
     let fixed = with(Parameter::boolean("torus").fixed(1.0));
