@@ -122,3 +122,29 @@ fn the_tuner_is_not_interfered_with() {
         },
     );
 }
+
+#[test]
+fn on_one_host_nothing_goes_host_by_host_and_one_line_says_so() {
+    let name = "on_one_host_nothing_goes_host_by_host_and_one_line_says_so";
+    let asked = [
+        ("HOROVOD_HIERARCHICAL_ALLREDUCE", "1"),
+        ("HOROVOD_HIERARCHICAL_ALLGATHER", "1"),
+    ];
+    let outcomes = job_with(name, 2, &asked, || {
+        let context = context();
+        let is_flat =
+            |settings: Settings| !settings.hierarchical_allreduce && !settings.hierarchical_allgather;
+        assert!(is_flat(context.settings()));
+        let sum = context.allreduce("x", vec![1_i32; 3], ReduceOp::Sum).expect("in");
+        assert_eq!(sum.wait().expect("out"), [2; 3]);
+        assert!(is_flat(context.settings()));
+    });
+    let told: Vec<&str> = outcomes
+        .iter()
+        .flat_map(|outcome| outcome.output.lines())
+        .filter(|line| line.contains("HIERARCHICAL"))
+        .collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    let words = "HOROVOD_HIERARCHICAL_ALLREDUCE and HOROVOD_HIERARCHICAL_ALLGATHER without effect: all ranks are on one host";
+    assert!(told[0].ends_with(words), "{told:?}");
+}
