@@ -80,6 +80,10 @@ pub struct SettingsReport {
     pub fusion_threshold_bytes: u64,
     /// Shortest time between the starts of two cycles, in ms.
     pub cycle_time_ms: f64,
+    /// Whether allreduces go host by host.
+    pub hierarchical_allreduce: bool,
+    /// Whether allgathers do.
+    pub hierarchical_allgather: bool,
 }
 
 /// Step times in ms: percentiles and mean.
@@ -110,6 +114,8 @@ impl From<Settings> for SettingsReport {
         Self {
             fusion_threshold_bytes: settings.fusion_threshold_bytes,
             cycle_time_ms: settings.cycle_time_ns as f64 / 1e6,
+            hierarchical_allreduce: settings.hierarchical_allreduce,
+            hierarchical_allgather: settings.hierarchical_allgather,
         }
     }
 }

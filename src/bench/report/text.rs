@@ -20,7 +20,14 @@ impl fmt::Display for SettingsReport {
             0 => write!(f, "no fusion")?,
             bytes => write!(f, "fusion {} MiB", rounded(bytes as f64 / f64::from(1 << 20)))?,
         }
-        write!(f, ", cycle {} ms", rounded(self.cycle_time_ms))
+        write!(f, ", cycle {} ms", rounded(self.cycle_time_ms))?;
+        let switches = [
+            (self.hierarchical_allreduce, ", hierarchical allreduce"),
+            (self.hierarchical_allgather, ", hierarchical allgather"),
+        ];
+        let on = switches.into_iter().filter(|(on, _)| *on);
+        on.map(|(_, words)| words)
+            .try_for_each(|words| f.write_str(words))
     }
 }
 

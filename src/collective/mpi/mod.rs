@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::kernels::{Level, Reducer};
 use super::stream::Stream;
-use super::{Activities, Collective, Phases, Reduction};
+use super::{Activities, Collective, Phases, Reduction, Stages};
 use crate::error::Error;
 use crate::mpi::{Comm, CommId, Hall, Met, MpiError, Promise, Waiting};
 use crate::tensor::Span;
@@ -26,7 +26,7 @@ mod rounds;
 mod staging;
 mod transfer;
 
-pub(crate) use hierarchical::{HierarchicalCollective, Host};
+pub(crate) use hierarchical::{HierarchicalCollective, Host, Lane, Map};
 use staging::{Lap, Staging};
 
 /// Bytes of a chunk, of all its parts together: few enough that a few of them stay in cache.
@@ -43,6 +43,15 @@ const LAG: usize = 2;
 const PART_ALIGN: usize = 64;
 /// A batch that comes to no more than this from all ranks together goes to everyone whole.
 const TINY_BYTES: usize = 32 << 10;
+
+/// What the timeline calls them.
+const FLAT: Activities = Activities {
+    allreduce: Stages::streamed("MPI_ALLREDUCE"),
+    allgather: Stages::streamed("MPI_ALLGATHER"),
+    broadcast: Stages::streamed("MPI_BCAST"),
+    alltoall: Stages::streamed("MPI_ALLTOALL"),
+    reducescatter: Stages::streamed("MPI_REDUCESCATTER"),
+};
 
 /// The MPI collective of one rank.
 pub(crate) struct MpiCollective {
@@ -138,13 +147,7 @@ impl Job {
 
 impl Collective for MpiCollective {
     fn activities(&self) -> &'static Activities {
-        &Activities {
-            allreduce: "MPI_ALLREDUCE",
-            allgather: "MPI_ALLGATHER",
-            broadcast: "MPI_BCAST",
-            alltoall: "MPI_ALLTOALL",
-            reducescatter: "MPI_REDUCESCATTER",
-        }
+        &FLAT
     }
 
     fn allreduce(

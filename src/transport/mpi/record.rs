@@ -79,6 +79,8 @@ mod tests {
             fusion_threshold_bytes: 1 << 40,
             cycle_time_ns: 2_500_000,
             cache: false,
+            hierarchical_allreduce: true,
+            hierarchical_allgather: false,
         };
         block.set(0, 11);
         block.set(127, u64::MAX);
