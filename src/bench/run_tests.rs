@@ -266,11 +266,26 @@ fn a_wrong_result_ends_the_run_wherever_it_happens() {
 
 #[test]
 fn ranks_with_different_plans_stop_at_once() {
-    let mut longer = plan(2, 0);
+    let (mut longer, mut more) = (plan(2, 0), plan(2, 0));
     longer.load.workload.tensors[3].shape = vec![71];
-    for other in [plan(3, 0), plan(2, 10), longer] {
+    let again = more.load.workload.tensors[0].clone();
+    more.load.workload.tensors.push(TensorSpec {
+        name: "again".into(),
+        ..again
+    });
+    let table = [
+        (more, "rank 0 has 7 tensors, rank 2 has 8;"),
+        (longer, "tensor 4 of 7 (here "),
+        (plan(3, 0), "rank 0 has 2 timed steps, rank 2 has 3;"),
+        (plan(2, 10), "rank 0 has 0 tuning steps at most, rank 2 has 10;"),
+    ];
+    for (other, text) in table {
         for (result, progress, _) in run_plans(&[plan(2, 0), plan(2, 0), other.clone()], None, None) {
-            assert!(matches!(result, Err(RunError::PlansDiffer)) && progress.is_empty());
+            let error = result.err().expect("they differ").to_string();
+            assert!(
+                error.contains(text) && progress.is_empty(),
+                "{text:?} in {error:?}"
+            );
         }
     }
 }
