@@ -12,12 +12,12 @@ use crate::transport::Transport;
 use crate::transport::local::Meeting;
 
 mod local;
-mod traffic;
 #[cfg(feature = "mpi")]
 mod mpi;
 #[cfg(not(feature = "mpi"))]
 #[path = "no_mpi.rs"]
 mod mpi;
+mod traffic;
 
 pub use traffic::MpiTraffic;
 

@@ -184,7 +184,10 @@ impl ByHost {
     /// This rank's lane, which has met.
     fn lane(&self, hall: &Arc<Hall>, met: Met) -> Lane {
         let (_, hosts) = self.in_lane();
-        let rank = hosts.iter().position(|&host| host == self.own).expect("in its lane");
+        let rank = hosts
+            .iter()
+            .position(|&host| host == self.own)
+            .expect("in its lane");
         Lane {
             collective: MpiCollective::new(hall, met, rank, hosts.len()),
             hosts,

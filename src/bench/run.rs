@@ -136,7 +136,10 @@ pub fn run<R: Runtime>(
         }
         let before = runtime.mpi_traffic();
         own_ms.push(milliseconds(job.step(Extent::Sentinels)?));
-        let step = runtime.mpi_traffic().zip(before).map(|(after, before)| after - before);
+        let step = runtime
+            .mpi_traffic()
+            .zip(before)
+            .map(|(after, before)| after - before);
         sent = sent.zip(step).map(|(sent, step)| sent + step);
         observer.progress(Progress::Timed {
             done,
@@ -148,12 +151,18 @@ pub fn run<R: Runtime>(
         step_ms: job.slowest("bench.step_ms", own_ms)?,
         memcpy_gb_per_s: baseline.gb_per_s(&job)?,
         tuning_steps,
-        mpi: sent.map(|sent| mpi_per_step(&job, sent, plan.steps)).transpose()?,
+        mpi: sent
+            .map(|sent| mpi_per_step(&job, sent, plan.steps))
+            .transpose()?,
     })
 }
 
 /// The most that a rank has sent, by step.
-fn mpi_per_step<R: Runtime>(job: &Job<'_, R>, sent: MpiTraffic, steps: usize) -> Result<MpiPerStep, RunError> {
+fn mpi_per_step<R: Runtime>(
+    job: &Job<'_, R>,
+    sent: MpiTraffic,
+    steps: usize,
+) -> Result<MpiPerStep, RunError> {
     let own = [sent.messages, sent.bytes, sent.collectives].map(|count| count as f64 / steps as f64);
     let most = job.slowest("bench.mpi", own.to_vec())?;
     Ok(MpiPerStep {

@@ -43,7 +43,7 @@ impl Elsewhere<'_> {
         command: Vec<OsString>,
     ) -> Result<Vec<OsString>, ElsewhereError> {
         let hosts = match hosts::place(Some(self.hosts), None, num_proc)? {
-            Place::Here => Vec::new(),
+            Place::Here(_) => Vec::new(),
             Place::Hosts(hosts) => hosts,
         };
         let launch = Launch {

@@ -134,11 +134,7 @@ impl Work {
     }
 
     /// Combines this rank's part of a chunk and begins to bring it to all. `received` has what the others sent for it.
-    fn combine(
-        &mut self,
-        cut: Cut,
-        (mut chunk, received): (Vec<u8>, Vec<u8>),
-    ) -> Result<Gathered, MpiError> {
+    fn combine(&mut self, cut: Cut, (mut chunk, received): (Vec<u8>, Vec<u8>)) -> Result<Gathered, MpiError> {
         let Self {
             job,
             batch,
@@ -153,8 +149,9 @@ impl Work {
                     let offset = piece.at - whole.start;
                     let source = |&from: &usize| match from {
                         from if from == rank => piece.input,
-                        from => received[(from - usize::from(from > rank)) * whole.len()..][offset..]
-                            .as_ptr(),
+                        from => {
+                            received[(from - usize::from(from > rank)) * whole.len()..][offset..].as_ptr()
+                        }
                     };
                     let sources: SmallVec<[*const u8; 16]> = present.iter().map(source).collect();
                     // SAFETY: the piece is readable and writable (`Span::new`), and what was received and is sent as long;

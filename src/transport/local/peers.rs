@@ -8,8 +8,8 @@
 //! word of the set, once: all survivors report that rank, not one another. A process that exits without leaving is
 //! lost even with exit code 0, since the others cannot know what it still owed them.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::AtomicU64 as LocalAtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -126,7 +126,9 @@ impl MpiTransport {
         loop {
             match (self.hall.pulse.check_set(self.set), &error) {
                 // Of a rank's own error its host knows more.
-                (Err(Error::PeerFailed { rank, .. }), Error::PeerFailed { rank: here, .. }) if rank == *here => {
+                (Err(Error::PeerFailed { rank, .. }), Error::PeerFailed { rank: here, .. })
+                    if rank == *here =>
+                {
                     return error;
                 }
                 (Err(verdict), _) => return verdict,
@@ -141,7 +143,9 @@ impl MpiTransport {
     /// Brings this host's frames to the first of its ranks, in their order.
     fn bring(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {
         match &mut self.places.here {
-            Some(here) => here.gather(frame, frames).map_err(|error| self.error_of_host(error)),
+            Some(here) => here
+                .gather(frame, frames)
+                .map_err(|error| self.error_of_host(error)),
             None => {
                 frames.resize_with(1, Vec::new);
                 frames[0].clear();
@@ -163,7 +167,10 @@ impl MpiTransport {
     fn out_of_turn(&self, rank: usize, found: String, expected: String) -> Error {
         Error::Internal {
             rank: self.members[self.rank],
-            message: format!("rank {} is in {found}, this rank in {expected}", self.members[rank]),
+            message: format!(
+                "rank {} is in {found}, this rank in {expected}",
+                self.members[rank]
+            ),
         }
     }
 
@@ -192,17 +199,17 @@ impl MpiTransport {
         if self.rank == 0 {
             all_times.resize(time_parts.bytes(), 0);
         }
-        let (blocks, times) = self
-            .hall
-            .engine
-            .run(self.hall.spin, &self.guard(), move |world| async move {
-                let comm = world.comm(leaders);
-                let blocks = comm.allgather_parts(here, all, parts)?;
-                let times = comm.gather_parts(own_times, all_times, time_parts, 0)?;
-                let (here, all, _) = blocks.await?;
-                let (own_times, all_times, _) = times.await?;
-                Ok(([here, all], [own_times, all_times]))
-            })?;
+        let (blocks, times) =
+            self.hall
+                .engine
+                .run(self.hall.spin, &self.guard(), move |world| async move {
+                    let comm = world.comm(leaders);
+                    let blocks = comm.allgather_parts(here, all, parts)?;
+                    let times = comm.gather_parts(own_times, all_times, time_parts, 0)?;
+                    let (here, all, _) = blocks.await?;
+                    let (own_times, all_times, _) = times.await?;
+                    Ok(([here, all], [own_times, all_times]))
+                })?;
         Ok(Memory {
             own,
             brought,
@@ -259,9 +266,9 @@ impl Transport for MpiTransport {
             let block = all.get(record_range(place, bytes)).unwrap_or_default();
             let times = all_times.get(record_range(place, time_bytes)).unwrap_or_default();
             let record = Record::new(block, times);
-            record
-                .check(cycle, words)
-                .map_err(|found| self.out_of_turn(rank, found, format!("cycle {cycle} with {words} words")))?;
+            record.check(cycle, words).map_err(|found| {
+                self.out_of_turn(rank, found, format!("cycle {cycle} with {words} words"))
+            })?;
             agreed.add(&record);
         }
         self.memory = memory;
@@ -288,7 +295,11 @@ impl Transport for MpiTransport {
                             let room = vec![0; parts.bytes()];
                             let (_, room, parts) = comm.gather_parts(packed, room, parts, 0)?.await?;
                             let of = |host| room[parts.range(host)].to_vec();
-                            Ok(if is_root { (0..count).map(of).collect() } else { Vec::new() })
+                            Ok(if is_root {
+                                (0..count).map(of).collect()
+                            } else {
+                                Vec::new()
+                            })
                         })?
                 }
             };

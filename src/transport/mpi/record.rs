@@ -100,6 +100,9 @@ mod tests {
         assert_eq!((record.ready(0), record.ready(1)), (1, 1 << 63));
         assert_eq!((record.ready_us(0), record.ready_us(127)), (11, u64::MAX));
         assert_eq!(Record::new(block_bytes, &[]).ready_us(127), 0);
-        assert_eq!(Record::new(&[], &[]).check(9, 2), Err("a cycle with 0 bytes".into()));
+        assert_eq!(
+            Record::new(&[], &[]).check(9, 2),
+            Err("a cycle with 0 bytes".into())
+        );
     }
 }
