@@ -1,9 +1,9 @@
 //! The pulse: who is alive, who has left, who wants a cycle.
 //!
 //! Between hosts nobody can look at another's process, and a cable that is pulled says nothing. So every rank tells its
-//! neighbours once a second that it lives, and one that has not been heard of for [`SILENCE_MAX`] is gone. Wishes for a cycle
-//! and news of who has left or failed travel the same way: whoever hears of something new tells its own neighbours. An idle
-//! job sends nothing but the beats: ⌈log₂ n⌉ messages a second and rank.
+//! neighbours once a second that it lives, and one that has not been heard of for [`SILENCE_MAX`] is gone. News of who
+//! has left or failed travel the same way: whoever hears of something new tells its own neighbours. So do wishes for a cycle,
+//! from host to host; within a host bells ring. An idle job sends nothing but the beats: ⌈log₂ n⌉ messages a second and rank.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
