@@ -384,11 +384,14 @@ pub enum Error {
     NoMpi,
     /// A call of MPI's failed.
     #[error(
-        "rank {rank}: {call} failed: {reason}; another rank or the network may be gone: look for the first error of all ranks"
+        "rank {rank} on host {host}: {call} failed: {reason}; another rank or the network may be gone: look for the first \
+         error of all ranks"
     )]
     Mpi {
         /// This rank.
         rank: usize,
+        /// Its host.
+        host: String,
         /// The call's name in the standard.
         call: &'static str,
         /// What MPI says.

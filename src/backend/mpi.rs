@@ -31,7 +31,7 @@ impl Mpi {
     pub(super) fn open(
         &self,
         meeting: &Meeting,
-        cache_words: usize,
+        _cache_words: usize,
         knobs: &Knobs,
     ) -> Result<Opened, Failure> {
         let (rank, size) = (meeting.rank, meeting.members.len());
@@ -39,7 +39,7 @@ impl Mpi {
         let (hall, met) = match self.hall.get() {
             None => {
                 // A rank here is two threads that may be busy at once: its own and MPI's.
-                let (hall, met) = mpi::meet_job(meeting, cache_words, |ranks_here| {
+                let (hall, met) = mpi::meet_job(meeting, |ranks_here| {
                     super::local::patience(knobs, 2 * ranks_here)
                 })?;
                 (self.hall.get_or_init(|| Arc::new(hall)), met)

@@ -3,9 +3,9 @@
 //! A step is written, submitted and waited for (the time that counts), and checked. [`super::run()`] makes a benchmark of
 //! steps, [`Job::measure`] one of many measurements of the same job.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
+use super::agree::{self, Difference};
 use super::payload::{Extent, Flight, Payload, Runtime};
 use super::schedule::Schedule;
 use super::verify::{Place, Verifier, VerifyError};
@@ -24,19 +24,6 @@ pub struct Load {
     pub chunk_bytes: usize,
 }
 
-impl Load {
-    /// A number that differs, in all likelihood, between loads, or `numbers`, that would not fit together: 53 bits, so that
-    /// it and its opposite are exact and an allreduce of both tells whether all ranks have the same.
-    fn fingerprint(&self, numbers: &[usize]) -> f64 {
-        let mut hasher = DefaultHasher::new();
-        for tensor in &self.workload.tensors {
-            (&tensor.name, tensor.dtype, tensor.elements()).hash(&mut hasher);
-        }
-        numbers.hash(&mut hasher);
-        (hasher.finish() >> 11) as f64
-    }
-}
-
 /// Why a run ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -53,9 +40,9 @@ pub enum RunError {
     Wrong(#[from] VerifyError),
     /// Ranks would wait for tensors or steps that others do not have.
     #[error(
-        "the ranks run different benchmarks: give all of them the same model or profile, steps and warm-up"
+        "the ranks run different benchmarks: {0}; give all of them the same model or profile, steps and warm-up"
     )]
-    PlansDiffer,
+    PlansDiffer(Difference),
 }
 
 /// See the module.
@@ -89,17 +76,14 @@ impl<'a, R: Runtime> Job<'a, R> {
         }
     }
 
-    /// Checks that every rank has this load and these numbers; all ranks call it.
+    /// Checks that every rank has this load and these numbers, of what they are called; all ranks call it.
     ///
     /// # Errors
     /// [`RunError::PlansDiffer`] if not, [`RunError::Runtime`] if the runtime fails.
-    pub fn agree(&self, numbers: &[usize]) -> Result<(), RunError> {
-        let own = self.load.fingerprint(numbers);
-        let largest = self.slowest("bench.plan", vec![own, -own])?;
-        if largest == [own, -own] {
-            Ok(())
-        } else {
-            Err(RunError::PlansDiffer)
+    pub fn agree(&self, numbers: &[(&str, usize)]) -> Result<(), RunError> {
+        match agree::difference(self, numbers)? {
+            None => Ok(()),
+            Some(difference) => Err(RunError::PlansDiffer(difference)),
         }
     }
 

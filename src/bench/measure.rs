@@ -17,6 +17,9 @@ const BATCH_STEPS_MOST: usize = 10;
 /// Timed steps before the first decision: the first after a change may be slow for other reasons than the setting.
 pub const STEPS_BEFORE_CUT: usize = 3;
 
+/// Most timed steps of a measurement that goes on until it has lasted long enough, as a multiple of those asked for.
+const LENGTHENED_MOST: usize = 50;
+
 /// Between two decisions there is about this much time, so that steps of a second are not counted in tens.
 const BATCH_MS: f64 = 250.0;
 
@@ -27,6 +30,9 @@ pub struct Series {
     pub warmup_steps: usize,
     /// Timed steps; at least 1.
     pub steps: usize,
+    /// Where they take less than this, in ms, there are as many more (up to 50 times as many in all): a dozen steps of half a
+    /// millisecond say little.
+    pub at_least_ms: f64,
     /// Ends early when three quarters of the steps took more than this, in ms.
     pub stop_above_ms: Option<f64>,
 }
@@ -81,7 +87,7 @@ impl<R: Runtime> Job<'_, R> {
         let mut step_ms = Vec::with_capacity(series.steps);
         let mut end = SeriesEnd::Complete;
         while end == SeriesEnd::Complete {
-            let count = batch_steps(&step_ms).min(series.steps - step_ms.len());
+            let count = batch_steps(&step_ms).min(steps_of(series, &step_ms) - step_ms.len());
             let mut own_ms = [0.0; BATCH_STEPS_MOST];
             for ms in &mut own_ms[..count] {
                 *ms = milliseconds(self.step(Extent::Sentinels)?);
@@ -94,7 +100,7 @@ impl<R: Runtime> Job<'_, R> {
                 own_ms.into_iter().chain([f64::from(u8::from(is_late))]).collect(),
             )?;
             step_ms.extend_from_slice(&combined[..count]);
-            if step_ms.len() == series.steps {
+            if step_ms.len() >= steps_of(series, &step_ms) {
                 break;
             }
             if is_above(&step_ms, series.stop_above_ms) {
@@ -105,6 +111,15 @@ impl<R: Runtime> Job<'_, R> {
         }
         Ok(SeriesTimes { step_ms, end })
     }
+}
+
+/// Timed steps of the whole measurement, from what all ranks know.
+fn steps_of(series: &Series, step_ms: &[f64]) -> usize {
+    // By the mean, which is what they have in common with a clock.
+    let mean_ms = step_ms.iter().sum::<f64>() / step_ms.len() as f64;
+    let needed = (series.at_least_ms / mean_ms).ceil();
+    // Of no step, the mean is none, and needed is 0 after the cast; as many as it likes if steps take no time.
+    (needed as usize).clamp(series.steps, series.steps * LENGTHENED_MOST)
 }
 
 /// Steps until the next decision, from what all ranks know.
@@ -134,6 +149,25 @@ mod tests {
         assert_eq!(batch_steps(&[1.0; 3]), 10);
         assert_eq!(batch_steps(&[0.0; 3]), 10);
         assert_eq!(batch_steps(&[2000.0; 3]), 1);
+    }
+
+    #[test]
+    fn short_steps_are_as_many_as_fill_the_time() {
+        let steps = |at_least_ms, step_ms: &[f64]| {
+            let series = Series {
+                warmup_steps: 1,
+                steps: 20,
+                at_least_ms,
+                stop_above_ms: None,
+            };
+            steps_of(&series, step_ms)
+        };
+        assert_eq!(steps(0.0, &[0.5]), 20);
+        assert_eq!(steps(250.0, &[]), 20);
+        assert_eq!(steps(250.0, &[1.5, 2.5]), 125);
+        assert_eq!(steps(250.0, &[40.0; 20]), 20);
+        assert_eq!(steps(250.0, &[0.1]), 1000);
+        assert_eq!(steps(250.0, &[0.0]), 1000);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! this machine merely copies the same bytes, and [`report`] turns all of it into one JSON object and a few lines for
 //! people. A sweep keeps a [`Job`] and measures it many times.
 
+mod agree;
 mod job;
 mod measure;
 pub mod memcpy;
@@ -18,6 +19,7 @@ pub mod schedule;
 pub mod verify;
 mod workload;
 
+pub use agree::Difference;
 pub use job::{Job, Load, RunError};
 pub use measure::{STEPS_BEFORE_CUT, Series, SeriesEnd, SeriesTimes};
 pub use payload::Runtime;

@@ -94,7 +94,11 @@ pub fn run<R: Runtime>(
 ) -> Result<Measurement, RunError> {
     assert!(plan.warmup_steps > 0 && plan.steps > 0, "nothing to measure");
     let mut job = Job::new(runtime, &plan.load);
-    job.agree(&[plan.warmup_steps, plan.tuning_steps_max, plan.steps])?;
+    job.agree(&[
+        ("warm-up steps", plan.warmup_steps),
+        ("tuning steps at most", plan.tuning_steps_max),
+        ("timed steps", plan.steps),
+    ])?;
     let mut baseline = Baseline::new(&job.payloads, &plan.load);
 
     job.step(Extent::Full)?;

@@ -266,11 +266,26 @@ fn a_wrong_result_ends_the_run_wherever_it_happens() {
 
 #[test]
 fn ranks_with_different_plans_stop_at_once() {
-    let mut longer = plan(2, 0);
+    let (mut longer, mut more) = (plan(2, 0), plan(2, 0));
     longer.load.workload.tensors[3].shape = vec![71];
-    for other in [plan(3, 0), plan(2, 10), longer] {
+    let again = more.load.workload.tensors[0].clone();
+    more.load.workload.tensors.push(TensorSpec {
+        name: "again".into(),
+        ..again
+    });
+    let table = [
+        (more, "rank 0 has 7 tensors, rank 2 has 8;"),
+        (longer, "tensor 4 of 7 (here "),
+        (plan(3, 0), "rank 0 has 2 timed steps, rank 2 has 3;"),
+        (plan(2, 10), "rank 0 has 0 tuning steps at most, rank 2 has 10;"),
+    ];
+    for (other, text) in table {
         for (result, progress, _) in run_plans(&[plan(2, 0), plan(2, 0), other.clone()], None, None) {
-            assert!(matches!(result, Err(RunError::PlansDiffer)) && progress.is_empty());
+            let error = result.err().expect("they differ").to_string();
+            assert!(
+                error.contains(text) && progress.is_empty(),
+                "{text:?} in {error:?}"
+            );
         }
     }
 }
@@ -353,6 +368,7 @@ fn measured(series: &[Series], times: &[Option<Duration>]) -> Vec<Vec<SeriesTime
 const SERIES: Series = Series {
     warmup_steps: 2,
     steps: 14,
+    at_least_ms: 0.0,
     stop_above_ms: None,
 };
 
@@ -370,6 +386,23 @@ fn a_job_is_measured_again_and_again() {
                 .all(|&ms| ms >= 4.0)
         );
     }
+}
+
+#[test]
+fn short_steps_are_measured_until_they_have_taken_long_enough() {
+    let longer = Series {
+        at_least_ms: 200.0,
+        ..SERIES
+    };
+    let all = measured(&[longer], &[None; 2]);
+    assert_eq!(all[0], all[1]);
+    let times = &all[0][0];
+    let (steps, sum_ms) = (times.step_ms.len(), times.step_ms.iter().sum::<f64>());
+    assert!(
+        steps > 14 && steps <= 50 && times.end == SeriesEnd::Complete,
+        "{steps}"
+    );
+    assert!(sum_ms >= 200.0, "{sum_ms}");
 }
 
 /// Rank 1 alone finds that its time is up; all stop at the same step, after as many as are timed at once.

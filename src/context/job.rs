@@ -20,7 +20,15 @@ use crate::settings::Settings;
 use crate::shm::Watch;
 use crate::telemetry::Telemetry;
 use crate::timeline::{Options, Timeline};
-use crate::transport::local::{Alarm, Meeting};
+use crate::transport::local::{Alarm, Meeting, Terms};
+
+/// Knobs that ranks go by each for itself, and that must be the same on all. (Settings are rank 0's, from the first cycle.)
+const ALIKE: [&str; 4] = [
+    "HOROVOD_CACHE_CAPACITY",
+    "RONDE_CACHE_CAPACITY_MAX",
+    "HOROVOD_DYNAMIC_PROCESS_SETS",
+    "HOROVOD_HIERARCHICAL_ALLREDUCE",
+];
 
 /// See the module.
 pub(super) struct Job {
@@ -94,7 +102,8 @@ impl Job {
         process_sets: String,
     ) -> Result<ProcessSet, Error> {
         let members: Arc<[usize]> = (0..self.identity.size).collect();
-        let meeting = self.meeting(self.key.clone(), self.init, &members, process_sets);
+        let terms = terms(&self.knobs, process_sets);
+        let meeting = self.meeting(self.key.clone(), self.init, &members, terms);
         let running = self
             .start(meeting, observer)
             .map_err(|failure| failure.into_error(Error::Rendezvous))?;
@@ -117,7 +126,7 @@ impl Job {
         };
         // Ranks need not have been in the same sets before: the contexts are counted, not the meetings.
         let key = format!("{}#{}/set{id}.{generation}", self.key, self.init);
-        let meeting = self.meeting(key, 1, &members, String::new());
+        let meeting = self.meeting(key, 1, &members, Terms::new());
         let observer = Telemetry::of_process_set(
             &self.knobs,
             id,
@@ -171,7 +180,7 @@ impl Job {
         }
     }
 
-    fn meeting(&self, job_key: String, init: u32, members: &Arc<[usize]>, agreement: String) -> Meeting {
+    fn meeting(&self, job_key: String, init: u32, members: &Arc<[usize]>, agreement: Terms) -> Meeting {
         Meeting {
             job_key,
             init,
@@ -295,6 +304,18 @@ fn cache_words(knobs: &Knobs) -> usize {
         0 => 0,
         capacity => words(capacity.max(knobs.cache_capacity_max)),
     }
+}
+
+/// What all ranks of a job must have in common.
+fn terms(knobs: &Knobs, process_sets: String) -> Terms {
+    let knobs = knobs.print().into_iter();
+    let alike = knobs.filter(|(knob, _)| ALIKE.contains(&knob.env));
+    let mut terms: Terms = alike
+        .map(|(knob, value)| (knob.env.to_owned(), value.to_string_lossy().into_owned()))
+        .collect();
+    debug_assert_eq!(terms.len(), ALIKE.len());
+    terms.push(("process sets".to_owned(), process_sets));
+    terms
 }
 
 /// What tells a rank that meets others in a process set that one of them is gone.

@@ -38,6 +38,15 @@ pub enum IdentityError {
         /// The variable that is not.
         missing: &'static str,
     },
+    /// A rank without a size.
+    #[error(
+        "{rank} is set, but no variable that says how many ranks there are: PMIx keeps that to itself; start the ranks with \
+         mpirun, srun or `ronde run`, or set HOROVOD_RANK and HOROVOD_SIZE for each"
+    )]
+    NoSize {
+        /// The rank.
+        rank: Found,
+    },
     /// A rank is not below its size.
     #[error("{rank} is out of range: with {size} it must be below {}", .size.value)]
     RankOutOfRange {

@@ -4,7 +4,7 @@
 //! `HOROVOD_*` (which `ronde run` sets), Open MPI, PMI (MPICH, Intel MPI), Slurm inside a step, torchrun; with none of
 //! them the process is a single rank. Sources that disagree are an error naming both variables, because a guess would
 //! start the wrong job or hang; a source of size 1 disagrees with nothing, for a launcher is often itself the only task
-//! of another one (`srun -n 1 torchrun …`).
+//! of another one (`srun -n 1 torchrun …`), and nor does a Slurm step of one task per node, which a launcher's daemons are.
 //!
 //! Everything here is a function of what it is handed: an environment lookup, a process table, facts about the host.
 //!
@@ -79,13 +79,7 @@ impl Identity {
     /// [`IdentityError`] when a variable is not a number or out of range, when one of a pair is missing, or when two
     /// sources disagree.
     pub fn from_lookup(lookup: Lookup) -> Result<Identity, IdentityError> {
-        let claims = sources::claims(lookup)?;
-        // An outer launcher that started this job as its single task knows nothing of the ranks inside.
-        let largest = claims.iter().map(|claim| claim.size.value).max().unwrap_or(1);
-        let claims: Vec<Claim> = claims
-            .into_iter()
-            .filter(|claim| claim.size.value != 1 || largest <= 1)
-            .collect();
+        let claims = heeded(lookup)?;
         let Some(first) = claims.first() else {
             return Ok(Identity::single());
         };
@@ -144,6 +138,23 @@ impl Identity {
             source: Source::Single,
         }
     }
+}
+
+/// What the sources say that count.
+fn heeded(lookup: Lookup) -> Result<Vec<Claim>, IdentityError> {
+    let mut claims = sources::claims(lookup)?;
+    // An outer launcher that started this job as its single task knows nothing of the ranks inside.
+    let largest = claims.iter().map(|claim| claim.size.value).max().unwrap_or(1);
+    claims.retain(|claim| claim.size.value != 1 || largest <= 1);
+    Ok(claims)
+}
+
+/// Who says that this process is rank `rank` of `size`, and by which variables; none if the environment says otherwise.
+#[cfg(feature = "mpi")]
+pub(crate) fn said_by(lookup: Lookup, rank: usize, size: usize) -> Option<(Source, [Found; 2])> {
+    let first = heeded(lookup).ok()?.into_iter().next()?;
+    let says_so = (first.rank.value, first.size.value) == (rank, size);
+    says_so.then_some((first.source, [first.rank, first.size]))
 }
 
 /// Looks a variable up in the process's environment; text that is not UTF-8 cannot be one of ours and counts as unset.

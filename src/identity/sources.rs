@@ -29,6 +29,13 @@ pub(super) struct Claim {
     pub(super) cross: Option<(Found, Found)>,
 }
 
+impl Claim {
+    /// Whether `other` gives the same rank and size.
+    fn equals(&self, other: &Claim) -> bool {
+        (self.rank.value, self.size.value) == (other.rank.value, other.size.value)
+    }
+}
+
 /// A pair of variables, rank and size.
 type Pair = (&'static str, &'static str);
 
@@ -88,6 +95,7 @@ pub const IDENTITY_VARIABLES: &[&str] = &[
     "PMI_SIZE",
     "MPI_LOCALRANKID",
     "MPI_LOCALNRANKS",
+    PMIX_RANK,
     "SLURM_PROCID",
     "SLURM_LOCALID",
     "RANK",
@@ -98,16 +106,42 @@ pub const IDENTITY_VARIABLES: &[&str] = &[
     "GROUP_WORLD_SIZE",
 ];
 
+/// The rank that a PMIx server gives its process, which asks the server for the rest.
+const PMIX_RANK: &str = "PMIX_RANK";
+
 /// What each source present says, in order of precedence.
+///
+/// A Slurm step of one task per node is often a launcher's: `mpirun` and Hydra start a daemon on each node through srun,
+/// and `srun torchrun` starts an agent. Such a step's variables are also in the environment of the ranks, and say nothing
+/// of them; nor do the `PMI_*` that srun itself adds. So they count only if nobody else has told this process its rank.
 pub(super) fn claims(lookup: Lookup) -> Result<Vec<Claim>, IdentityError> {
-    let claims = [
+    let (step, one_per_node) = match slurm(lookup)? {
+        Some((claim, one_per_node)) => (Some(claim), one_per_node),
+        None => (None, false),
+    };
+    let by_step = |claim: &Claim| step.as_ref().is_some_and(|step| step.equals(claim));
+    let pmi = PMI.claim(lookup)?;
+    let pmi_of_step = pmi.as_ref().is_some_and(by_step);
+    let others = [
         HOROVOD.claim(lookup)?,
         OPEN_MPI.claim(lookup)?,
-        PMI.claim(lookup)?,
-        slurm(lookup)?,
         TORCHRUN.claim(lookup)?,
     ];
-    Ok(claims.into_iter().flatten().collect())
+    let nearer = others.iter().flatten().count() > 0 || (pmi.is_some() && !pmi_of_step);
+    let of_daemon = one_per_node && nearer;
+    let [horovod, open_mpi, torchrun] = others;
+    let claims = [
+        horovod,
+        open_mpi,
+        pmi.filter(|_| !(of_daemon && pmi_of_step)),
+        step.filter(|_| !of_daemon),
+        torchrun,
+    ];
+    let claims: Vec<Claim> = claims.into_iter().flatten().collect();
+    match number(lookup, PMIX_RANK)? {
+        Some(rank) if claims.is_empty() => Err(IdentityError::NoSize { rank }),
+        _ => Ok(claims),
+    }
 }
 
 impl Names {
@@ -140,15 +174,18 @@ impl Names {
     }
 }
 
-/// Slurm's claim, inside a step only: in a batch script `SLURM_PROCID` is 0 and `SLURM_NTASKS` the size of steps to come.
-fn slurm(lookup: Lookup) -> Result<Option<Claim>, IdentityError> {
+/// Slurm's claim, and whether the step has one task on each node. Inside a step only: in a batch script `SLURM_PROCID` is 0
+/// and `SLURM_NTASKS` the size of steps to come.
+fn slurm(lookup: Lookup) -> Result<Option<(Claim, bool)>, IdentityError> {
     if !slurm::inside_step(lookup) {
         return Ok(None);
     }
-    let size = match number(lookup, "SLURM_STEP_NUM_TASKS")? {
-        Some(size) => Some(size),
-        None => number(lookup, "SLURM_NTASKS")?,
+    let either = |first, second| match number(lookup, first)? {
+        Some(found) => Ok(Some(found)),
+        None => number(lookup, second),
     };
+    let size = either("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")?;
+    let nodes = either("SLURM_STEP_NUM_NODES", "SLURM_NNODES")?;
     let (Some(rank), Some(size)) = (number(lookup, "SLURM_PROCID")?, size) else {
         return Ok(None);
     };
@@ -176,13 +213,17 @@ fn slurm(lookup: Lookup) -> Result<Option<Claim>, IdentityError> {
             },
         ));
     }
-    Ok(Some(Claim {
+    let claim = Claim {
         source: Source::Slurm,
         rank,
         size,
         local,
         cross,
-    }))
+    };
+    Ok(Some((
+        claim,
+        nodes.is_some_and(|nodes| nodes.value == size.value),
+    )))
 }
 
 fn pair(lookup: Lookup, names: Pair) -> Result<Option<(Found, Found)>, IdentityError> {

@@ -79,9 +79,104 @@ fn what_is_outside_a_step_or_half_said_is_not_believed() {
         "WORLD_SIZE=4",
         "PMI_SIZE=4",
         "HOROVOD_RANK= HOROVOD_SIZE=",
+        // salloc's shell as a step of Slurm's own
+        "SLURM_STEP_ID=4294967290 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_NODEID=0",
+        // one task of an allocation for four
+        "SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_NODEID=0 \
+         SLURM_TASKS_PER_NODE=4 SLURM_STEP_TASKS_PER_NODE=1",
     ] {
-        assert_eq!(identity(environment), Ok(Identity::single()), "{environment}");
+        let found = identity(environment).map(|found| Identity {
+            source: Source::Single,
+            ..found
+        });
+        assert_eq!(found, Ok(Identity::single()), "{environment}");
     }
+}
+
+#[test]
+fn a_step_of_one_task_per_node_may_be_a_launchers_daemons() {
+    // The second daemon of two, on its node two of four ranks.
+    let step = "SLURM_STEP_ID=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 SLURM_LOCALID=0 \
+                SLURM_NODEID=1 SLURM_STEP_TASKS_PER_NODE=1(x2)";
+    let pmi2 = "PMI_RANK=1 PMI_SIZE=2"; // srun's, for the same tasks
+    let table = [
+        (
+            "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+            Source::OpenMpi,
+        ),
+        (
+            "PMI_RANK=3 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",
+            Source::Pmi,
+        ),
+        (
+            "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2",
+            Source::Torchrun,
+        ),
+        (
+            "HOROVOD_RANK=3 HOROVOD_SIZE=4 HOROVOD_LOCAL_RANK=1 HOROVOD_LOCAL_SIZE=2",
+            Source::Horovod,
+        ),
+    ];
+    for (ranks, source) in table {
+        let mut environments = vec![format!("{step} {ranks}")];
+        if source != Source::Pmi {
+            environments.push(format!("{step} {pmi2} {ranks}"));
+        }
+        for environment in environments {
+            let found = identity(&environment).unwrap();
+            let numbers = [found.rank, found.size, found.local_rank, found.local_size];
+            assert_eq!((numbers, found.source), ([3, 4, 1, 2], source), "{environment}");
+        }
+    }
+    // Where nobody else says anything, the tasks are the ranks.
+    for (environment, source) in [
+        (step.to_owned(), Source::Slurm),
+        (format!("{step} {pmi2}"), Source::Pmi),
+    ] {
+        let found = identity(&environment).unwrap();
+        let numbers = [found.rank, found.size, found.local_rank, found.local_size];
+        assert_eq!((numbers, found.source), ([1, 2, 0, 1], source), "{environment}");
+    }
+    // Two tasks per node are nobody's daemons.
+    let two =
+        "SLURM_STEP_ID=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 RANK=0 WORLD_SIZE=2";
+    let message = identity(two).unwrap_err().to_string();
+    assert!(
+        message.contains("SLURM_STEP_NUM_TASKS=4") && message.contains("WORLD_SIZE=2"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_rank_that_only_pmix_knows_is_refused() {
+    let message = identity("PMIX_RANK=1 PMIX_NAMESPACE=prterun-1")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.starts_with("PMIX_RANK=1 is set") && message.contains("HOROVOD_SIZE"),
+        "{message}"
+    );
+    // With a launcher that says more it is no news.
+    let found = identity("PMIX_RANK=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2").unwrap();
+    assert_eq!((found.rank, found.size, found.source), (1, 2, Source::OpenMpi));
+    let found =
+        identity("PMIX_RANK=0 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1 RANK=2 WORLD_SIZE=3").unwrap();
+    assert_eq!((found.rank, found.size, found.source), (2, 3, Source::Torchrun));
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn who_says_it_is_known_with_the_variables() {
+    let environment = |name: &str| match name {
+        "PMI_RANK" => Some("1".to_owned()),
+        "PMI_SIZE" => Some("2".to_owned()),
+        _ => None,
+    };
+    let (source, [rank, size]) = said_by(&environment, 1, 2).unwrap();
+    assert_eq!(source, Source::Pmi);
+    assert_eq!(format!("{rank} {size}"), "PMI_RANK=1 PMI_SIZE=2");
+    assert!(said_by(&environment, 0, 2).is_none()); // the program itself says something else
+    assert!(said_by(&|_| None, 0, 1).is_none());
 }
 
 #[test]
@@ -193,6 +288,7 @@ fn every_variable_read_for_rank_and_size_is_one_that_run_removes() {
     let kept = [
         "SLURM_STEP_ID",
         "SLURM_STEP_NUM_TASKS",
+        "SLURM_STEP_NUM_NODES",
         "SLURM_NODEID",
         "SLURM_STEP_TASKS_PER_NODE",
     ];

@@ -202,13 +202,25 @@ impl Comm {
     /// # Errors
     /// MPI's.
     pub(super) unsafe fn new(raw: ffi::MPI_Comm, moved: &Rc<Moved>) -> Result<Self, MpiError> {
-        let (mut rank, mut size) = (0, 0);
-        // SAFETY: a live communicator; the results are two integers and a flag inside MPI.
+        // SAFETY: a live communicator, for the call and by the caller's promise.
         unsafe {
-            check(
-                "MPI_Comm_set_errhandler",
-                ffi::MPI_Comm_set_errhandler(raw, ffi::RSMPI_ERRORS_RETURN),
-            )?;
+            let set = ffi::MPI_Comm_set_errhandler(raw, ffi::RSMPI_ERRORS_RETURN);
+            check("MPI_Comm_set_errhandler", set)?;
+            Self::as_it_is(raw, moved)
+        }
+    }
+
+    /// Takes in a communicator that others use too: what comes of its errors is for them to say.
+    ///
+    /// # Safety
+    /// As for [`new`](Self::new).
+    ///
+    /// # Errors
+    /// MPI's.
+    pub(super) unsafe fn as_it_is(raw: ffi::MPI_Comm, moved: &Rc<Moved>) -> Result<Self, MpiError> {
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: a live communicator; the results are two integers.
+        unsafe {
             check("MPI_Comm_rank", ffi::MPI_Comm_rank(raw, &mut rank))?;
             check("MPI_Comm_size", ffi::MPI_Comm_size(raw, &mut size))?;
         }
@@ -302,6 +314,14 @@ impl Comm {
     fn others(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (rank, size) = (self.rank, self.size);
         (1..size).map(move |distance| ((rank + distance) % size, (rank + size - distance) % size))
+    }
+
+    /// Completes when all ranks have come to it.
+    pub(super) fn barrier(&self) -> Started<()> {
+        // SAFETY: a live communicator; no memory.
+        self.pending("MPI_Ibarrier", (), |request| unsafe {
+            ffi::MPI_Ibarrier(self.raw, request)
+        })
     }
 
     /// The same communicator once more, with messages of its own.

@@ -10,6 +10,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use super::calls::MpiError;
+use super::farewell::{self, FINALIZE_PATIENCE};
 use super::start::{self, FINALIZE_INTERVAL, StartError};
 use super::world::World;
 use crate::error::Error;
@@ -31,7 +32,7 @@ const GUARD_INTERVAL: Duration = Duration::from_millis(100);
 const RELEASE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long tasks that are about to end may take to do so before MPI is finalized: they tell who has left.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Work on the engine's thread; polled until it is ready.
 type Task = Pin<Box<dyn Future<Output = ()>>>;
@@ -62,9 +63,7 @@ impl Engine {
     /// # Errors
     /// Any [`StartError`].
     pub(crate) fn get(patience: Duration) -> Result<Arc<Self>, StartError> {
-        if start::is_broken() {
-            return Err(StartError::Broken);
-        }
+        start::check()?;
         let mut engine = lock(&ENGINE);
         if let Some(engine) = &*engine {
             return Ok(Arc::clone(engine));
@@ -96,6 +95,11 @@ impl Engine {
         let order: Order = Box::new(move |world| Box::pin(order(Rc::clone(world))));
         // The engine ends with the process alone.
         let _ = self.commands.send(Command::Run(order));
+    }
+
+    /// Whether this process's MPI was initialized here, and is finalized here.
+    pub(super) fn is_ours(&self) -> bool {
+        self.ours
     }
 
     /// Has the tasks look around at once.
@@ -139,6 +143,7 @@ impl Engine {
             engine: Arc::clone(self),
             reply,
             kept: false,
+            given_up: None,
         }
     }
 
@@ -149,13 +154,18 @@ impl Engine {
             return;
         };
         if engine.ours {
-            let (done, finalized) = mpsc::sync_channel(1);
+            let (done, finalized) = mpsc::sync_channel(2);
             if engine.commands.send(Command::Finalize(done)).is_ok() {
-                // Like MPI's own, it waits for ranks that go on; what is lost meanwhile ends it.
+                // First for all ranks, of which some may go on for long; what is lost meanwhile ends it.
                 while finalized.recv_timeout(FINALIZE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                     if start::is_broken() {
                         return;
                     }
+                }
+                if finalized.recv_timeout(FINALIZE_PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                    tracing::info!(
+                        "MPI_Finalize does not return though all ranks are done: ending without it"
+                    );
                 }
             }
         }
@@ -168,6 +178,8 @@ pub(crate) struct Promise<T> {
     reply: Arc<Reply<T>>,
     /// The future is no more.
     kept: bool,
+    /// Why nobody waits for it any longer.
+    given_up: Option<String>,
 }
 
 impl<T> Promise<T> {
@@ -193,7 +205,10 @@ impl<T> Promise<T> {
                     })),
                 };
             }
-            guard.check(began.elapsed())?; // dropping the promise has the engine let go
+            if let Err(error) = guard.check(began.elapsed()) {
+                self.given_up = Some(error.to_string());
+                return Err(error); // dropping the promise has the engine let go
+            }
         }
     }
 }
@@ -207,8 +222,10 @@ impl<T> Drop for Promise<T> {
         self.engine.look();
         if self.reply.wait(RELEASE_PATIENCE).is_none() {
             // The engine may be about to touch memory that the caller would go on with.
+            let why = self.given_up.as_deref().unwrap_or("an operation was given up");
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
             eprintln!(
-                "ronde: the MPI thread hangs inside of MPI, which another rank or the network has left: the process ends"
+                "ronde: on host {host}: {why}; and MPI does not return from a call that waits for it: the process ends"
             );
             std::process::abort();
         }
@@ -349,7 +366,12 @@ fn live(orders: &Receiver<Command>, ready: &SyncSender<Result<bool, StartError>>
                     std::thread::yield_now();
                 }
                 tasks.clear(); // their requests are left to MPI
-                if let Err(error) = world.finalize() {
+                let mut outcome = farewell::wait_for_all(&world);
+                let _ = done.send(());
+                if !start::is_broken() && outcome.is_ok() {
+                    outcome = world.finalize();
+                }
+                if let Err(error) = outcome {
                     eprintln!("ronde: {error}");
                 }
                 let _ = done.send(());

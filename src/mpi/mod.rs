@@ -8,15 +8,20 @@
 //!
 //! - `calls`: the calls themselves, their return codes as values; [`Comm`], what it can do; `pending`: [`Pending`], calls
 //!   under way, which keep the memory that MPI may still touch.
-//! - `engine`: the thread. `start`: how it comes about and how it ends.
+//! - `engine`: the thread. `start`: how it comes about and how it ends; `farewell`: what all ranks do before.
 //! - `pulse`: who is alive, who has left, who wants a cycle: small messages between neighbours.
-//! - `meeting`: how the ranks of a job, or of a process set, come together and compare what must be the same.
+//! - `meeting`: how the ranks of a job, or of a process set, come together; `roll_call`: who has not; `hello`: what they compare; `mixed`: what is
+//!   said when MPI was started by somebody else than the launcher's variables tell of.
 
 mod calls;
 mod engine;
+mod farewell;
+mod hello;
 mod meeting;
+mod mixed;
 mod pending;
 mod pulse;
+mod roll_call;
 mod start;
 mod world;
 

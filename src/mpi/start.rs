@@ -54,9 +54,6 @@ pub(crate) enum StartError {
 
 /// Initializes MPI on the calling thread, unless somebody has done so for all threads. Whether it is ours to finalize.
 pub(super) fn initialize() -> Result<(World, bool), StartError> {
-    if environment::is_finalized() {
-        return Err(StartError::Finalized);
-    }
     let ours = match environment::initialize_with_threading(Threading::Multiple) {
         Some((universe, _)) => {
             // Its end would be MPI's, and frees what others may use: `finalize` comes at the process's end.
@@ -77,7 +74,19 @@ pub(super) fn initialize() -> Result<(World, bool), StartError> {
             false
         }
     };
-    Ok((World::new()?, ours))
+    Ok((World::new(ours)?, ours))
+}
+
+/// Whether MPI can be used in this process, or can still be initialized.
+///
+/// # Errors
+/// It is over.
+pub(super) fn check() -> Result<(), StartError> {
+    match (is_broken(), environment::is_finalized()) {
+        (true, _) => Err(StartError::Broken),
+        (_, true) => Err(StartError::Finalized),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a rank was lost: `MPI_Finalize` would wait for it.

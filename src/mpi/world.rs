@@ -6,44 +6,58 @@ use std::rc::Rc;
 use ::mpi::ffi;
 
 use super::calls::{Comm, MpiError, check};
+use super::farewell::Inbox;
 use super::pending::Moved;
 
 /// A communicator of this process, by its place in a list that only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CommId(usize);
 
-impl CommId {
-    /// `MPI_COMM_WORLD`.
-    pub(super) const ALL: Self = Self(0);
-}
-
 /// MPI as this process sees it. Lives on the engine's thread. A set of ranks has a communicator for each kind of traffic,
 /// which go on at the same time.
 #[derive(Debug)]
 pub(crate) struct World {
-    /// The first is `MPI_COMM_WORLD`; on it only process sets come together.
+    /// `MPI_COMM_WORLD`. If MPI is not ours it is duplicated and nothing else: others use it too.
+    all: Comm,
+    ours: bool,
     comms: RefCell<Vec<Comm>>,
+    /// What pulses that are over have left behind.
+    inboxes: RefCell<Vec<Inbox>>,
     moved: Rc<Moved>,
 }
 
 impl World {
-    /// To be made on the thread that has initialized MPI, or that makes all calls of this room at least.
+    /// To be made on the thread that has initialized MPI, or that makes all calls of this room at least. If MPI is `ours`,
+    /// errors of `MPI_COMM_WORLD` are returned from now on; otherwise whoever initialized it has the say.
     ///
     /// # Errors
     /// MPI's.
-    pub(super) fn new() -> Result<Self, MpiError> {
+    pub(super) fn new(ours: bool) -> Result<Self, MpiError> {
         let moved = Rc::default();
         // SAFETY: `MPI_COMM_WORLD` lives from initialization on.
-        let all = unsafe { Comm::new(ffi::RSMPI_COMM_WORLD, &moved) }?;
+        let all = unsafe {
+            match ours {
+                true => Comm::new(ffi::RSMPI_COMM_WORLD, &moved),
+                false => Comm::as_it_is(ffi::RSMPI_COMM_WORLD, &moved),
+            }
+        }?;
         Ok(Self {
-            comms: RefCell::new(vec![all]),
+            all,
+            ours,
+            comms: RefCell::default(),
+            inboxes: RefCell::default(),
             moved,
         })
     }
 
     /// `MPI_COMM_WORLD`.
-    pub(super) fn all(&self) -> Comm {
-        self.comms.borrow()[0].clone()
+    pub(super) fn all(&self) -> &Comm {
+        &self.all
+    }
+
+    /// Whether MPI was initialized by this engine.
+    pub(super) fn is_ours(&self) -> bool {
+        self.ours
     }
 
     /// The communicator `id`.
@@ -56,17 +70,17 @@ impl World {
         &self.moved
     }
 
-    /// A copy of `MPI_COMM_WORLD`; every rank of the job makes this call. One that a former context had may still hold
-    /// calls that not all ranks have begun: nothing is used twice.
-    pub(super) async fn duplicate(&self) -> Result<CommId, MpiError> {
-        let raw = *self.all().duplicate()?.await?;
+    /// A copy of `comm`; every rank of it makes this call. What a former context had may still hold calls that not all
+    /// ranks have begun: nothing is used twice.
+    pub(super) async fn duplicate(&self, comm: &Comm) -> Result<CommId, MpiError> {
+        let raw = *comm.duplicate()?.await?;
         // SAFETY: made just now, and never freed.
         unsafe { self.keep(raw) }
     }
 
-    /// A communicator of `members`, all of whom are about to make this call: it blocks until they have.
-    pub(super) fn of_members(&self, members: &[usize], tag: u16) -> Result<CommId, MpiError> {
-        let raw = self.all().of_members(members, tag)?;
+    /// A communicator of `members` of `comm`, all of whom are about to make this call: it blocks until they have.
+    pub(super) fn of_members(&self, comm: &Comm, members: &[usize], tag: u16) -> Result<CommId, MpiError> {
+        let raw = comm.of_members(members, tag)?;
         // SAFETY: as above.
         unsafe { self.keep(raw) }
     }
@@ -79,6 +93,23 @@ impl World {
         let mut comms = self.comms.borrow_mut();
         comms.push(comm);
         Ok(CommId(comms.len() - 1))
+    }
+
+    /// Takes in the receive of a pulse that is over. If MPI is not ours nothing of it may stay.
+    ///
+    /// # Errors
+    /// MPI's.
+    pub(super) fn leave(&self, inbox: Inbox) -> Result<(), MpiError> {
+        if !self.ours {
+            return inbox.receive.cancel();
+        }
+        self.inboxes.borrow_mut().push(inbox);
+        Ok(())
+    }
+
+    /// All that were left.
+    pub(super) fn take_inboxes(&self) -> Vec<Inbox> {
+        self.inboxes.take()
     }
 
     /// Ends MPI in this process; all ranks of the job do so.

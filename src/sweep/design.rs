@@ -27,6 +27,9 @@ pub struct Design {
     pub warmup: u32,
     /// Timed steps of each measurement.
     pub steps: u32,
+    /// Where they take less than this, ms, there are more of them.
+    #[serde(default)]
+    pub at_least_ms: f64,
     /// Time that all of it may take, seconds.
     pub budget_s: Option<f64>,
     /// What the random order comes from.

@@ -14,6 +14,7 @@ pub(super) fn design() -> Design {
         confirm: 6,
         warmup: 3,
         steps: 20,
+        at_least_ms: 0.0,
         budget_s: None,
         seed: 1,
     }

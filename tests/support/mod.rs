@@ -8,6 +8,7 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+use std::ffi::OsStr;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -49,6 +50,23 @@ pub(crate) struct Job {
 
 /// Starts `ranks` ranks that run `body` in processes of their own; `None` in such a process, which does not return.
 pub(crate) fn start(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Option<Job> {
+    start_by(
+        std::env::var_os("TEST_RONDE_MPIRUN").as_deref(),
+        test,
+        ranks,
+        env,
+        body,
+    )
+}
+
+/// The same, by that `mpirun` if one is given.
+pub(crate) fn start_by(
+    mpirun: Option<&OsStr>,
+    test: &str,
+    ranks: usize,
+    env: &[(&str, &str)],
+    body: impl FnOnce(),
+) -> Option<Job> {
     if std::env::var("TEST_RONDE_BODY").is_ok_and(|name| name == test) {
         body();
         std::process::exit(0);
@@ -71,7 +89,7 @@ pub(crate) fn start(test: &str, ranks: usize, env: &[(&str, &str)], body: impl F
             .spawn()
             .expect("the test's own executable starts")
     };
-    let processes = match std::env::var_os("TEST_RONDE_MPIRUN") {
+    let processes = match mpirun {
         Some(mpirun) => {
             let mut command = Command::new(mpirun);
             command.args(["-np", &ranks.to_string()]).arg(&executable);

@@ -268,6 +268,11 @@ impl Guard {
         known_noise_center(&self.windows(arm).concat(), self.window_noise())
     }
 
+    /// Steps in one arm's windows.
+    pub(crate) fn steps(&self, arm: Arm) -> usize {
+        self.windows(arm).iter().map(Vec::len).sum()
+    }
+
     fn windows(&self, arm: Arm) -> &[Vec<f64>] {
         match arm {
             Arm::Default => &self.default,
@@ -317,8 +322,8 @@ impl Guard {
             return None;
         }
         let noise = self.window_noise();
-        let steps = |arm| self.windows(arm).iter().map(Vec::len).sum::<usize>();
-        let within = center_variance(noise, steps(Arm::Default)) + center_variance(noise, steps(Arm::Winner));
+        let within = center_variance(noise, self.steps(Arm::Default))
+            + center_variance(noise, self.steps(Arm::Winner));
         let drift = round_drift(0, self.rounds());
         Some(Difference {
             mean: self.center(Arm::Winner) - self.center(Arm::Default),
@@ -376,9 +381,9 @@ impl Guard {
     /// Whether the windows can be decided by. Two spikes among three steps are a level of their own, so a short first round counts
     /// only where the search saw the same levels.
     fn is_credible(&self) -> bool {
-        let is_short = |arm| self.windows(arm).iter().map(Vec::len).sum::<usize>() < WINDOW_STEPS as usize;
+        let is_short = |arm| self.steps(arm) < WINDOW_STEPS as usize;
         let is_same = |(arm, searched): (Arm, Searched)| {
-            let own = center_variance(self.window_noise(), self.windows(arm).concat().len());
+            let own = center_variance(self.window_noise(), self.steps(arm));
             let sd = (own + searched.variance + SEARCH_DRIFT * SEARCH_DRIFT).sqrt();
             (self.center(arm) - searched.center).abs() <= MOVED * sd
         };

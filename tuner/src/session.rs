@@ -83,6 +83,8 @@ pub struct Session {
     contest: Option<Contest>,
     /// Winners that lost.
     rejected: Vec<Point>,
+    /// Winners that beat the default and were slower than another setting was.
+    overtaken: Vec<Point>,
     /// What an earlier run measured of the default where it stayed: log step time, and when.
     recorded_default: Option<(f64, String)>,
     /// The setting in force, and its window.
@@ -146,6 +148,7 @@ impl Session {
             },
             contest: None,
             rejected: Vec::new(),
+            overtaken: Vec::new(),
             recorded_default: None,
             setting: start,
             window: Window::default(),

@@ -18,8 +18,8 @@ pub(in crate::cli) enum HostsError {
 /// Where the ranks of a job are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// All on this machine.
-    Here,
+    /// All on this machine, under these names with so many on each, where it was named.
+    Here(Vec<(String, usize)>),
     /// On these hosts, so many on each.
     Hosts(Vec<(String, usize)>),
 }
@@ -42,7 +42,7 @@ pub(super) fn place(
                 source,
             })?)?
         }
-        (None, None) => return Ok(Place::Here),
+        (None, None) => return Ok(Place::Here(Vec::new())),
     };
     let slots = entries
         .iter()
@@ -53,7 +53,7 @@ pub(super) fn place(
     }
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Ok(if entries.iter().all(|(host, _)| is_local(host, &name)) {
-        Place::Here
+        Place::Here(entries)
     } else {
         Place::Hosts(entries)
     })
@@ -137,7 +137,8 @@ mod tests {
     #[test]
     fn hosts_are_this_machine_or_not_and_too_few_slots_are_refused() {
         let of = |hosts, num_proc| place(Some(hosts), None, num_proc).map_err(|error| error.to_string());
-        assert_eq!(of("localhost:2,127.0.0.1:2", 4), Ok(Place::Here));
+        let here = vec![("localhost".to_owned(), 2), ("127.0.0.1".to_owned(), 2)];
+        assert_eq!(of("localhost:2,127.0.0.1:2", 4), Ok(Place::Here(here)));
         let both = vec![("localhost".to_owned(), 2), ("far-away".to_owned(), 2)];
         assert_eq!(of("localhost:2,far-away:2", 4), Ok(Place::Hosts(both)));
         assert!(

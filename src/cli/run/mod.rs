@@ -159,8 +159,7 @@ fn start_elsewhere(
     let launch = Launch {
         num_proc,
         hosts: match place {
-            Place::Here => Vec::new(),
-            Place::Hosts(hosts) => hosts,
+            Place::Here(hosts) | Place::Hosts(hosts) => hosts,
         },
         environment,
         prefix: !args.no_prefix,

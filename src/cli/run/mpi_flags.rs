@@ -59,7 +59,7 @@ impl MpiFlags {
         self.print_command
     }
 
-    /// The command line for a launch of which the rest is known.
+    /// The command line for a launch of which the rest is known. Says beforehand what `mpirun` will refuse.
     ///
     /// # Errors
     /// No `mpirun`, or one that lacks what is asked for.
@@ -79,6 +79,12 @@ impl MpiFlags {
             mpi_args: self.mpi_args.clone(),
             ..launch
         };
-        mpirun::command_line(mpirun::kind()?, &launch)
+        let kind = mpirun::kind()?;
+        let cores = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+        let has = |name: &str| std::env::var_os(name).is_some();
+        if let Some(reason) = mpirun::too_many_for_cores(kind, &launch, cores, has) {
+            eprintln!("ronde run: {reason}");
+        }
+        mpirun::command_line(kind, &launch)
     }
 }

@@ -129,6 +129,42 @@ pub(super) fn command_line(kind: Kind, launch: &Launch) -> Result<Vec<OsString>,
     Ok(line)
 }
 
+/// Why `mpirun` will refuse this launch, if it will: Open MPI's, where nobody has told it of slots, takes as many ranks as
+/// there are cores. `has` says whether a variable is set, `cores` how many this process may use.
+pub(super) fn too_many_for_cores(
+    kind: Kind,
+    launch: &Launch,
+    cores: usize,
+    has: impl Fn(&str) -> bool,
+) -> Option<String> {
+    // A batch system's allocation, or a word that more is fine.
+    const TOLD: [&str; 7] = [
+        "OMPI_MCA_rmaps_base_oversubscribe",
+        "OMPI_MCA_rmaps_base_mapping_policy",
+        "OMPI_MCA_orte_default_hostfile",
+        "SLURM_JOB_ID",
+        "PBS_JOBID",
+        "LSB_JOBID",
+        "PE_HOSTFILE",
+    ];
+    let num_proc = launch.num_proc;
+    let options = [&launch.mpi_args, &launch.binding_args];
+    let is_told = !launch.hosts.is_empty()
+        || TOLD.iter().any(|name| has(name))
+        || options.iter().any(|options| {
+            let options = options.as_deref().unwrap_or_default();
+            ["oversubscribe", "host", "-H"]
+                .iter()
+                .any(|word| options.contains(word))
+        });
+    (kind == Kind::OpenMpi && num_proc > cores && !is_told).then(|| {
+        format!(
+            "{num_proc} ranks on a machine of {cores} cores: Open MPI's mpirun refuses that unless it is told otherwise, with \
+             -H localhost:{num_proc} or --mpi-args=--oversubscribe; `ronde run` without --mpi starts them by itself"
+        )
+    })
+}
+
 fn open_mpi(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError> {
     let mut add = |words: &[&str]| line.extend(words.iter().map(OsString::from));
     if launch.is_root {
@@ -295,6 +331,36 @@ mod tests {
             quoted(&line),
             "mpirun -n 4 -hosts 'a:2,b:2' -bind-to none -prepend-rank -genvlist PATH -genv HOROVOD_AUTOTUNE 1 python 'train me.py'"
         );
+    }
+
+    #[test]
+    fn what_mpirun_will_refuse_is_known() {
+        let here = Launch {
+            hosts: Vec::new(),
+            ..launch()
+        };
+        let of = |kind, launch: &Launch, cores, variable: &str| {
+            too_many_for_cores(kind, launch, cores, |name| name == variable)
+        };
+        let text = of(Kind::OpenMpi, &here, 2, "").unwrap();
+        assert!(text.starts_with("4 ranks on a machine of 2 cores") && text.contains("-H localhost:4"));
+        let more = Launch {
+            mpi_args: Some("--oversubscribe".into()),
+            ..here.clone()
+        };
+        for (kind, launch, cores, variable) in [
+            (Kind::OpenMpi, &here, 4, ""),
+            (Kind::OpenMpi, &launch(), 2, ""), // with the hosts' slots
+            (Kind::OpenMpi, &more, 2, ""),
+            (Kind::OpenMpi, &here, 2, "SLURM_JOB_ID"),
+            (Kind::Hydra, &here, 2, ""),
+        ] {
+            assert_eq!(
+                of(kind, launch, cores, variable),
+                None,
+                "{kind:?} {cores} {variable}"
+            );
+        }
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(in crate::cli) struct Args {
     /// --repeats 1]
     #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(super) confirm: Option<u32>,
-    /// Timed steps of each measurement [default: 20]
+    /// Timed steps of each measurement [default: 20, and where they are short as many as take a quarter of a second]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) steps: Option<u32>,
     /// Untimed steps of each measurement [default: 3]

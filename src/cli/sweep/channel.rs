@@ -155,6 +155,7 @@ mod tests {
             series: Series {
                 warmup_steps: 3,
                 steps: 20,
+                at_least_ms: 250.0,
                 stop_above_ms: Some(12.5),
             },
             time: Some(Duration::from_millis(1500)),

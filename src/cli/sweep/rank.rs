@@ -142,25 +142,27 @@ fn tell(context: &Context, series: Option<Series>) -> Result<Option<Series>, Err
     Ok(decode(&words.wait().map_err(RuntimeError::from)?))
 }
 
-/// Four numbers: untimed steps, timed steps (0 where there is nothing to measure), whether there is a bound, and the bound.
+/// Five numbers: untimed steps, timed steps (0 where there is nothing to measure), the least time, whether there is a bound, and the bound.
 fn encode(series: Option<Series>) -> Vec<f64> {
-    let Some(series) = series else { return vec![0.0; 4] };
+    let Some(series) = series else { return vec![0.0; 5] };
     let bound_ms = series.stop_above_ms;
     vec![
         series.warmup_steps as f64,
         series.steps as f64,
+        series.at_least_ms,
         f64::from(u8::from(bound_ms.is_some())),
         bound_ms.unwrap_or(0.0),
     ]
 }
 
 fn decode(words: &[f64]) -> Option<Series> {
-    let [warmup_steps, steps, has_bound, bound_ms] = *words else {
+    let [warmup_steps, steps, at_least_ms, has_bound, bound_ms] = *words else {
         return None;
     };
     (steps > 0.0).then_some(Series {
         warmup_steps: warmup_steps as usize,
         steps: steps as usize,
+        at_least_ms,
         stop_above_ms: (has_bound > 0.0).then_some(bound_ms),
     })
 }
@@ -210,6 +212,7 @@ mod tests {
         let series = Series {
             warmup_steps: 3,
             steps: 20,
+            at_least_ms: 250.0,
             stop_above_ms: None,
         };
         let bounded = Series {

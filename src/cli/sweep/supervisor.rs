@@ -184,6 +184,7 @@ impl<'a> Supervisor<'a> {
             series: Series {
                 warmup_steps: design.warmup as usize,
                 steps: design.steps as usize,
+                at_least_ms: design.at_least_ms,
                 stop_above_ms: may_end_early
                     .then(|| stop_above_ms(of_grid, task.point.np))
                     .flatten(),

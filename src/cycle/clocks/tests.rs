@@ -74,7 +74,7 @@ fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
         members: (0..size).collect(),
         start_timeout: Duration::from_secs(30),
         host_key: "host".to_owned(),
-        agreement: String::new(),
+        agreement: Vec::new(),
         alarm: None,
     };
     let data_bytes = LocalCollective::required_bytes(size);

@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::calls::{Comm, MpiError};
-use super::engine::{Engine, Guard};
+use super::engine::{Engine, Guard, LAST_WORDS};
+use super::farewell::Inbox;
 use super::pending::Pending;
 use super::start;
-use super::world::CommId;
+use super::world::{CommId, World};
 use crate::error::Error;
 use crate::queue::lock;
 use crate::shm::Watch;
@@ -66,6 +67,8 @@ pub(crate) struct Pulse {
     heard: Mutex<HashMap<usize, u64>>,
     /// This rank needs nothing more.
     over: AtomicBool,
+    /// Nothing more is called for this pulse.
+    ended: AtomicBool,
     warnings: AtomicU64,
 }
 
@@ -102,18 +105,20 @@ impl Pulse {
             verdict: Mutex::default(),
             heard: Mutex::default(),
             over: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             warnings: AtomicU64::new(0),
         });
         let shared = Arc::clone(&pulse);
         engine.spawn(move |world| async move {
             let beats = Beats::new(&shared, world.comm(comm));
             let outcome = match beats {
-                Ok(beats) => beats.live(&shared).await,
+                Ok(beats) => beats.live(&shared, &world).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = outcome {
                 shared.condemn(shared.failure(&error));
             }
+            shared.ended.store(true, Ordering::Release);
         });
         pulse
     }
@@ -191,6 +196,17 @@ impl Pulse {
             self.over.store(true, Ordering::Release);
         }
         self.engine.look();
+        if is_world && !self.engine.is_ours() {
+            self.wait_for_the_end();
+        }
+    }
+
+    /// Waits until nothing more is called, for whoever initialized MPI may finalize it next.
+    fn wait_for_the_end(&self) {
+        let began = Instant::now();
+        while !self.ended.load(Ordering::Acquire) && began.elapsed() < LAST_WORDS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Why it is over for all, if it is.
@@ -234,6 +250,7 @@ impl Pulse {
         // An error that a lost rank brought about is that rank's.
         self.check().err().unwrap_or_else(|| Error::Mpi {
             rank: self.rank,
+            host: self.hosts[self.rank].clone(),
             call: error.call,
             reason: error.text.clone(),
         })
@@ -457,13 +474,17 @@ impl Beats {
     }
 
     /// Until this rank has left and all it had to say is said.
-    async fn live(mut self, pulse: &Pulse) -> Result<(), MpiError> {
+    async fn live(mut self, pulse: &Pulse, world: &World) -> Result<(), MpiError> {
         loop {
             self.hear(pulse)?;
             self.beat(pulse)?;
             self.tell(pulse)?;
             if pulse.over.load(Ordering::Acquire) && self.sends.is_empty() && lock(&pulse.outbox).is_empty() {
-                return self.inbox.cancel();
+                return world.leave(Inbox {
+                    comm: self.comm,
+                    tag: TAG,
+                    receive: self.inbox,
+                });
             }
             turn().await;
         }

@@ -54,7 +54,7 @@ pub enum RendezvousError {
         "rank {rank} has {what} {found}, rank {first_rank} has {expected}; start all ranks with the same {what}"
     )]
     Disagreement {
-        /// What differs: `job size`, `members of the process set`, `host key`, `process sets`,
+        /// What differs: `job size`, `members of the process set`, `host key`, `process sets`, a knob's variable,
         /// `response cache words`, `shared memory bytes`.
         what: String,
         /// The first of the ranks that meet.

@@ -110,7 +110,11 @@ pub(super) fn introduce(
         cache_words: layout.cache_words,
         region_bytes: layout.bytes(),
         host_key: shorten(&meeting.host_key),
-        agreement: shorten(&meeting.agreement),
+        agreement: meeting
+            .agreement
+            .iter()
+            .map(|(what, value)| (what.clone(), shorten(value)))
+            .collect(),
     };
     send(meeting, stream, Body::Hello(hello), deadline)
 }

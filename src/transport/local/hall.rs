@@ -250,7 +250,9 @@ impl<'a> Hall<'a> {
                 pid,
             });
         }
-        agree("process sets", hello.agreement.clone(), meeting.agreement.clone())?;
+        for ((what, expected), (_, found)) in meeting.agreement.iter().zip(&hello.agreement) {
+            agree(what, found.clone(), expected.clone())?;
+        }
         let (words, bytes) = (self.layout.cache_words, self.layout.bytes());
         agree(
             "response cache words",

@@ -43,7 +43,7 @@ mod tests;
 pub(crate) use doorbell::{OwnBell, own_bell};
 pub use error::RendezvousError;
 pub use peers::Patience;
-pub(crate) use rendezvous::{Alarm, Meeting};
+pub(crate) use rendezvous::{Alarm, Meeting, Terms};
 
 use doorbell::LocalDoorbell;
 use layout::Layout;

@@ -40,6 +40,10 @@ const KEY_BYTES_MAX: usize = 64;
 /// How long everyone together has to map the region, once all are here.
 pub(super) const MAPPING_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What ranks that meet must have in common, in the words of a user, and this rank's value: `process sets` and
+/// `[0, 1] [1, 2]`, or a knob's variable and its value. In the same order on all ranks.
+pub(crate) type Terms = Vec<(String, String)>;
+
 /// Whom to meet, where, and how long to wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Meeting {
@@ -56,9 +60,8 @@ pub(crate) struct Meeting {
     pub(crate) start_timeout: Duration,
     /// The host as this rank knows it; compared.
     pub(crate) host_key: String,
-    /// What else must be the same on all ranks, as a text that a user understands: the static process sets, such as
-    /// `[0, 1] [1, 2]`. Compared.
-    pub(crate) agreement: String,
+    /// What else must be the same on all ranks. Compared.
+    pub(crate) agreement: Terms,
     /// Asked now and then while this rank waits for others, who may have died since they agreed to come.
     pub(crate) alarm: Option<Alarm>,
 }

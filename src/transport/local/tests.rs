@@ -25,7 +25,7 @@ pub(super) fn meeting(name: &str, size: usize) -> Meeting {
         members: (0..size).collect(),
         start_timeout: Duration::from_secs(30),
         host_key: "host".to_owned(),
-        agreement: String::new(),
+        agreement: Vec::new(),
         alarm: None,
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::RendezvousError;
 use super::layout;
+use super::rendezvous::Terms;
 
 /// How a frame begins.
 const MAGIC: [u8; 8] = *b"ronde\0\0\x01";
@@ -71,7 +72,7 @@ pub(super) struct Hello {
     pub(super) cache_words: usize,
     pub(super) region_bytes: usize,
     pub(super) host_key: String,
-    pub(super) agreement: String,
+    pub(super) agreement: Terms,
 }
 
 /// What rank 0 gives to a rank.
@@ -180,7 +181,7 @@ mod tests {
             cache_words: 16,
             region_bytes: 4096,
             host_key: "host".to_owned(),
-            agreement: "[4, 7]".to_owned(),
+            agreement: vec![("process sets".to_owned(), "[4, 7]".to_owned())],
         })
     }
 

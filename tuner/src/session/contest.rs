@@ -1,6 +1,7 @@
 //! The end of a search: its winner in the A/B windows, and what follows from them.
 
 use super::{Session, Stage, budget::CLIFF};
+use crate::center::center_variance;
 use crate::guard::{Arm, Decision, Guard};
 use crate::proposal::Proposal;
 use crate::verdict::Phase;
@@ -13,6 +14,11 @@ const GAIN_MIN: f64 = 0.005;
 const UNTRIED: f64 = 3.0;
 /// Winners that may lose in the A/B windows before the search ends.
 const CONTESTS_MAX: usize = 3;
+/// What the windows of a winner must lie above another setting's samples for that to be looked at again: this, in log step time, and so
+/// many standard deviations, to which the machine's drift since the search adds.
+const OVERTAKEN_MIN: f64 = 0.01;
+const OVERTAKEN_SD: f64 = 2.0;
+const SEARCH_DRIFT: f64 = 0.01;
 /// Rounds in which a recorded winner has to be confirmed: with both changes and a short start-up they are done within 30 steps.
 const CONFIRM_ROUNDS: u32 = 2;
 
@@ -106,6 +112,14 @@ impl Session {
         if decision == Decision::Undecided && (costly || unconfirmed) {
             decision = Decision::KeepDefault;
         }
+        if decision == Decision::KeepWinner
+            && !recorded
+            && let Some(better) = self.better_than_windows(winner)
+        {
+            // It beats the default, and is not what was expected of it.
+            self.overtaken.push(winner);
+            return self.ask_from(better);
+        }
         match decision {
             Decision::Undecided => self.go_to(if arm == Arm::Winner {
                 winner
@@ -128,6 +142,25 @@ impl Session {
         }
     }
 
+    /// The best measured setting, if it is surely faster than the windows of `winner` say that this one is. A winner need not have been
+    /// measured before, and some settings take one time or another, as they happen to fall into step.
+    fn better_than_windows(&self, winner: Point) -> Option<Point> {
+        if self.overtaken.contains(&winner) || self.overtaken.len() >= CONTESTS_MAX {
+            return None;
+        }
+        let guard = &self.contest.as_ref()?.guard;
+        let windows = guard.center(Arm::Winner);
+        let others = self.tuner.samples().iter().filter(|sample| {
+            let point = &sample.point;
+            *point != winner && *point != self.tuner.start() && !self.rejected.contains(point)
+        });
+        let estimates = others.map(|sample| (sample.point, self.tuner.estimate(sample)));
+        let (point, (center, variance)) = estimates.min_by(|(_, a), (_, b)| a.0.total_cmp(&b.0))?;
+        let own = center_variance(self.tuner.noise(), guard.steps(Arm::Winner));
+        let sd = (own + variance + SEARCH_DRIFT * SEARCH_DRIFT).sqrt();
+        (windows - center > OVERTAKEN_MIN.max(OVERTAKEN_SD * sd)).then_some(point)
+    }
+
     /// The winner is not kept: the search goes on if others may be better, and if it may cost something still.
     fn dropped(&mut self, winner: Point, recorded: bool) -> Action {
         if !recorded {
@@ -146,9 +179,9 @@ impl Session {
             .contest
             .as_ref()
             .filter(|contest| self.rejected.contains(&contest.winner))?;
-        let [low, high] = rejected.guard.difference()?.gain_pct();
+        let [low, high] = rejected.guard.difference()?.gain_pct().map(minus);
         Some(format!(
-            "default kept, nothing to gain: the best other setting's gain of {low:.1} to {high:.1} % did not pass the A/B rule"
+            "default kept, nothing to gain: the A/B rounds left in doubt whether the best other setting is faster ({low} to {high} %)"
         ))
     }
 
@@ -156,4 +189,9 @@ impl Session {
     pub(super) fn difference(&self) -> Option<Difference> {
         self.contest.as_ref()?.guard.difference()
     }
+}
+
+/// A percentage with a minus sign, which between two numbers no hyphen replaces.
+fn minus(percent: f64) -> String {
+    format!("{percent:.1}").replace('-', "−")
 }

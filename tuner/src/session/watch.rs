@@ -90,6 +90,7 @@ impl Session {
         self.stage = Stage::Default;
         self.contest = None;
         self.rejected.clear();
+        self.overtaken.clear();
         self.recorded_default = None;
         self.discarded.clear();
         self.inherited.clear();

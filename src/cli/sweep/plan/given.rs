@@ -13,6 +13,8 @@ use crate::sweep::{Design, Point};
 pub(super) const NP_DEFAULT: u32 = 2;
 const REPEATS_DEFAULT: u32 = 3;
 const STEPS_DEFAULT: u32 = 20;
+/// Where nobody says how many steps: what scatters by tens of percent from step to step must not be judged by ten milliseconds of it.
+const AT_LEAST_MS: f64 = 250.0;
 const WARMUP_DEFAULT: u32 = 3;
 
 /// The grid where none is given, in MiB and ms.
@@ -96,6 +98,7 @@ pub(super) fn design(args: &Args, np_default: u32) -> Design {
         confirm: args.confirm.unwrap_or(if repeats == 1 { 0 } else { 2 * repeats }),
         warmup: args.warmup.unwrap_or(WARMUP_DEFAULT),
         steps: args.steps.unwrap_or(STEPS_DEFAULT),
+        at_least_ms: if args.steps.is_none() { AT_LEAST_MS } else { 0.0 },
         budget_s: args.budget.map(|budget| budget.as_secs_f64()),
         // JSON readers have 53 bits for a number.
         seed: args.seed.unwrap_or_else(|| rand::random::<u64>() >> 11),

@@ -202,6 +202,8 @@ impl Plan {
             || design.repeats == 0
             || design.steps == 0
             || design.warmup == 0
+            || !design.at_least_ms.is_finite()
+            || design.at_least_ms < 0.0
             || !times_are_numbers
         {
             return wrong("its design is none: lists must have values, counts must be above 0".to_owned());

@@ -72,7 +72,7 @@ fn hello(rank: usize, size: usize) -> Body {
         cache_words: LAYOUT.cache_words,
         region_bytes: layout(size).bytes(),
         host_key: "host".to_owned(),
-        agreement: String::new(),
+        agreement: Vec::new(),
     })
 }
 
@@ -141,7 +141,7 @@ fn ranks_that_disagree_get_the_same_error_with_both_values() {
     assert_eq!(found, error("host key", "other", "host"));
 
     let sets = |sets: &str, meeting: &Meeting| Meeting {
-        agreement: sets.to_owned(),
+        agreement: vec![("process sets".to_owned(), sets.to_owned())],
         ..meeting.clone()
     };
     let zero = sets("[0, 1] [1]", &meeting("sets"));
