@@ -42,10 +42,7 @@ impl Elsewhere<'_> {
         environment: Vec<(OsString, OsString)>,
         command: Vec<OsString>,
     ) -> Result<Vec<OsString>, ElsewhereError> {
-        let hosts = match hosts::place(Some(self.hosts), None, num_proc)? {
-            Place::Here(_) => Vec::new(),
-            Place::Hosts(hosts) => hosts,
-        };
+        let (Place::Here(hosts) | Place::Hosts(hosts)) = hosts::place(Some(self.hosts), None, num_proc)?;
         let launch = Launch {
             num_proc,
             hosts,

@@ -259,7 +259,9 @@ fn spec(plan: &Plan, np: u32, name: &str) -> Result<LaunchSpec, Error> {
         .collect();
     let mut command: Vec<OsString> = own_program().into_iter().chain(arguments).collect();
     let mut num_proc = np as usize;
-    if let Some(elsewhere) = plan.elsewhere() {
+    if let Some(elsewhere) = plan.elsewhere()
+        && elsewhere.is_elsewhere(num_proc)?
+    {
         // The job is then one process here, mpirun, which starts the others. They all are to have the same name for it.
         environment.push(("RONDE_JOB_ID".into(), name.into()));
         command = elsewhere.command_line(num_proc, std::mem::take(&mut environment), command)?;

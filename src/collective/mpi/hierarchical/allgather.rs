@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
-use super::super::{Batch, CHUNK_BYTES, transfer};
-use super::{HierarchicalCollective, LAG, Map, Pieces, add, overlap};
+use super::super::{Batch, transfer};
+use super::{HierarchicalCollective, LAG, Map, PART_BYTES, Pieces, add, overlap};
 use crate::collective::stream::Stream;
 use crate::collective::{Collective, Phases};
 use crate::error::Error;
@@ -111,7 +111,7 @@ impl HierarchicalCollective {
             "a length per tensor and rank"
         );
         let plan = Plan::new(&self.map, spans, bytes);
-        let chunk = CHUNK_BYTES * self.map.lanes;
+        let chunk = PART_BYTES * self.map.lanes;
         let rounds = plan.longest.div_ceil(chunk);
         let mut phases = Phases::default();
         let mut flights: VecDeque<Flight> = VecDeque::new();

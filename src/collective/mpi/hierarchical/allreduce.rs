@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
-use super::super::{Batch, CHUNK_BYTES};
-use super::{HierarchicalCollective, LAG, add};
+use super::super::Batch;
+use super::{HierarchicalCollective, LAG, PART_BYTES, add};
 use crate::collective::stream::Stream;
 use crate::collective::{Collective, Phases, Reduction};
 use crate::error::Error;
@@ -73,7 +73,7 @@ impl HierarchicalCollective {
         let mut batch = Stream::default();
         spans.iter().for_each(|span| batch.push_span(span));
         let reductions = Reductions::of(reduction);
-        let chunk = CHUNK_BYTES * self.map.lanes;
+        let chunk = PART_BYTES * self.map.lanes;
         let chunks = batch.bytes().div_ceil(chunk);
         let mut phases = Phases::default();
         let mut flights: VecDeque<Flight> = VecDeque::new();
