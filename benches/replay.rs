@@ -38,6 +38,7 @@ fn grid() -> Vec<Setting> {
             fusion_threshold_bytes: threshold,
             cycle_us: 100.0 * 1000f64.powf(f64::from(step) / 12.0),
             hierarchical: false,
+            hierarchical_allgather: false,
             cache: true,
         })
     };

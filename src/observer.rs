@@ -2,9 +2,10 @@
 //! simulator. The cycle tells, and is told one thing back: settings to change to.
 
 use crate::clock::{Alignment, Nanos};
-use crate::collective::Phases;
+use crate::collective::{Phases, Stages};
 use crate::cycle::{Cycle, Ready};
 use crate::error::Error;
+use crate::identity::Hosts;
 use crate::negotiation::OpKind;
 use crate::queue::Tensor;
 use crate::settings::Settings;
@@ -13,6 +14,8 @@ use crate::timeline::Order;
 /// Watches cycles go by: timeline, step metrics and tuner in a job, a log in the simulator. It must be quick; it
 /// runs between the collectives.
 pub(crate) trait Observer: Send {
+    /// The ranks have met; so they are spread over hosts.
+    fn met(&mut self, _hosts: Hosts) {}
     /// A cycle begins.
     fn cycle_began(&mut self, _now: Nanos) {}
     /// A tensor has become ready on all ranks; `ready_us` gives each rank's time, where it is known, in microseconds on
@@ -64,7 +67,7 @@ pub(crate) struct Negotiated<'a> {
 /// What an observer learns of a batch.
 pub(crate) struct Executed<'a> {
     pub(crate) members: &'a [&'a Ready],
-    pub(crate) activity: Option<&'static str>,
+    pub(crate) stages: Option<&'static Stages>,
     pub(crate) began: Nanos,
     /// When memory for the results had been allocated, if that was needed.
     pub(crate) allocated: Option<Nanos>,

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::collective::Hierarchy;
+
 /// The settings that can change while a job runs; every rank uses the same in the same cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Settings {
@@ -15,9 +17,51 @@ pub struct Settings {
     pub cycle_time_ns: u64,
     /// Whether known tensors are negotiated through the response cache.
     pub cache: bool,
+    /// Whether allreduces go host by host.
+    pub hierarchical_allreduce: bool,
+    /// Whether allgathers do.
+    pub hierarchical_allgather: bool,
 }
 
 impl Settings {
+    /// Which operations go host by host.
+    pub(crate) fn hierarchy(&self) -> Hierarchy {
+        Hierarchy {
+            allreduce: self.hierarchical_allreduce,
+            allgather: self.hierarchical_allgather,
+        }
+    }
+
+    /// The same where nothing can go host by host.
+    pub(crate) fn flat(self) -> Self {
+        Self {
+            hierarchical_allreduce: false,
+            hierarchical_allgather: false,
+            ..self
+        }
+    }
+
+    /// The switches as bits of a word: how they travel, and how the timeline keeps them.
+    pub(crate) fn switches(&self) -> u64 {
+        let switches = [
+            self.cache,
+            self.hierarchical_allreduce,
+            self.hierarchical_allgather,
+        ];
+        (0..).zip(switches).map(|(bit, on)| u64::from(on) << bit).sum()
+    }
+
+    /// The same with the switches of such a word.
+    pub(crate) fn with_switches(self, word: u64) -> Self {
+        let is_on = |bit: u32| word >> bit & 1 == 1;
+        Self {
+            cache: is_on(0),
+            hierarchical_allreduce: is_on(1),
+            hierarchical_allgather: is_on(2),
+            ..self
+        }
+    }
+
     /// Whether they mean the same, whatever their versions.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         Self { version: 0, ..*self } == Self { version: 0, ..*other }
@@ -33,6 +77,10 @@ pub struct SettingsChange {
     pub cycle_time: Option<Duration>,
     /// Whether known tensors are negotiated through the response cache.
     pub cache: Option<bool>,
+    /// Whether allreduces go host by host.
+    pub hierarchical_allreduce: Option<bool>,
+    /// Whether allgathers do.
+    pub hierarchical_allgather: Option<bool>,
 }
 
 impl SettingsChange {
@@ -46,18 +94,26 @@ impl SettingsChange {
                 .unwrap_or(settings.fusion_threshold_bytes),
             cycle_time_ns: self.cycle_time.map_or(settings.cycle_time_ns, nanos),
             cache: self.cache.unwrap_or(settings.cache),
+            hierarchical_allreduce: self
+                .hierarchical_allreduce
+                .unwrap_or(settings.hierarchical_allreduce),
+            hierarchical_allgather: self
+                .hierarchical_allgather
+                .unwrap_or(settings.hierarchical_allgather),
         }
     }
 }
 
 impl Default for Settings {
-    /// Horovod's defaults: 128 MiB, 1 ms, with the cache.
+    /// Horovod's defaults: 128 MiB, 1 ms, with the cache, nothing host by host.
     fn default() -> Self {
         Self {
             version: 0,
             fusion_threshold_bytes: 128 << 20,
             cycle_time_ns: 1_000_000,
             cache: true,
+            hierarchical_allreduce: false,
+            hierarchical_allgather: false,
         }
     }
 }
@@ -70,7 +126,13 @@ impl std::fmt::Display for Settings {
             self.cycle_time_ns as f64 / 1e6,
         );
         write!(f, "{} MB, cycle {} ms", Rounded(fusion_mb), Rounded(cycle_ms))?;
-        f.write_str(if self.cache { "" } else { ", no response cache" })
+        f.write_str(if self.cache { "" } else { ", no response cache" })?;
+        f.write_str(match (self.hierarchical_allreduce, self.hierarchical_allgather) {
+            (false, false) => "",
+            (true, false) => ", hierarchical allreduce",
+            (false, true) => ", hierarchical allgather",
+            (true, true) => ", hierarchical allreduce and allgather",
+        })
     }
 }
 
@@ -92,5 +154,39 @@ impl std::fmt::Display for Rounded {
         } else {
             text.trim_end_matches('0').trim_end_matches('.')
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_survive_as_bits() {
+        for word in 0..8 {
+            let settings = Settings {
+                version: 3,
+                ..Settings::default()
+            };
+            let switched = settings.with_switches(word);
+            assert_eq!(switched.switches(), word);
+            assert!(switched.equals(&settings.with_switches(word)));
+            assert_eq!(switched.version, 3);
+        }
+        assert_eq!(Settings::default().switches(), 1);
+        let all = Settings::default().with_switches(7);
+        assert!(all.hierarchy().allreduce && all.hierarchy().allgather);
+        assert_eq!(all.flat().switches(), 1);
+    }
+
+    #[test]
+    fn a_change_touches_what_it_names() {
+        let change = SettingsChange {
+            hierarchical_allgather: Some(true),
+            ..SettingsChange::default()
+        };
+        let after = change.after(&Settings::default());
+        assert_eq!((after.version, after.switches()), (1, 0b101));
+        assert_eq!(after.to_string(), "128 MB, cycle 1 ms, hierarchical allgather");
     }
 }

@@ -12,7 +12,7 @@ use crate::autotune::{Autotune, Progress, Tracer};
 use crate::clock::{Alignment, Clock, Nanos};
 use crate::cycle::Cycle;
 use crate::error::Error;
-use crate::identity::Identity;
+use crate::identity::{Hosts, Identity};
 use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, StallInspector};
@@ -67,7 +67,12 @@ impl Telemetry {
         quiet: bool,
     ) -> Result<Self, Error> {
         let first = rank == 0;
-        let hosts = size.div_ceil(local_size);
+        // As far as the launcher has said it, until the ranks have met.
+        let hosts = Hosts {
+            count: size.div_ceil(local_size),
+            least: local_size,
+            most: local_size,
+        };
         let tuning = (knobs.autotune && first)
             .then(|| Tuning::new(knobs, (size, hosts), &progress, quiet))
             .transpose()?;
@@ -120,7 +125,7 @@ fn stall_inspector(knobs: &Knobs) -> Option<StallInspector> {
 impl Tuning {
     fn new(
         knobs: &Knobs,
-        place: (usize, usize),
+        place: (usize, Hosts),
         progress: &Arc<Progress>,
         quiet: bool,
     ) -> Result<Self, Error> {
@@ -177,6 +182,13 @@ impl Tuning {
 }
 
 impl Observer for Telemetry {
+    fn met(&mut self, hosts: Hosts) {
+        if let Some(tuning) = &mut self.tuning {
+            tuning.autotune.met(hosts);
+            tuning.start = Some(tuning.autotune.start());
+        }
+    }
+
     fn cycle_began(&mut self, now: Nanos) {
         self.track.begin_cycle(now);
     }

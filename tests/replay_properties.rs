@@ -50,6 +50,7 @@ fn costs() -> impl Strategy<Value = Costs> {
             uncached: cached,
             flat: vec![flat],
             hierarchical: vec![flat],
+            operations: Vec::new(),
             copying,
             polling,
             contention,
@@ -63,6 +64,7 @@ fn setting() -> impl Strategy<Value = Setting> {
             fusion_threshold_bytes,
             cycle_us,
             hierarchical,
+            hierarchical_allgather: false,
             cache,
         },
     )
@@ -126,6 +128,7 @@ proptest! {
             fusion_threshold_bytes: 0,
             cycle_us: 0.0,
             hierarchical: false,
+            hierarchical_allgather: false,
             cache: true,
         };
         let mut simulator = Simulator::new(&workload, Rules::RONDE);

@@ -23,6 +23,8 @@ const FUSION: SettingsChange = SettingsChange {
     fusion_threshold_bytes: Some(1 << 20),
     cycle_time: None,
     cache: None,
+    hierarchical_allreduce: None,
+    hierarchical_allgather: None,
 };
 
 #[test]
@@ -34,6 +36,7 @@ fn every_rank_goes_on_with_what_rank_0_has_set() {
                 fusion_threshold_bytes: Some(round << 10),
                 cycle_time: Some(Duration::from_micros(100 + round)),
                 cache: Some(round % 2 == 0),
+                ..SettingsChange::default()
             };
             if context.rank() == 0 {
                 let set = context.set_settings(change).expect("rank 0 may");
@@ -49,6 +52,7 @@ fn every_rank_goes_on_with_what_rank_0_has_set() {
                 fusion_threshold_bytes: round << 10,
                 cycle_time_ns: (100 + round) * 1_000,
                 cache: round % 2 == 0,
+                ..Settings::default()
             };
             // Rank 0's next order may be there already.
             let settings = context.settings();
@@ -97,6 +101,11 @@ fn what_the_knobs_could_not_be_is_refused() {
                 ..SettingsChange::default()
             };
             assert!(refusal(&context, bytes).contains("fusion threshold"));
+            let by_host = SettingsChange {
+                hierarchical_allgather: Some(true),
+                ..SettingsChange::default()
+            };
+            assert!(refusal(&context, by_host).contains("all ranks are on one host"));
             assert_eq!(context.settings(), before);
         },
     );
@@ -112,4 +121,30 @@ fn the_tuner_is_not_interfered_with() {
             assert!(refusal(&context(), FUSION).contains("HOROVOD_AUTOTUNE=1"));
         },
     );
+}
+
+#[test]
+fn on_one_host_nothing_goes_host_by_host_and_one_line_says_so() {
+    let name = "on_one_host_nothing_goes_host_by_host_and_one_line_says_so";
+    let asked = [
+        ("HOROVOD_HIERARCHICAL_ALLREDUCE", "1"),
+        ("HOROVOD_HIERARCHICAL_ALLGATHER", "1"),
+    ];
+    let outcomes = job_with(name, 2, &asked, || {
+        let context = context();
+        let is_flat =
+            |settings: Settings| !settings.hierarchical_allreduce && !settings.hierarchical_allgather;
+        assert!(is_flat(context.settings()));
+        let sum = context.allreduce("x", vec![1_i32; 3], ReduceOp::Sum).expect("in");
+        assert_eq!(sum.wait().expect("out"), [2; 3]);
+        assert!(is_flat(context.settings()));
+    });
+    let told: Vec<&str> = outcomes
+        .iter()
+        .flat_map(|outcome| outcome.output.lines())
+        .filter(|line| line.contains("HIERARCHICAL"))
+        .collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    let words = "HOROVOD_HIERARCHICAL_ALLREDUCE and HOROVOD_HIERARCHICAL_ALLGATHER without effect: all ranks are on one host";
+    assert!(told[0].ends_with(words), "{told:?}");
 }

@@ -10,7 +10,8 @@ use super::report::Report;
 use super::steady::{Batch, SteadyStep};
 use crate::fusion::Item;
 use crate::replay::{
-    Hosts, Place, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor,
+    Hosts, Operation, Place, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor,
+    WorkTensor,
 };
 use crate::tensor::Dtype;
 use crate::trace::{Format, Kind, NameId, Phase};
@@ -32,6 +33,19 @@ impl Classes {
         let next = self.0.len() as u32;
         let alone = (!fused).then_some(op.tensor);
         *self.0.entry((op.kind, op.dtype, alone)).or_insert(next)
+    }
+
+    /// What the tensors of each class go through.
+    fn operations(&self) -> Vec<Operation> {
+        let mut operations = vec![Operation::Other; self.0.len()];
+        for ((kind, ..), &class) in &self.0 {
+            operations[class as usize] = match kind {
+                Kind::Allreduce => Operation::Allreduce,
+                Kind::Allgather => Operation::Allgather,
+                _ => Operation::Other,
+            };
+        }
+        operations
     }
 }
 
@@ -90,6 +104,7 @@ pub(super) fn replayable(
         fusion_threshold_bytes: fusion.threshold_bytes.unwrap_or(0),
         cycle_us,
         hierarchical: false,
+        hierarchical_allgather: false,
         cache: true,
     };
     let ronde = record.source.format == Format::Ronde;
@@ -163,6 +178,7 @@ fn trace(steps: &[SteadyStep<'_>], setting: Setting, key: impl Fn(NameId) -> u64
     }
     let mut trace = Trace {
         setting,
+        operations: classes.operations(),
         steps: traced,
     };
     if !names_repeat(&trace) {

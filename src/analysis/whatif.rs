@@ -152,6 +152,7 @@ impl WhatIf {
             fusion_threshold_bytes: settings.threshold_bytes,
             cycle_us: settings.cycle_ns / 1e3,
             hierarchical: false,
+            hierarchical_allgather: false,
             cache: true,
         };
         let mut costs = self.costs.clone();

@@ -23,7 +23,7 @@ impl Autotune {
             },
             place: Place::new(
                 self.facts.ranks as u32,
-                self.facts.ranks.div_ceil(self.facts.hosts) as u32,
+                self.facts.ranks.div_ceil(self.facts.hosts.count) as u32,
             ),
             seed: self.knobs.autotune_seed,
         };

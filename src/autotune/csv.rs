@@ -78,11 +78,12 @@ pub(super) fn final_row(
 
 fn horovod_columns(settings: &Settings, step_ms: f64, traffic: &Traffic) -> Vec<String> {
     let bytes_per_step = traffic.bytes as f64 / traffic.steps.max(1) as f64;
+    let switch = |on: bool| u8::from(on).to_string();
     vec![
-        "0".into(),
-        "0".into(),
-        "0".into(),
-        u8::from(settings.cache).to_string(),
+        switch(settings.hierarchical_allreduce),
+        switch(settings.hierarchical_allgather),
+        switch(false),
+        switch(settings.cache),
         number(settings.cycle_time_ns as f64 / 1e6),
         number(settings.fusion_threshold_bytes as f64 / MIB),
         number(bytes_per_step / (step_ms * 1e3)),

@@ -30,6 +30,7 @@ pub use report::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub(crate) use trace::Tracer;
 
 use crate::error::Error;
+use crate::identity::Hosts;
 use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
 use crate::settings::Settings;
@@ -74,14 +75,14 @@ pub(crate) struct Autotune {
 }
 
 impl Autotune {
-    /// A tuner that starts from what the knobs say, in a job of `ranks` ranks on `hosts` hosts. `quiet`: the program shows
-    /// the progress itself.
+    /// A tuner that starts from what the knobs say, in a job of `ranks` ranks that are spread over `hosts`. `quiet`: the
+    /// program shows the progress itself.
     ///
     /// # Errors
     /// A log that cannot be written; a space without a free parameter is not an error, but ends at once.
     pub(crate) fn new(
         knobs: &Knobs,
-        (ranks, hosts): (usize, usize),
+        (ranks, hosts): (usize, Hosts),
         progress: Arc<Progress>,
         quiet: bool,
     ) -> Result<Self, Error> {
@@ -114,6 +115,21 @@ impl Autotune {
         };
         autotune.report();
         Ok(autotune)
+    }
+
+    /// The ranks have met, before the first step: so they are spread over hosts.
+    pub(crate) fn met(&mut self, hosts: Hosts) {
+        self.facts.hosts = hosts;
+        let tunable = Tunable::new(&self.knobs, &self.facts);
+        let opened = tunable.and_then(|tunable| {
+            let session = new_session(&self.knobs, &tunable)?;
+            Ok(Search::new(None, tunable, session))
+        });
+        match opened {
+            Ok(search) => self.search = search,
+            Err(error) => tracing::warn!("autotune: {error}; going on as if that were not known"), // as in `new`
+        }
+        self.report();
     }
 
     /// The settings to begin with.

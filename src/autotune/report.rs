@@ -143,6 +143,11 @@ impl Progress {
         lock(&self.inner).settings
     }
 
+    /// The ranks have met, and begin with `settings`; they are yet to agree on them.
+    pub(crate) fn begin_with(&self, settings: Settings) {
+        lock(&self.inner).settings = settings;
+    }
+
     /// The settings that all ranks have, in the count of those who follow: where this begins at 0 with the environment's,
     /// the first that are agreed on are newer.
     pub(crate) fn agreed_settings(&self) -> Option<Settings> {

@@ -4,6 +4,7 @@ use ronde_tuner::{Error, Parameter, Point, Space};
 
 use super::report::NotTuned;
 use super::{MIB, trace};
+use crate::identity::Hosts;
 use crate::knobs::Knobs;
 use crate::replay::Setting;
 use crate::settings::Settings;
@@ -12,12 +13,14 @@ use crate::settings::Settings;
 const FUSION_MB: usize = 0;
 const CYCLE_MS: usize = 1;
 const CACHE: usize = 2;
+const HIERARCHICAL_ALLREDUCE: usize = 3;
+const HIERARCHICAL_ALLGATHER: usize = 4;
 
 /// What is known of the job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Facts {
     pub(super) ranks: usize,
-    pub(super) hosts: usize,
+    pub(super) hosts: Hosts,
     /// Tensors in a step, once it is known.
     pub(super) tensors: Option<usize>,
     /// Whether there are allgathers among them.
@@ -48,7 +51,13 @@ impl Tunable {
                 .unwrap_or(knobs.fusion_threshold_bytes as f64 / MIB)
         };
         let cycle_ms = wanted.cycle_ms.unwrap_or(knobs.cycle_time_ms);
-        let cache = f64::from(u8::from(knobs.cache_capacity > 0));
+        let by_host = facts.hosts.why_flat().is_none();
+        let flags = [
+            knobs.cache_capacity > 0,
+            knobs.hierarchical_allreduce && by_host,
+            knobs.hierarchical_allgather && by_host,
+        ];
+        let [cache, allreduce, allgather] = flags.map(|on| f64::from(u8::from(on)));
 
         let not_tuned = not_tuned(knobs, facts);
         let is_left_alone = |knob: &str| not_tuned.iter().any(|not_tuned| not_tuned.knob == knob);
@@ -66,8 +75,10 @@ impl Tunable {
             fixed(fusion, fusion_mb),
             fixed(cycle, cycle_ms),
             fixed(Parameter::boolean("cache"), cache),
+            fixed(Parameter::boolean("hierarchical_allreduce"), allreduce),
+            fixed(Parameter::boolean("hierarchical_allgather"), allgather),
         ])?;
-        let start = space.point(&[fusion_mb, cycle_ms, cache])?;
+        let start = space.point(&[fusion_mb, cycle_ms, cache, allreduce, allgather])?;
         Ok(Self {
             space,
             start,
@@ -77,10 +88,13 @@ impl Tunable {
 
     /// The point of `settings`, if they are ones that may be chosen here.
     pub(super) fn point(&self, settings: &Settings) -> Option<Point> {
+        let flag = |on: bool| f64::from(u8::from(on));
         let values = [
             settings.fusion_threshold_bytes as f64 / MIB,
             settings.cycle_time_ns as f64 / 1e6,
-            f64::from(u8::from(settings.cache)),
+            flag(settings.cache),
+            flag(settings.hierarchical_allreduce),
+            flag(settings.hierarchical_allgather),
         ];
         // Bytes and nanoseconds are whole numbers, levels need not be.
         let lattice = self.space.lattice(&self.start);
@@ -98,6 +112,8 @@ pub(super) fn settings(point: &Point) -> Settings {
         fusion_threshold_bytes: (point.value(FUSION_MB) * MIB).round() as u64,
         cycle_time_ns: (point.value(CYCLE_MS) * 1e6).round() as u64,
         cache: point.flag(CACHE),
+        hierarchical_allreduce: point.flag(HIERARCHICAL_ALLREDUCE),
+        hierarchical_allgather: point.flag(HIERARCHICAL_ALLGATHER),
     }
 }
 
@@ -125,19 +141,24 @@ fn not_tuned(knobs: &Knobs, facts: &Facts) -> Vec<NotTuned> {
             .then_some("HOROVOD_CACHE_CAPACITY is set"))
         .or((knobs.cache_capacity == 0).then_some("its capacity is 0"))
         .or((!knobs.autotune_cache).then_some("RONDE_AUTOTUNE_CACHE=1 has it tuned"));
-    let one_host = (facts.hosts == 1).then_some("all ranks are on one host");
+    let why_flat = alone.or(facts.hosts.why_flat());
     let gathers_nothing = (facts.tensors.is_some() && !facts.allgathers).then_some("nothing is gathered");
-    let hierarchical = alone.or(one_host);
-    let fixed = Some("it is chosen when the job starts, so far");
+    let allreduce = why_flat.or(knobs
+        .fixed
+        .hierarchical_allreduce
+        .then_some("HOROVOD_HIERARCHICAL_ALLREDUCE is set"));
+    let allgather = why_flat
+        .or(knobs
+            .fixed
+            .hierarchical_allgather
+            .then_some("HOROVOD_HIERARCHICAL_ALLGATHER is set"))
+        .or(gathers_nothing);
     [
         ("fusion_mb", fusion),
         ("cycle_ms", cycle),
         ("cache", cache),
-        ("hierarchical_allreduce", hierarchical.or(fixed)),
-        (
-            "hierarchical_allgather",
-            hierarchical.or(gathers_nothing).or(fixed),
-        ),
+        ("hierarchical_allreduce", allreduce),
+        ("hierarchical_allgather", allgather),
     ]
     .into_iter()
     .filter_map(|(knob, because)| {
@@ -155,7 +176,11 @@ mod tests {
 
     const JOB: Facts = Facts {
         ranks: 4,
-        hosts: 1,
+        hosts: Hosts {
+            count: 1,
+            least: 4,
+            most: 4,
+        },
         tensors: None,
         allgathers: false,
     };
@@ -200,19 +225,51 @@ mod tests {
             all.iter()
                 .all(|knob| because(&[], alone, knob) == Some("one rank sends nothing"))
         );
-        let hosts = Facts { hosts: 2, ..JOB };
+    }
+
+    #[test]
+    fn the_hierarchical_switches_are_tuned_where_they_matter() {
+        let (allreduce, allgather) = ("hierarchical_allreduce", "hierarchical_allgather");
+        assert_eq!(because(&[], JOB, allreduce), Some("all ranks are on one host"));
+        let of = |hosts: Hosts| Facts { hosts, ..JOB };
+        let alone = of(Hosts::of([1; 4]));
+        assert_eq!(because(&[], alone, allgather), Some("every host has one rank"));
+        let hosts = of(Hosts::of([2, 2]));
         assert_eq!(
-            because(&[], hosts, "hierarchical_allgather"),
-            Some("it is chosen when the job starts, so far")
+            (because(&[], hosts, allreduce), because(&[], hosts, allgather)),
+            (None, None)
         );
-        let learnt = Facts {
+        let learnt = |allgathers| Facts {
             tensors: Some(9),
+            allgathers,
             ..hosts
         };
         assert_eq!(
-            because(&[], learnt, "hierarchical_allgather"),
+            because(&[], learnt(false), allgather),
             Some("nothing is gathered")
         );
+        assert_eq!(because(&[], learnt(true), allgather), None);
+        // Set is fixed, whatever the value.
+        let set = [
+            ("HOROVOD_HIERARCHICAL_ALLREDUCE", "0"),
+            ("HOROVOD_HIERARCHICAL_ALLGATHER", "1"),
+        ];
+        assert_eq!(
+            because(&set, hosts, allreduce),
+            Some("HOROVOD_HIERARCHICAL_ALLREDUCE is set")
+        );
+        let tunable = Tunable::new(&knobs(&set), &hosts).unwrap();
+        let start = settings(&tunable.start);
+        assert_eq!(
+            (start.hierarchical_allreduce, start.hierarchical_allgather),
+            (false, true)
+        );
+        assert_eq!(tunable.space.lattice(&tunable.start).len(), 17 * 13 + 1);
+        // And on one host off, whatever was asked for.
+        let tunable = Tunable::new(&knobs(&set), &JOB).unwrap();
+        assert_eq!(settings(&tunable.start), settings(&tunable.start).flat());
+        let both = Tunable::new(&knobs(&[]), &hosts).unwrap();
+        assert_eq!(both.space.lattice(&both.start).len(), 4 * (17 * 13 + 1));
     }
 
     #[test]
@@ -228,9 +285,13 @@ mod tests {
 
     #[test]
     fn a_point_and_its_settings_find_each_other() {
+        let hosts = Facts {
+            hosts: Hosts::of([2, 2]),
+            ..JOB
+        };
         let tunable = Tunable::new(
             &knobs(&[("RONDE_AUTOTUNE_START", "fusion_mb=3.3,cycle_ms=0.7")]),
-            &JOB,
+            &hosts,
         )
         .unwrap();
         for point in tunable.space.lattice(&tunable.start) {

@@ -12,7 +12,7 @@ use ronde_tuner::{LogRow, Match, STATE_MODEL, Scored, Session, State, StateError
 
 use super::MIB;
 use super::space::{Facts, Tunable};
-use crate::knobs::{Knobs, Link};
+use crate::knobs::{Backend, Knobs, Link};
 use crate::queue::lock;
 use crate::settings::Settings;
 
@@ -29,6 +29,8 @@ static KEPT: Mutex<Vec<State>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 pub(super) struct Store {
     path: Option<PathBuf>,
+    /// MPI is asked for, also on one host.
+    mpi: bool,
     link: Option<Link>,
     /// The file was looked at.
     read: bool,
@@ -40,6 +42,7 @@ impl Store {
     pub(super) fn new(knobs: &Knobs) -> Self {
         Self {
             path: knobs.autotune_state.clone(),
+            mpi: knobs.backend == Backend::Mpi,
             link: knobs.link,
             read: false,
             decided: BTreeSet::new(),
@@ -48,14 +51,18 @@ impl Store {
 
     /// The key of a job that trains `model`.
     pub(super) fn key(&self, model: u64, facts: &Facts) -> Key {
+        let transport = match self.mpi || facts.hosts.count > 1 {
+            true => "mpi",
+            false => "local",
+        };
         let transport = match self.link {
-            None => "local".to_owned(),
-            Some(Link { alpha_us, gb_per_s }) => format!("local, shaped to {alpha_us},{gb_per_s}"),
+            None => transport.to_owned(),
+            Some(Link { alpha_us, gb_per_s }) => format!("{transport}, shaped to {alpha_us},{gb_per_s}"),
         };
         let entries = [
             (STATE_MODEL, format!("{model:016x}")),
             ("ranks", facts.ranks.to_string()),
-            ("hosts", facts.hosts.to_string()),
+            ("hosts", facts.hosts.count.to_string()),
             ("transport", transport),
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
         ];
@@ -184,12 +191,7 @@ pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
 }
 
 fn scored(row: &LogRow, tunable: &Tunable) -> Option<Scored> {
-    let elsewhere = [
-        row.hierarchical_allreduce,
-        row.hierarchical_allgather,
-        row.torus_allreduce,
-    ];
-    if elsewhere.contains(&Some(true)) {
+    if row.torus_allreduce == Some(true) {
         return None;
     }
     let settings = Settings {
@@ -197,6 +199,8 @@ fn scored(row: &LogRow, tunable: &Tunable) -> Option<Scored> {
         fusion_threshold_bytes: (row.fusion_mb? * MIB).round() as u64,
         cycle_time_ns: (row.cycle_time_ms? * 1e6).round() as u64,
         cache: row.cache_enabled.unwrap_or(true),
+        hierarchical_allreduce: row.hierarchical_allreduce.unwrap_or(false),
+        hierarchical_allgather: row.hierarchical_allgather.unwrap_or(false),
     };
     Some(Scored {
         row: usize::try_from(row.line).ok()?,
@@ -208,6 +212,7 @@ fn scored(row: &LogRow, tunable: &Tunable) -> Option<Scored> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Hosts;
 
     fn tunable(env: &[(&str, &str)]) -> Tunable {
         let value = |name: &str| {
@@ -217,7 +222,7 @@ mod tests {
         };
         let facts = Facts {
             ranks: 2,
-            hosts: 1,
+            hosts: Hosts::one(2),
             tensors: None,
             allgathers: false,
         };
@@ -257,7 +262,7 @@ mod tests {
         let knobs = Knobs::from_lookup(|name: &str| (name == "RONDE_LINK").then_some("1000,2.5")).unwrap();
         let facts = Facts {
             ranks: 2,
-            hosts: 1,
+            hosts: Hosts::one(2),
             tensors: None,
             allgathers: false,
         };
@@ -267,5 +272,11 @@ mod tests {
             (&*key["ranks"], &*key["transport"]),
             ("2", "local, shaped to 1000,2.5")
         );
+        let spread = Facts {
+            hosts: Hosts::of([1, 1]),
+            ..facts
+        };
+        let key = Store::new(&Knobs::default()).key(0xab, &spread);
+        assert_eq!((&*key["hosts"], &*key["transport"]), ("2", "mpi"));
     }
 }

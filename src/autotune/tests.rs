@@ -38,7 +38,7 @@ impl Job {
         };
         let knobs = Knobs::from_lookup(value).unwrap();
         let progress = Arc::<Progress>::default();
-        let autotune = Autotune::new(&knobs, (2, 1), Arc::clone(&progress), true).unwrap();
+        let autotune = Autotune::new(&knobs, (2, Hosts::one(2)), Arc::clone(&progress), true).unwrap();
         Self {
             settings: autotune.start(),
             autotune,

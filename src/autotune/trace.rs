@@ -15,7 +15,7 @@ use crate::fusion::Item;
 use crate::negotiation::{OpKind, Params};
 use crate::observer::{Executed, Negotiated};
 use crate::queue::Tensor;
-use crate::replay::{Setting, TracedBatch};
+use crate::replay::{Operation, Setting, TracedBatch};
 use crate::settings::Settings;
 use crate::tensor::{Dtype, ReduceOp};
 use crate::timeline::metrics::WholeStep;
@@ -229,7 +229,12 @@ impl Tracer {
 
     /// What was seen under each setting.
     pub(super) fn seen(&self) -> Seen {
-        self.steps.seen()
+        let operation = |class: &Class| match class.kind {
+            OpKind::Allreduce => Operation::Allreduce,
+            OpKind::Allgather => Operation::Allgather,
+            _ => Operation::Other,
+        };
+        self.steps.seen(self.classes.iter().map(operation).collect())
     }
 
     /// Whether a step has tensors of this kind.
@@ -305,7 +310,8 @@ pub(super) fn setting(settings: &Settings) -> Setting {
     Setting {
         fusion_threshold_bytes: settings.fusion_threshold_bytes,
         cycle_us: settings.cycle_time_ns as f64 / 1e3,
-        hierarchical: false,
+        hierarchical: settings.hierarchical_allreduce,
+        hierarchical_allgather: settings.hierarchical_allgather,
         cache: settings.cache,
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Failure, Opened, failure};
 use crate::collective::local::LocalCollective;
+use crate::identity::Hosts;
 use crate::knobs::Knobs;
 use crate::transport::local::{LocalTransport, Meeting, Patience};
 
@@ -22,6 +23,7 @@ pub(super) fn open(meeting: &Meeting, cache_words: usize, knobs: &Knobs) -> Resu
         transport: Box::new(opened.transport),
         collective: Box::new(collective),
         watch: opened.watch,
+        hosts: Hosts::one(size),
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::collective::Collective;
 use crate::collective::shaped::ShapedCollective;
 use crate::error::Error;
-use crate::identity::Identity;
+use crate::identity::{Hosts, Identity};
 use crate::knobs::{self, Knobs};
 use crate::shm::Watch;
 use crate::transport::Transport;
@@ -17,6 +17,9 @@ mod mpi;
 #[cfg(not(feature = "mpi"))]
 #[path = "no_mpi.rs"]
 mod mpi;
+mod traffic;
+
+pub use traffic::MpiTraffic;
 
 /// Why the ranks of a set did not come together.
 pub(crate) type Failure = Arc<dyn std::error::Error + Send + Sync>;
@@ -26,11 +29,12 @@ pub(crate) fn failure(error: impl std::error::Error + Send + Sync + 'static) -> 
     Arc::new(error)
 }
 
-/// Control and data of one process set, and who watches over its ranks.
+/// Control and data of one process set, who watches over its ranks, and how they are spread.
 pub(crate) struct Opened {
     pub(crate) transport: Box<dyn Transport>,
     pub(crate) collective: Box<dyn Collective>,
     pub(crate) watch: Arc<dyn Watch>,
+    pub(crate) hosts: Hosts,
 }
 
 /// See the module; the same for all process sets of a context.
@@ -64,6 +68,14 @@ impl Backend {
         match self {
             Self::Local => "local",
             Self::Mpi(_) => "mpi",
+        }
+    }
+
+    /// What this process has sent over MPI, if that is what it uses.
+    pub(crate) fn traffic(&self) -> Option<MpiTraffic> {
+        match self {
+            Self::Local => None,
+            Self::Mpi(mpi) => Some(mpi.traffic()),
         }
     }
 

@@ -1,17 +1,19 @@
 //! Any hosts: MPI.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use super::{Failure, Opened, failure};
+use super::{Failure, MpiTraffic, Opened, failure};
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
-use crate::collective::mpi::{HierarchicalCollective, Host, MpiCollective};
+use crate::collective::mpi::{HierarchicalCollective, Host, Lane, Map, MpiCollective};
 use crate::error::Error;
+use crate::identity::Hosts;
 use crate::knobs::Knobs;
-use crate::mpi::{self, Hall};
+use crate::mpi::{self, Hall, Met};
 use crate::shm::Watch;
-use crate::transport::local::{LocalTransport, Meeting};
-use crate::transport::mpi::MpiTransport;
+use crate::transport::local::{LocalTransport, Meeting, Opened as Shared};
+use crate::transport::mpi::{MpiTransport, Places};
 
 /// A context's MPI.
 pub(crate) struct Mpi {
@@ -24,6 +26,11 @@ impl Mpi {
         Ok(Self {
             hall: OnceLock::new(),
         })
+    }
+
+    /// See [`super::Backend::traffic`].
+    pub(super) fn traffic(&self) -> MpiTraffic {
+        mpi::traffic()
     }
 
     pub(super) fn open(
@@ -47,25 +54,58 @@ impl Mpi {
                 (hall, met)
             }
         };
+        let by_host = ByHost::of(&hall.leaders, &meeting.members, rank);
+        let hosts = by_host.hosts();
         let flat = MpiCollective::new(hall, met, rank, size);
-        let collective: Box<dyn Collective> = match knobs.hierarchical_allreduce {
-            true => match Hosts::of(hall, meeting).open(hall, meeting, knobs)? {
-                Some((host, lane)) => Box::new(HierarchicalCollective::new(flat, host, lane)),
-                None => Box::new(flat),
-            },
-            false => Box::new(flat),
+        let (here, data) = match by_host.meet_here(meeting, knobs)? {
+            Some(Shared {
+                transport,
+                data,
+                watch,
+            }) => (Some(transport), Some((data, watch))),
+            None => (None, None),
         };
+        let lane = by_host.meet_lane(hall, meeting, met)?;
+        let places = Places {
+            hosts: by_host.hosts.clone(),
+            own: by_host.own,
+            here,
+            leaders: lane.filter(|_| by_host.place == 0).map(|lane| lane.control),
+        };
+        let collective: Box<dyn Collective> = match data {
+            // What goes host by host as soon as that is asked for is there from the beginning: the way may change at any
+            // cycle.
+            Some((data, watch)) if hosts.why_flat().is_none() => {
+                let (rank, size) = (by_host.place, by_host.hosts[by_host.own].len());
+                let spin = super::local::patience(knobs, 2 * size).spin;
+                let host = Host {
+                    collective: LocalCollective::new(data, rank, size, spin, watch),
+                    rank,
+                    size,
+                };
+                let lane = lane.map(|met| by_host.lane(hall, met));
+                let map = Map {
+                    hosts: by_host.hosts,
+                    own: by_host.own,
+                    lanes: hosts.least,
+                };
+                Box::new(HierarchicalCollective::new(flat, map, host, lane))
+            }
+            _ => Box::new(flat),
+        };
+        let transport = MpiTransport::new(hall, met, rank, &meeting.members, is_world, places);
         Ok(Opened {
-            transport: Box::new(MpiTransport::new(hall, met, rank, &meeting.members, is_world)),
+            transport: Box::new(transport),
             collective,
             watch: Arc::clone(&hall.pulse) as Arc<dyn Watch>,
+            hosts,
         })
     }
 }
 
 /// The members of a set, host by host.
-struct Hosts {
-    /// Job ranks, ascending; the hosts in the order of their first ones.
+struct ByHost {
+    /// Set ranks, ascending; the hosts in the order of their first ones.
     hosts: Vec<Vec<usize>>,
     /// This rank's.
     own: usize,
@@ -73,18 +113,18 @@ struct Hosts {
     place: usize,
 }
 
-impl Hosts {
-    fn of(hall: &Hall, meeting: &Meeting) -> Self {
+impl ByHost {
+    /// As rank `rank` of the set of these job ranks, of which `leaders` says who share a host.
+    fn of(leaders: &[usize], members: &[usize], rank: usize) -> Self {
+        let leader = |rank: usize| leaders[members[rank]];
         let mut hosts: Vec<Vec<usize>> = Vec::new();
-        for &member in meeting.members.iter() {
-            let leader = hall.leaders[member];
-            match hosts.iter_mut().find(|host| hall.leaders[host[0]] == leader) {
-                Some(host) => host.push(member),
-                None => hosts.push(vec![member]),
+        for rank in 0..members.len() {
+            match hosts.iter_mut().find(|host| leader(host[0]) == leader(rank)) {
+                Some(host) => host.push(rank),
+                None => hosts.push(vec![rank]),
             }
         }
-        let job_rank = meeting.members[meeting.rank];
-        let place_in = |host: &Vec<usize>| host.binary_search(&job_rank).ok();
+        let place_in = |host: &Vec<usize>| host.binary_search(&rank).ok();
         let own = hosts
             .iter()
             .position(|host| place_in(host).is_some())
@@ -93,46 +133,94 @@ impl Hosts {
         Self { hosts, own, place }
     }
 
-    /// What a hierarchical collective needs; none where there is one host, or a rank to each.
-    fn open(
-        &self,
-        hall: &Arc<Hall>,
-        meeting: &Meeting,
-        knobs: &Knobs,
-    ) -> Result<Option<(Host, Option<MpiCollective>)>, Failure> {
-        let sizes = self.hosts.iter().map(Vec::len);
-        let (lanes, most) = (sizes.clone().min().unwrap_or(1), sizes.max().unwrap_or(1));
-        if self.hosts.len() == 1 || most == 1 {
+    fn hosts(&self) -> Hosts {
+        Hosts::of(self.hosts.iter().map(Vec::len))
+    }
+
+    /// Meets the ranks of this host: for what the set's ranks tell one another, if there are several, and about 2 MiB each for
+    /// tensors, if these may go host by host.
+    fn meet_here(&self, meeting: &Meeting, knobs: &Knobs) -> Result<Option<Shared>, Failure> {
+        let by_host = self.hosts().why_flat().is_none();
+        let size = self.hosts[self.own].len();
+        if size == 1 && !by_host {
             return Ok(None);
         }
-        let of_ranks = |ranks: Vec<usize>, name: String| Meeting {
-            job_key: format!("{}/{name}", meeting.job_key),
-            rank: ranks
-                .binary_search(&meeting.members[meeting.rank])
-                .unwrap_or(usize::MAX),
-            members: ranks.into(),
-            ..meeting.clone()
-        };
-        let here = of_ranks(self.hosts[self.own].clone(), format!("host{}", self.own));
-        let (rank, size) = (here.rank, here.members.len());
-        let patience = super::local::patience(knobs, 2 * size);
-        let opened = LocalTransport::open(&here, 0, LocalCollective::required_bytes(size), patience)
-            .map_err(failure)?;
-        let host = Host {
-            collective: LocalCollective::new(opened.data, rank, size, patience.spin, opened.watch),
-            _transport: opened.transport,
-            rank,
-            size,
-            lanes,
-        };
-        if self.place >= lanes {
-            return Ok(Some((host, None)));
+        let here = of_set(meeting, &self.hosts[self.own], &format!("host{}", self.own));
+        let mut patience = super::local::patience(knobs, 2 * size);
+        if self.place > 0 {
+            // It waits for the first of its host, who may wait for somebody elsewhere: the pulse knows for whom.
+            patience.warn_after = Duration::ZERO;
+            patience.give_up_after = None;
         }
-        let mut lane: Vec<usize> = self.hosts.iter().map(|host| host[self.place]).collect();
-        lane.sort_unstable();
-        let lane = of_ranks(lane, format!("lane{}", self.place));
-        let met = mpi::meet_set(hall, &lane).map_err(failure)?;
-        let lane = MpiCollective::new(hall, met, lane.rank, lane.members.len());
-        Ok(Some((host, Some(lane))))
+        let data_bytes = match by_host {
+            true => LocalCollective::required_bytes(size),
+            false => 0,
+        };
+        let shared = LocalTransport::open(&here, 0, data_bytes, patience).map_err(failure)?;
+        Ok(Some(shared))
+    }
+
+    /// The ranks of this rank's lane, as the set orders them, and the host of each.
+    fn in_lane(&self) -> (Vec<usize>, Vec<usize>) {
+        let hosts = self.hosts.iter().enumerate();
+        let mut ranks: Vec<(usize, usize)> = hosts.map(|(host, ranks)| (ranks[self.place], host)).collect();
+        ranks.sort_unstable();
+        ranks.into_iter().unzip()
+    }
+
+    /// Meets the ranks of this rank's lane, if it has one. Those of the first speak for their hosts.
+    fn meet_lane(&self, hall: &Arc<Hall>, meeting: &Meeting, met: Met) -> Result<Option<Met>, Failure> {
+        let hosts = self.hosts();
+        if hosts.count == 1 || self.place >= hosts.least {
+            return Ok(None);
+        }
+        if hosts.most == 1 {
+            return Ok(Some(met));
+        }
+        let lane = of_set(meeting, &self.in_lane().0, &format!("lane{}", self.place));
+        mpi::meet_set(hall, &lane).map(Some).map_err(failure)
+    }
+
+    /// This rank's lane, which has met.
+    fn lane(&self, hall: &Arc<Hall>, met: Met) -> Lane {
+        let (_, hosts) = self.in_lane();
+        let rank = hosts
+            .iter()
+            .position(|&host| host == self.own)
+            .expect("in its lane");
+        Lane {
+            collective: MpiCollective::new(hall, met, rank, hosts.len()),
+            hosts,
+        }
+    }
+}
+
+/// The meeting of some ranks of the set that meets, this one among them, called `name`.
+fn of_set(meeting: &Meeting, ranks: &[usize], name: &str) -> Meeting {
+    Meeting {
+        job_key: format!("{}/{name}", meeting.job_key),
+        rank: ranks.binary_search(&meeting.rank).unwrap_or(usize::MAX),
+        members: ranks.iter().map(|&rank| meeting.members[rank]).collect(),
+        ..meeting.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_ordered_by_ranks_and_not_by_hosts() {
+        // Hosts a, b, b, a, a: the second ranks of a and b are 3 and 2.
+        let leaders = [0, 1, 1, 0, 0];
+        let of = |rank| ByHost::of(&leaders, &[0, 1, 2, 3, 4], rank);
+        assert_eq!(of(3).hosts, [vec![0, 3, 4], vec![1, 2]]);
+        assert_eq!((of(3).own, of(3).place, of(2).own, of(2).place), (0, 1, 1, 1));
+        assert_eq!(of(0).in_lane(), (vec![0, 1], vec![0, 1]));
+        assert_eq!(of(3).in_lane(), (vec![2, 3], vec![1, 0]));
+        assert_eq!(of(0).hosts(), Hosts::of([3, 2]));
+        // Of a set of job ranks 1, 3 and 4 the first is on the host that comes first.
+        let set = ByHost::of(&leaders, &[1, 3, 4], 2);
+        assert_eq!((&set.hosts[..], set.own), (&[vec![0], vec![1, 2]][..], 1));
     }
 }

@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+use super::run::MpiPerStep;
 use crate::knobs::Link;
 use crate::settings::Settings;
 
@@ -46,6 +47,8 @@ pub struct BenchReport {
     pub gb_per_s: Option<f64>,
     /// The same for a plain copy of the same tensors on all ranks at once, in the same run.
     pub memcpy_gb_per_s: f64,
+    /// What a step sends over MPI; `null` over another backend.
+    pub mpi: Option<MpiPerStep>,
     /// What the tuner did; `null` when it was off.
     pub autotune: Option<AutotuneSummary>,
 }
@@ -77,6 +80,10 @@ pub struct SettingsReport {
     pub fusion_threshold_bytes: u64,
     /// Shortest time between the starts of two cycles, in ms.
     pub cycle_time_ms: f64,
+    /// Whether allreduces go host by host.
+    pub hierarchical_allreduce: bool,
+    /// Whether allgathers do.
+    pub hierarchical_allgather: bool,
 }
 
 /// Step times in ms: percentiles and mean.
@@ -107,6 +114,8 @@ impl From<Settings> for SettingsReport {
         Self {
             fusion_threshold_bytes: settings.fusion_threshold_bytes,
             cycle_time_ms: settings.cycle_time_ns as f64 / 1e6,
+            hierarchical_allreduce: settings.hierarchical_allreduce,
+            hierarchical_allgather: settings.hierarchical_allgather,
         }
     }
 }

@@ -51,26 +51,58 @@ pub struct Phases {
     pub wait_ns: u64,
     /// By how much peers that came late have held the batch up: a part of `wait_ns`, at the beginning.
     pub late_ns: u64,
-    /// At the beginning, copying this rank's first chunk in, with nothing behind it yet: a part of `copy_in_ns`.
+    /// At the beginning, copying this rank's first chunk in, with nothing behind it yet: a part of `copy_in_ns`. Host by
+    /// host: all that the host did with the first chunk before anything crossed.
     pub lead_in_ns: u64,
     /// At the end, copying the last chunk out, with nothing behind it any more: a part of `copy_out_ns`. An operation that
-    /// reduces right into the outputs has none.
+    /// reduces right into the outputs has none. Host by host: all that the host did after everything had crossed.
     pub tail_out_ns: u64,
+}
+
+/// What the timeline calls an operation: the parts of it that follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stages {
+    /// What [`Phases::lead_in_ns`] was spent on, such as `MEMCPY_IN_FUSION_BUFFER`.
+    pub lead_in: &'static str,
+    /// All at once, such as `SHM_ALLREDUCE`.
+    pub collective: &'static str,
+    /// What [`Phases::tail_out_ns`] was spent on, such as `MEMCPY_OUT_FUSION_BUFFER`.
+    pub tail_out: &'static str,
+}
+
+impl Stages {
+    /// Those of an operation that copies to where the peers can read, and back.
+    pub const fn streamed(collective: &'static str) -> Self {
+        Self {
+            lead_in: "MEMCPY_IN_FUSION_BUFFER",
+            collective,
+            tail_out: "MEMCPY_OUT_FUSION_BUFFER",
+        }
+    }
 }
 
 /// What the timeline calls a backend's operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activities {
     /// Such as `SHM_ALLREDUCE`.
-    pub allreduce: &'static str,
+    pub allreduce: Stages,
     /// Such as `SHM_ALLGATHER`.
-    pub allgather: &'static str,
+    pub allgather: Stages,
     /// Such as `SHM_BCAST`.
-    pub broadcast: &'static str,
+    pub broadcast: Stages,
     /// Such as `SHM_ALLTOALL`.
-    pub alltoall: &'static str,
+    pub alltoall: Stages,
     /// Such as `SHM_REDUCESCATTER`.
-    pub reducescatter: &'static str,
+    pub reducescatter: Stages,
+}
+
+/// Which operations go host by host, where the ranks are on several hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// Allreduces.
+    pub allreduce: bool,
+    /// Allgathers.
+    pub allgather: bool,
 }
 
 /// Moves and combines tensors among the ranks of one process set.
@@ -78,12 +110,16 @@ pub struct Activities {
 /// In tables of lengths, `size` is the number of ranks and tensor `t` is `spans[t]`. The spans of one rank in one batch
 /// are all absent or none is.
 pub trait Collective: Send {
-    /// What the timeline calls this backend's operations.
+    /// What the timeline calls this backend's operations, the way the last one went.
     fn activities(&self) -> &'static Activities;
 
+    /// From the next operation on, those that `hierarchy` names go host by host. All ranks say the same between the same two
+    /// operations. A collective that has but one way goes that way.
+    fn set_hierarchy(&mut self, _hierarchy: Hierarchy) {}
+
     /// Combines the batch element by element over all ranks but those in `absent`, in rank order; every rank gets the
-    /// same bits, which depend neither on how tensors are batched nor on who came first (`design.md` §4). An average
-    /// divides by the number of all ranks, absent or not.
+    /// same bits, which depend neither on how tensors are batched nor on who came first (`design.md` §4), but on whether it
+    /// goes host by host. An average divides by the number of all ranks, absent or not.
     ///
     /// # Errors
     /// A peer that died, left or stalled beyond the limit; outputs are then unspecified.

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Activities, Collective, Phases, Reduction};
+use super::{Activities, Collective, Hierarchy, Phases, Reduction};
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::Error;
 use crate::knobs::Link;
@@ -90,6 +90,10 @@ fn message_time(link: Link, bytes: usize) -> Duration {
 impl Collective for ShapedCollective {
     fn activities(&self) -> &'static Activities {
         self.inner.activities()
+    }
+
+    fn set_hierarchy(&mut self, hierarchy: Hierarchy) {
+        self.inner.set_hierarchy(hierarchy);
     }
 
     fn allreduce(

@@ -1,20 +1,37 @@
 //! A simulated collective: the members of a [`SimSet`] meet, and each computes its results by itself from all inputs,
 //! one tensor after another. What it gives is the contract of [`Collective`] spelled out; reductions are the kernels'
-//! reference. Members that do not make the same call fail at once.
+//! reference. Members that do not make the same call fail at once, and also where one of them would go host by host and
+//! another would not.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::kernels::reference::reduce_present;
-use super::{Activities, Collective, Phases, Reduction};
+use super::{Activities, Collective, Hierarchy, Phases, Reduction, Stages};
 use crate::error::Error;
 use crate::tensor::Span;
 use crate::transport::sim::SimSet;
+
+/// What an operation is called, by the way it went.
+const FLAT: Activities = Activities {
+    allreduce: Stages::streamed("SIM_ALLREDUCE"),
+    allgather: Stages::streamed("SIM_ALLGATHER"),
+    broadcast: Stages::streamed("SIM_BCAST"),
+    alltoall: Stages::streamed("SIM_ALLTOALL"),
+    reducescatter: Stages::streamed("SIM_REDUCESCATTER"),
+};
+static BY_HOST: Activities = Activities {
+    allreduce: Stages::streamed("SIM_ALLREDUCE_BY_HOST"),
+    allgather: Stages::streamed("SIM_ALLGATHER_BY_HOST"),
+    ..FLAT
+};
 
 /// One member's collective in a [`SimSet`].
 pub(crate) struct SimCollective {
     set: Arc<SimSet>,
     rank: usize,
+    hierarchy: Hierarchy,
+    went_by_host: bool,
 }
 
 impl SimCollective {
@@ -23,7 +40,15 @@ impl SimCollective {
         Self {
             set: Arc::clone(set),
             rank,
+            hierarchy: Hierarchy::default(),
+            went_by_host: false,
         }
+    }
+
+    /// The way that an operation goes: a part of what all ranks must agree about.
+    fn way(&mut self, is_by_host: bool) -> &'static str {
+        self.went_by_host = is_by_host;
+        if is_by_host { "host by host" } else { "flat" }
     }
 
     fn size(&self) -> usize {
@@ -97,13 +122,14 @@ fn place(lengths: &[usize], index: usize) -> std::ops::Range<usize> {
 
 impl Collective for SimCollective {
     fn activities(&self) -> &'static Activities {
-        &Activities {
-            allreduce: "SIM_ALLREDUCE",
-            allgather: "SIM_ALLGATHER",
-            broadcast: "SIM_BCAST",
-            alltoall: "SIM_ALLTOALL",
-            reducescatter: "SIM_REDUCESCATTER",
+        match self.went_by_host {
+            true => &BY_HOST,
+            false => &FLAT,
         }
+    }
+
+    fn set_hierarchy(&mut self, hierarchy: Hierarchy) {
+        self.hierarchy = hierarchy;
     }
 
     fn allreduce(
@@ -116,7 +142,8 @@ impl Collective for SimCollective {
         let length = |tensor: usize, rank: usize| {
             if absent.contains(&rank) { 0 } else { bytes[tensor] }
         };
-        let call = ("allreduce", &bytes, reduction, absent);
+        let way = self.way(self.hierarchy.allreduce);
+        let call = ("allreduce", way, &bytes, reduction, absent);
         self.perform(call, spans, length, |tensor, inputs| {
             reduce(inputs, 0..bytes[tensor], reduction, absent)
         })
@@ -132,7 +159,9 @@ impl Collective for SimCollective {
     fn allgather(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
         let size = self.size();
         let length = |tensor: usize, rank: usize| bytes[tensor * size + rank];
-        self.perform(("allgather", bytes), spans, length, |_, inputs| inputs.concat())
+        let way = self.way(self.hierarchy.allgather);
+        let call = ("allgather", way, bytes);
+        self.perform(call, spans, length, |_, inputs| inputs.concat())
     }
 
     fn alltoall(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
@@ -268,6 +297,18 @@ mod tests {
             all.reducescatter(spans, &[1, 1, 1], &reduction(ReduceOp::Sum), &[1])
         });
         assert_eq!(results, [vec![101, 0], vec![], vec![103, 0]]);
+    }
+
+    #[test]
+    #[should_panic(expected = "the members of [0, 1, 2] call differently")]
+    fn ranks_that_disagree_about_the_way_fail() {
+        run([&[&[1]], &[&[2]], &[&[3]]], 1, |all, spans| {
+            all.set_hierarchy(Hierarchy {
+                allreduce: all.rank == 2,
+                allgather: true,
+            });
+            all.allreduce(spans, &reduction(ReduceOp::Sum), &[])
+        });
     }
 
     #[test]

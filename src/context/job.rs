@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::process_set::{Inner, ProcessSet, Running};
 use crate::autotune::Progress;
-use crate::backend::{Backend, Failure, Opened};
+use crate::backend::{Backend, Failure, MpiTraffic, Opened};
 use crate::clock::{Clock, Reference};
 use crate::cycle::{Cycle, Parts};
 use crate::drive::{Engine, Fellows};
 use crate::error::Error;
-use crate::identity::{self, Identity};
+use crate::identity::{self, Hosts, Identity};
 use crate::knobs::Knobs;
 use crate::negotiation::ResponseCache;
 use crate::observer::Observer;
@@ -46,6 +46,8 @@ pub(super) struct Job {
     init: u32,
     /// Who sees, in the set of all ranks, whether they live; once that is open.
     watch: OnceLock<Arc<dyn Watch>>,
+    /// How the job's ranks are spread; likewise.
+    hosts: OnceLock<Hosts>,
 }
 
 impl Job {
@@ -75,12 +77,23 @@ impl Job {
             key,
             backend,
             watch: OnceLock::new(),
+            hosts: OnceLock::new(),
         })
     }
 
     /// What the backend is called.
     pub(super) fn backend(&self) -> &'static str {
         self.backend.name()
+    }
+
+    /// What this process has sent over MPI, if that is what it uses.
+    pub(super) fn mpi_traffic(&self) -> Option<MpiTraffic> {
+        self.backend.traffic()
+    }
+
+    /// Why nothing can go host by host in this job; none where something can.
+    pub(super) fn why_flat(&self) -> Option<&'static str> {
+        self.hosts.get().and_then(Hosts::why_flat)
     }
 
     /// Opens the set of all ranks. `process_sets` says which others there will be, and must be the same text on all
@@ -138,6 +151,28 @@ impl Job {
         Ok(self.set(id, members, Some(running)))
     }
 
+    /// The job's ranks are spread over `hosts`: what cannot go host by host there is off, whatever was asked for.
+    fn spread(&self, hosts: &Hosts) {
+        self.hosts.get_or_init(|| *hosts);
+        let Some(because) = hosts.why_flat() else { return };
+        let asked = [
+            (
+                "HOROVOD_HIERARCHICAL_ALLREDUCE",
+                self.knobs.hierarchical_allreduce,
+            ),
+            (
+                "HOROVOD_HIERARCHICAL_ALLGATHER",
+                self.knobs.hierarchical_allgather,
+            ),
+        ];
+        let asked = asked.into_iter().filter(|(_, on)| *on);
+        let names: Vec<&str> = asked.map(|(name, _)| name).collect();
+        if !names.is_empty() && self.identity.rank == 0 {
+            tracing::warn!("{} without effect: {because}", names.join(" and "));
+        }
+        self.progress.begin_with(self.progress.settings().flat());
+    }
+
     fn set(&self, id: u32, members: Arc<[usize]>, running: Option<Running>) -> ProcessSet {
         let job_rank = self.identity.rank;
         ProcessSet {
@@ -164,7 +199,7 @@ impl Job {
     }
 
     /// Meets the other members and starts the engine.
-    fn start(&self, meeting: Meeting, observer: Box<dyn Observer>) -> Result<Running, StartFailure> {
+    fn start(&self, meeting: Meeting, mut observer: Box<dyn Observer>) -> Result<Running, StartFailure> {
         let knobs = &self.knobs;
         let members = Arc::clone(&meeting.members);
         let is_world = self.watch.get().is_none(); // it is opened first
@@ -173,8 +208,13 @@ impl Job {
             transport,
             collective,
             watch,
+            hosts,
         } = opened.map_err(StartFailure::Meeting)?;
         self.watch.get_or_init(|| watch); // that of the set of all ranks
+        if is_world {
+            self.spread(&hosts);
+        }
+        observer.met(hosts);
         let front = Arc::new(Front::new(
             self.identity.rank,
             knobs.early_cycle,
@@ -252,6 +292,8 @@ fn first_settings(knobs: &Knobs) -> Settings {
         },
         cycle_time_ns: (knobs.cycle_time_ms * 1e6).round() as u64,
         cache: knobs.cache_capacity > 0,
+        hierarchical_allreduce: knobs.hierarchical_allreduce,
+        hierarchical_allgather: knobs.hierarchical_allgather,
     }
 }
 

@@ -28,8 +28,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Error::SettingsRefused`] on other ranks, while the tuner is on, and for values that the knobs could not have;
-    /// a rank that is lost or has left.
+    /// [`Error::SettingsRefused`] on other ranks, while the tuner is on, for values that the knobs could not have, and for
+    /// operations host by host where there is one host or a rank to each; a rank that is lost or has left.
     pub fn set_settings(&self, change: SettingsChange) -> Result<Settings, Error> {
         if fork::forked() {
             return Err(Error::Forked);
@@ -39,7 +39,7 @@ impl Context {
             let rank = self.job.identity.rank;
             return refused(format!("this is rank {rank}, and rank 0 decides"));
         }
-        if let Some(reason) = objection(&change, &self.job.knobs) {
+        if let Some(reason) = objection(&change, &self.job.knobs, self.job.why_flat()) {
             return refused(reason);
         }
         self.command(Order::Settings(change))?;
@@ -55,8 +55,8 @@ impl Context {
     }
 }
 
-/// What is wrong with `change` in a job of these knobs.
-fn objection(change: &SettingsChange, knobs: &Knobs) -> Option<String> {
+/// What is wrong with `change` in a job of these knobs, whose operations go flat for the reason `why_flat`, if there is one.
+fn objection(change: &SettingsChange, knobs: &Knobs, why_flat: Option<&str>) -> Option<String> {
     if knobs.autotune {
         return Some("the tuner sets them (HOROVOD_AUTOTUNE=1)".to_owned());
     }
@@ -76,6 +76,12 @@ fn objection(change: &SettingsChange, knobs: &Knobs) -> Option<String> {
         return Some(format!(
             "a cycle time of {time:?} is more than {CYCLE_TIME_MS_MAX} ms"
         ));
+    }
+    let by_host = [change.hierarchical_allreduce, change.hierarchical_allgather];
+    if by_host.contains(&Some(true))
+        && let Some(because) = why_flat
+    {
+        return Some(format!("nothing goes host by host: {because}"));
     }
     if change.cache == Some(true) && knobs.cache_capacity == 0 {
         return Some("the response cache has no room (HOROVOD_CACHE_CAPACITY=0)".to_owned());

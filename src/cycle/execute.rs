@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::Cycle;
 use super::ready::{Ready, share_rows};
 use crate::clock::Nanos;
-use crate::collective::{Collective, Phases, Reduction};
+use crate::collective::{Collective, Phases, Reduction, Stages};
 use crate::error::Error;
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
@@ -38,7 +38,7 @@ impl Cycle {
             let root = self
                 .members
                 .binary_search(&(first.submission.params.root as usize));
-            let (phases, activity) =
+            let (phases, stages) =
                 self.load
                     .send(&mut *self.collective, &first.submission, root.unwrap_or(0))?;
             let ended = self.front.clock.now();
@@ -47,7 +47,7 @@ impl Cycle {
                 let members: SmallVec<[&Ready; 16]> = members.collect();
                 self.observer.executed(&Executed {
                     members: &members,
-                    activity,
+                    stages,
                     began,
                     allocated,
                     ended,
@@ -101,7 +101,7 @@ impl Load {
         collective: &mut dyn Collective,
         first: &Submission,
         root: usize,
-    ) -> Result<(Phases, Option<&'static str>), Error> {
+    ) -> Result<(Phases, Option<&'static Stages>), Error> {
         let Self { spans, bytes, absent } = self;
         let params = &first.params;
         let reduction = Reduction {
@@ -110,21 +110,23 @@ impl Load {
             prescale: params.prescale,
             postscale: params.postscale,
         };
-        let activities = collective.activities();
-        let (phases, activity) = match params.kind {
-            OpKind::Allreduce => (
-                collective.allreduce(spans, &reduction, absent)?,
-                activities.allreduce,
-            ),
-            OpKind::Allgather => (collective.allgather(spans, bytes)?, activities.allgather),
-            OpKind::Broadcast => (collective.broadcast(spans, root)?, activities.broadcast),
-            OpKind::Alltoall => (collective.alltoall(spans, bytes)?, activities.alltoall),
-            OpKind::Reducescatter => (
-                collective.reducescatter(spans, bytes, &reduction, absent)?,
-                activities.reducescatter,
-            ),
-            OpKind::Join | OpKind::Barrier | OpKind::Agree => return Ok((Phases::default(), None)),
+        let phases = match params.kind {
+            OpKind::Allreduce => collective.allreduce(spans, &reduction, absent)?,
+            OpKind::Allgather => collective.allgather(spans, bytes)?,
+            OpKind::Broadcast => collective.broadcast(spans, root)?,
+            OpKind::Alltoall => collective.alltoall(spans, bytes)?,
+            OpKind::Reducescatter => collective.reducescatter(spans, bytes, &reduction, absent)?,
+            OpKind::Join | OpKind::Barrier | OpKind::Agree => Phases::default(),
         };
-        Ok((phases, Some(activity)))
+        let activities = collective.activities();
+        let stages = match params.kind {
+            OpKind::Allreduce => Some(&activities.allreduce),
+            OpKind::Allgather => Some(&activities.allgather),
+            OpKind::Broadcast => Some(&activities.broadcast),
+            OpKind::Alltoall => Some(&activities.alltoall),
+            OpKind::Reducescatter => Some(&activities.reducescatter),
+            OpKind::Join | OpKind::Barrier | OpKind::Agree => None,
+        };
+        Ok((phases, stages))
     }
 }

@@ -33,6 +33,7 @@ impl Cycle {
         // All ranks switch in this same cycle; in the first one to what rank 0's environment says.
         self.settings = self.agreed.settings;
         self.newest = self.settings;
+        self.collective.set_hierarchy(self.settings.hierarchy());
         if self.agreed.any.has(Status::COMPARE_CLOCKS) {
             self.compare_clocks()?;
         }

@@ -23,12 +23,14 @@
 
 mod error;
 mod host_key;
+mod hosts;
 mod job_key;
 mod slurm;
 mod sources;
 
 pub use error::{Found, IdentityError};
 pub use host_key::{HostFacts, host_key};
+pub(crate) use hosts::Hosts;
 pub use job_key::{Process, ProcessTable, Processes, job_key};
 pub use sources::{IDENTITY_VARIABLES, Source};
 

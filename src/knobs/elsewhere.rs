@@ -66,8 +66,6 @@ pub(super) const ELSEWHERE: &[Knob] = &[
     place("local_size", "HOROVOD_LOCAL_SIZE", RANKS, "Processes of the job on this host; set by the launcher."),
     place("cross_rank", "HOROVOD_CROSS_RANK", RANK, "Number of this host among the hosts that have this local rank; set by the launcher."),
     place("cross_size", "HOROVOD_CROSS_SIZE", RANKS, "Hosts that have this local rank; set by the launcher."),
-    foreign("hierarchical_allgather", "HOROVOD_HIERARCHICAL_ALLGATHER", FLAT, "Gather within hosts first.")
-        .switch("hierarchical-allgather", "no-hierarchical-allgather"),
     foreign("torus_allreduce", "HOROVOD_TORUS_ALLREDUCE", NO_TORUS, "Reduce over a torus of local and cross ranks.")
         .switch("torus-allreduce", "no-torus-allreduce"),
     foreign("batch_d2d_memcopies", "HOROVOD_BATCH_D2D_MEMCOPIES", NO_GPU, "Pack the fusion buffer in one kernel."),
@@ -119,7 +117,6 @@ const fn place(name: &'static str, env: &'static str, kind: Kind, doc: &'static 
     }
 }
 
-const FLAT: &str = "what is not an allreduce goes the flat way, so far";
 const NO_TORUS: &str = "hierarchical allreduces have a lane for each rank of a host";
 const NO_GPU: &str = "tensors are in host memory";
 const NO_GLOO: &str = "ranks meet on a local socket, not through Gloo";

@@ -50,6 +50,10 @@ pub struct FixedKnobs {
     pub cycle_time: bool,
     /// `HOROVOD_CACHE_CAPACITY` is set.
     pub cache_capacity: bool,
+    /// `HOROVOD_HIERARCHICAL_ALLREDUCE` is set.
+    pub hierarchical_allreduce: bool,
+    /// `HOROVOD_HIERARCHICAL_ALLGATHER` is set.
+    pub hierarchical_allgather: bool,
 }
 
 /// The knobs' values as environment variables, and which of them were set: what `ronde knobs --effective` shows.
@@ -92,6 +96,8 @@ impl Knobs {
             fusion_threshold: lookup("HOROVOD_FUSION_THRESHOLD").is_some(),
             cycle_time: lookup("HOROVOD_CYCLE_TIME").is_some(),
             cache_capacity: lookup("HOROVOD_CACHE_CAPACITY").is_some(),
+            hierarchical_allreduce: lookup("HOROVOD_HIERARCHICAL_ALLREDUCE").is_some(),
+            hierarchical_allgather: lookup("HOROVOD_HIERARCHICAL_ALLGATHER").is_some(),
         };
         let (warning_seconds, shutdown_seconds) = (knobs.stall_warning_seconds, knobs.stall_shutdown_seconds);
         if shutdown_seconds > 0 && shutdown_seconds < warning_seconds {

@@ -120,7 +120,16 @@ knob_table! {
         flag: Flag::switch("hierarchical-allreduce", "no-hierarchical-allreduce"),
         kind: Kind::Switch,
         default: "0",
-        tunable: false,
+        tunable: true,
+        scope: Scope::Runtime,
+    }
+    /// Gather between hosts once for all ranks of a host, which share what has come; of no effect on one host.
+    hierarchical_allgather: bool {
+        env: "HOROVOD_HIERARCHICAL_ALLGATHER",
+        flag: Flag::switch("hierarchical-allgather", "no-hierarchical-allgather"),
+        kind: Kind::Switch,
+        default: "0",
+        tunable: true,
         scope: Scope::Runtime,
     }
     /// Allow process sets to be added and removed while the job runs.

@@ -108,6 +108,8 @@ fn a_set_variable_fixes_its_knob_and_an_empty_one_does_not() {
             fusion_threshold: true,
             cycle_time: false,
             cache_capacity: false,
+            hierarchical_allreduce: false,
+            hierarchical_allgather: false,
         }
     );
     assert_eq!(knobs.cycle_time_ms, 1.0);

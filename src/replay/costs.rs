@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{Operation, Setting};
+
 /// A message of n bytes takes α + β n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Collective {
@@ -48,6 +50,9 @@ pub struct Costs {
     pub flat: Vec<Collective>,
     /// Hierarchical ones, likewise.
     pub hierarchical: Vec<Collective>,
+    /// What each class goes through, which settings send host by host or not; allreduces, where it does not say.
+    #[serde(default)]
+    pub operations: Vec<Operation>,
     /// The fusion buffer.
     pub copying: Copying,
     /// How much longer the computation takes where cycles follow one another without a pause, as a share; in
@@ -70,9 +75,10 @@ impl Copying {
 }
 
 impl Costs {
-    /// Of a class of tensors.
-    pub fn collective(&self, class: u32, hierarchical: bool) -> Collective {
-        let all = if hierarchical {
+    /// Of a class of tensors under `setting`.
+    pub fn collective(&self, class: u32, setting: &Setting) -> Collective {
+        let operation = self.operations.get(class as usize).copied().unwrap_or_default();
+        let all = if setting.is_by_host(operation) {
             &self.hierarchical
         } else {
             &self.flat

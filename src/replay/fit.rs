@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::linear::{Linear, Prior};
-use super::{Copying, Costs, Negotiation, Place, Rules, Setting, Simulator, Trace, Workload};
+use super::{Copying, Costs, Negotiation, Operation, Place, Rules, Setting, Simulator, Trace, Workload};
 
 mod parts;
 mod step;
@@ -78,6 +78,9 @@ pub struct Spread {
     pub flat: Vec<Linear>,
     /// Likewise of a hierarchical one, where one was seen.
     pub hierarchical: Vec<Option<Linear>>,
+    /// What each class goes through; allreduces, where it does not say.
+    #[serde(default)]
+    pub operations: Vec<Operation>,
     /// Base and per tensor, through the cache.
     pub cached: Linear,
     /// Likewise through rank 0; none was seen if `None`.
@@ -101,6 +104,11 @@ pub fn fit(traces: &[Trace], rules: Rules, place: Place) -> Option<Fit> {
         .unwrap_or(1);
 
     let mut spread = Spread::default();
+    let operations = traces.iter().map(|trace| &trace.operations);
+    spread.operations = operations
+        .max_by_key(|known| known.len())
+        .cloned()
+        .unwrap_or_default();
     for class in 0..classes {
         spread
             .flat
@@ -176,6 +184,7 @@ pub(super) fn likeliest(spread: &Spread, place: &Place) -> Costs {
         uncached,
         flat,
         hierarchical,
+        operations: spread.operations.clone(),
         copying,
         polling: 0.0,
         contention: 0.0,

@@ -25,4 +25,4 @@ pub use linear::Linear;
 pub use place::{Hosts, Place};
 pub use simulate::{Rules, Simulator};
 pub use trace::{Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor};
-pub use workload::{Setting, WorkTensor, Workload};
+pub use workload::{Operation, Setting, WorkTensor, Workload};

@@ -204,7 +204,7 @@ impl Simulator {
                 .map(|&i| self.items[done + i as usize].bytes as f64)
                 .sum();
             let class = self.items[done + batch[0] as usize].class;
-            let collective = costs.collective(class, setting.hierarchical);
+            let collective = costs.collective(class, setting);
             let collective_us = collective.alpha_us + collective.us_per_byte * bytes;
             let copy_us = if batch.len() > 1 {
                 copying.way_us(batch.len(), bytes)
@@ -235,7 +235,7 @@ struct Run<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Collective, Copying, Negotiation, WorkTensor};
+    use super::super::{Collective, Copying, Negotiation, Operation, WorkTensor};
     use super::*;
 
     /// Tensors of 1,000 bytes, one each 1 ms from 10 ms on.
@@ -275,6 +275,7 @@ mod tests {
             fusion_threshold_bytes,
             cycle_us,
             hierarchical: false,
+            hierarchical_allgather: false,
             cache: true,
         }
     }
@@ -359,6 +360,45 @@ mod tests {
         // Late cycles of 50 ms: one a step, from the second on.
         let step = Simulator::new(&workload(1), LATE).step_us(&costs(), &setting(1 << 20, 50_000.0));
         assert!((step - 50_000.0).abs() < 1.0, "{step}");
+    }
+
+    #[test]
+    fn what_goes_host_by_host_is_an_operations_own() {
+        // Host by host a message takes 10 µs and nothing for its bytes: 35 µs a tensor instead of 225.
+        let costs = |operations: &[Operation]| Costs {
+            hierarchical: vec![Collective {
+                alpha_us: 10.0,
+                us_per_byte: 0.0,
+            }],
+            operations: operations.to_vec(),
+            ..costs()
+        };
+        let step = |operations: &[Operation], setting: &Setting| {
+            Simulator::new(&workload(1), LATE).step_us(&costs(operations), setting) - 10_500.0
+        };
+        let reduces = Setting {
+            hierarchical: true,
+            ..setting(0, 100.0)
+        };
+        let gathers = Setting {
+            hierarchical_allgather: true,
+            ..setting(0, 100.0)
+        };
+        for (operations, reduced_us, gathered_us) in [
+            (&[][..], 35.0, 225.0),
+            (&[Operation::Allreduce], 35.0, 225.0),
+            (&[Operation::Allgather], 225.0, 35.0),
+            (&[Operation::Other], 225.0, 225.0),
+        ] {
+            assert!(
+                (step(operations, &reduces) - reduced_us).abs() < 1e-9,
+                "{operations:?}"
+            );
+            assert!(
+                (step(operations, &gathers) - gathered_us).abs() < 1e-9,
+                "{operations:?}"
+            );
+        }
     }
 
     #[test]

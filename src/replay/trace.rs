@@ -1,6 +1,6 @@
 //! What a job was seen to do under one setting, as the fit wants it.
 
-use super::Setting;
+use super::{Operation, Setting};
 use crate::fusion::Item;
 
 /// Steps seen under one setting, on one rank (rank 0 knows every rank's ready times).
@@ -8,6 +8,8 @@ use crate::fusion::Item;
 pub struct Trace {
     /// The setting.
     pub setting: Setting,
+    /// What the tensors of each class go through; allreduces, where it does not say.
+    pub operations: Vec<Operation>,
     /// Whole, undisturbed steps.
     pub steps: Vec<TracedStep>,
 }

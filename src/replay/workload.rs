@@ -13,8 +13,35 @@ pub struct Setting {
     pub cycle_us: f64,
     /// Whether allreduces go host by host.
     pub hierarchical: bool,
+    /// Whether allgathers do.
+    #[serde(default)]
+    pub hierarchical_allgather: bool,
     /// Whether known tensors are negotiated by the response cache.
     pub cache: bool,
+}
+
+/// What the tensors of a class go through, as far as settings make a difference to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// An allreduce.
+    #[default]
+    Allreduce,
+    /// An allgather.
+    Allgather,
+    /// One that never goes host by host.
+    Other,
+}
+
+impl Setting {
+    /// Whether `operation` goes host by host.
+    pub fn is_by_host(&self, operation: Operation) -> bool {
+        match operation {
+            Operation::Allreduce => self.hierarchical,
+            Operation::Allgather => self.hierarchical_allgather,
+            Operation::Other => false,
+        }
+    }
 }
 
 /// A tensor of the step.

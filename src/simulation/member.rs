@@ -71,6 +71,7 @@ impl Member {
             clock: SimClock::new(world, job_rank),
             retune_every: if rank == 0 { setup.retune_every } else { 0 },
             cycles: 0,
+            checked: 0,
         };
         let settings = Settings {
             fusion_threshold_bytes: setup.threshold_bytes,

@@ -35,6 +35,10 @@ fn check_same_logs(outcomes: &[SetOutcome]) {
                 one.log.versions, seen[0].log.versions,
                 "settings switch at the same cycle on every rank of {members:?}"
             );
+            assert_eq!(
+                one.log.ways, seen[0].log.ways,
+                "batches go the same way on every rank of {members:?}"
+            );
         }
     }
 }
@@ -191,10 +195,15 @@ fn sixty_four_ranks() {
         ..Job::default()
     };
     let outcomes = check_all(&job);
-    assert!(
-        outcomes[0].seen[0].log.versions.last() > Some(&0),
-        "settings have been switched"
-    );
+    let log = &outcomes[0].seen[0].log;
+    assert!(log.versions.last() > Some(&0), "settings have been switched");
+    // Some went host by host and some did not, while other tensors were on their way.
+    let by_host = log
+        .ways
+        .iter()
+        .filter(|way| way.ends_with(record::BY_HOST))
+        .count();
+    assert!((1..log.ways.len()).contains(&by_host), "{:?}", log.ways);
 }
 
 #[test]

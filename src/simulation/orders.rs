@@ -46,6 +46,8 @@ fn order(commander: usize, number: usize) -> Order {
             fusion_threshold_bytes: Some(8 * number as u64),
             cycle_time: Some(Duration::from_micros(100 * (1 + number as u64))),
             cache: Some(number.is_multiple_of(2)),
+            hierarchical_allreduce: Some(number % 4 < 2),
+            hierarchical_allgather: Some(commander == 0),
         }),
         "stop" => Order::Timeline(Stop),
         path => Order::Timeline(Start {

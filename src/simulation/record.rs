@@ -22,6 +22,8 @@ pub(super) struct Log {
     pub(super) orders: Vec<(usize, Order)>,
     /// Settings that came into force by an order, and after how many cycles.
     pub(super) switched: Vec<(usize, Settings)>,
+    /// What each batch that moved something went through, such as `SIM_ALLREDUCE_BY_HOST`.
+    pub(super) ways: Vec<&'static str>,
 }
 
 /// What one rank noted for itself.
@@ -37,7 +39,8 @@ pub(super) struct Diary {
     pub(super) ready_us: Vec<(String, Vec<Option<u64>>)>,
 }
 
-/// Writes log and diary; on set rank 0 it also changes the settings. It cannot write into a file named `no`.
+/// Writes log and diary, and holds the way of every batch against the settings of its cycle; on set rank 0 it also changes
+/// the settings. It cannot write into a file named `no`.
 pub(super) struct Recorder {
     pub(super) log: Arc<Mutex<Log>>,
     pub(super) diary: Arc<Mutex<Diary>>,
@@ -47,7 +50,12 @@ pub(super) struct Recorder {
     /// Changes them after every so many cycles; 0 = never.
     pub(super) retune_every: u64,
     pub(super) cycles: u64,
+    /// Ways that were held against the settings of their cycle.
+    pub(super) checked: usize,
 }
+
+/// What the name of a batch's way ends with where it goes host by host.
+pub(super) const BY_HOST: &str = "_BY_HOST";
 
 impl Observer for Recorder {
     fn negotiated(&mut self, negotiated: &Negotiated<'_>, ready_us: &mut dyn Iterator<Item = Option<u64>>) {
@@ -61,7 +69,11 @@ impl Observer for Recorder {
             .iter()
             .map(|member| member.submission.tensor.name.to_string())
             .collect();
-        lock(&self.log).batches.push(names);
+        let mut log = lock(&self.log);
+        log.batches.push(names);
+        if let Some(stages) = batch.stages {
+            log.ways.push(stages.collective);
+        }
     }
 
     fn ordered(&mut self, order: &Order) -> Result<(), Error> {
@@ -101,12 +113,25 @@ impl Observer for Recorder {
             let bound = alignment.error_at(own);
             diary.off.push((off, bound));
         }
-        lock(&self.log).versions.push(cycle.settings.version);
+        let mut log = lock(&self.log);
+        log.versions.push(cycle.settings.version);
+        for way in &log.ways[self.checked..] {
+            let kind = way.trim_end_matches(BY_HOST);
+            let by_host = match kind {
+                "SIM_ALLREDUCE" => cycle.settings.hierarchical_allreduce,
+                "SIM_ALLGATHER" => cycle.settings.hierarchical_allgather,
+                _ => false,
+            };
+            assert_eq!(way.ends_with(BY_HOST), by_host, "{way} under {}", cycle.settings);
+        }
+        self.checked = log.ways.len();
+        drop(log);
         self.cycles += 1;
         let retune = self.retune_every > 0 && self.cycles.is_multiple_of(self.retune_every);
         retune.then(|| Settings {
             fusion_threshold_bytes: 64 * self.cycles,
             cache: !cycle.settings.cache,
+            hierarchical_allreduce: !cycle.settings.hierarchical_allreduce,
             ..cycle.settings
         })
     }

@@ -70,7 +70,7 @@ fn activities(batch: &Executed<'_>) -> SmallVec<[Activity; 4]> {
     if let Some(allocated) = batch.allocated {
         put("ALLOCATE_OUTPUT", batch.began, allocated, false);
     }
-    let Some(collective) = batch.activity else {
+    let Some(stages) = batch.stages else {
         return activities;
     };
     let moved_from = batch.allocated.unwrap_or(batch.began);
@@ -81,11 +81,11 @@ fn activities(batch: &Executed<'_>) -> SmallVec<[Activity; 4]> {
         .min((batch.ended - copied_in).as_nanos() as u64);
     let reduced = Nanos(batch.ended.0 - tail_ns);
     if phases.lead_in_ns > 0 {
-        put("MEMCPY_IN_FUSION_BUFFER", moved_from, copied_in, false);
+        put(stages.lead_in, moved_from, copied_in, false);
     }
-    put(collective, copied_in, reduced, true);
+    put(stages.collective, copied_in, reduced, true);
     if tail_ns > 0 {
-        put("MEMCPY_OUT_FUSION_BUFFER", reduced, batch.ended, false);
+        put(stages.tail_out, reduced, batch.ended, false);
     }
     activities
 }
@@ -93,14 +93,15 @@ fn activities(batch: &Executed<'_>) -> SmallVec<[Activity; 4]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::Phases;
+    use crate::collective::{Phases, Stages};
 
     #[test]
     fn the_parts_of_a_streaming_collective_that_do_not_overlap_follow_one_another() {
         let parts = |lead_in_ns, tail_out_ns, allocated: Option<u64>| {
+            const STAGES: Stages = Stages::streamed("SHM_ALLGATHER");
             let batch = Executed {
                 members: &[],
-                activity: Some("SHM_ALLGATHER"),
+                stages: Some(&STAGES),
                 began: Nanos(100),
                 allocated: allocated.map(Nanos),
                 ended: Nanos(200),

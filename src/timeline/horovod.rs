@@ -32,7 +32,8 @@
 //! `offset_ns` what was added to this rank's, `error_ns` how wrong that may be, `drift_ppb` how fast it changes and
 //! `drift_error_ppb` how wrong that may be. What is measured later follows as metadata `ronde_clock` with the same
 //! members; the last counts. Instants: `STEP` and `EPOCH` (`{"step": n}`, `{"epoch": n}`) where the program has
-//! marked the ends of steps and epochs, `SETTINGS` when they change.
+//! marked the ends of steps and epochs, `SETTINGS` when they change. Where settings are told, `hierarchical_allreduce` and
+//! `hierarchical_allgather` are members only while they are on.
 //!
 //! Where we differ: names are escaped; a tensor's events are in order of time and nest (an event that would reach
 //! back into the tensor's previous bar begins at its end); cached tensors have their rank ticks too; a barrier has
@@ -144,7 +145,18 @@ impl Format {
         self.text.number(settings.fusion_threshold_bytes);
         self.text.raw(", \"cycle_time_ns\": ");
         self.text.number(settings.cycle_time_ns);
+        self.switches();
         self.text.raw("}}");
+    }
+
+    /// Members that say which of the settings' switches are on; for one that is off there is none.
+    fn switches(&mut self) {
+        if self.settings.hierarchical_allreduce {
+            self.text.raw(", \"hierarchical_allreduce\": true");
+        }
+        if self.settings.hierarchical_allgather {
+            self.text.raw(", \"hierarchical_allgather\": true");
+        }
     }
 
     /// A tensor has become ready on all ranks: on the first of them when the first tick says.

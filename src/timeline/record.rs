@@ -117,9 +117,9 @@ pub(super) fn put_settings(words: &mut Words, settings: &Settings, at: Nanos) {
         version,
         fusion_threshold_bytes,
         cycle_time_ns,
-        cache,
+        ..
     } = *settings;
-    let head = header(SETTINGS, 0, 0, u64::from(cache));
+    let head = header(SETTINGS, 0, 0, settings.switches());
     words.extend_from_slice(&[head, at.0, version, fusion_threshold_bytes, cycle_time_ns]);
 }
 
@@ -240,8 +240,9 @@ pub(super) fn take<'a>(words: &mut &'a [u64]) -> Option<Record<'a>> {
                 version,
                 fusion_threshold_bytes,
                 cycle_time_ns,
-                cache: high != 0,
-            };
+                ..Settings::default()
+            }
+            .with_switches(high);
             (Record::Settings { settings, at }, rest)
         }
         ERROR => {

@@ -64,7 +64,7 @@ impl Block {
             version,
             fusion_threshold_bytes,
             cycle_time_ns,
-            cache,
+            ..
         } = self.settings;
         [
             cycle,
@@ -73,7 +73,7 @@ impl Block {
             version,
             fusion_threshold_bytes,
             cycle_time_ns,
-            u64::from(cache),
+            self.settings.switches(),
         ]
     }
 
@@ -97,8 +97,9 @@ pub(super) fn head_settings(word: impl Fn(usize) -> u64) -> Settings {
         version: word(3),
         fusion_threshold_bytes: word(4),
         cycle_time_ns: word(5),
-        cache: word(6) != 0,
+        ..Settings::default()
     }
+    .with_switches(word(6))
 }
 
 /// One rank's block as the transport shows it while folding: words and times are read on demand, since they may

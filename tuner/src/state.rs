@@ -292,16 +292,17 @@ pub(crate) fn setting(space: &Space, point: &Point) -> Setting {
     names.zip(point.values().iter().copied()).collect()
 }
 
-/// The point of a setting, or why `space` does not have it.
+/// The point of a setting, or why `space` does not have it. A parameter that was none when it was written, and is fixed now, is as
+/// it is fixed.
 pub(crate) fn point(space: &Space, setting: &Setting) -> Result<Point, String> {
     let values: Result<Vec<f64>, String> = space
         .parameters()
         .iter()
         .map(|parameter| {
             let name = parameter.name();
-            setting
-                .get(name)
-                .copied()
+            let known = setting.get(name).copied();
+            known
+                .or(parameter.fixed_value())
                 .ok_or_else(|| format!("{name:?} is missing"))
         })
         .collect();

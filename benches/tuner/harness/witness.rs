@@ -123,6 +123,7 @@ impl Witness {
         let index = index.unwrap_or_else(|| {
             self.traces.push(Trace {
                 setting: seen,
+                operations: Vec::new(),
                 steps: Vec::new(),
             });
             self.traces.len() - 1

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{RawCycle, STEPS_PER_SETTING, TENSORS_MAX, UnderWay, setting};
 use crate::clock::Nanos;
-use crate::replay::{Trace, TracedStep, TracedTensor};
+use crate::replay::{Operation, Trace, TracedStep, TracedTensor};
 use crate::settings::Settings;
 use crate::timeline::period::{KeyMap, mix};
 
@@ -29,6 +29,8 @@ pub(in crate::autotune) struct Steps {
 /// What was seen under each setting, shared with the cycle until it is [told](Self::told) on another thread.
 #[derive(Debug, Default)]
 pub(in crate::autotune) struct Seen {
+    /// What each class of tensors goes through.
+    operations: Vec<Operation>,
     of: Vec<(Settings, Vec<Arc<TracedStep>>)>,
 }
 
@@ -131,10 +133,13 @@ impl Steps {
         !is_first
     }
 
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn seen(&self, operations: Vec<Operation>) -> Seen {
         let of = self.of.iter();
         let of = of.map(|(settings, steps)| (*settings, steps.iter().cloned().collect()));
-        Seen { of: of.collect() }
+        Seen {
+            operations,
+            of: of.collect(),
+        }
     }
 
     pub(super) fn forget(&mut self) {
@@ -153,7 +158,8 @@ impl Seen {
         let order = first
             .into_iter()
             .chain((0..self.of.len()).filter(|&index| Some(index) != first));
-        let traces: Vec<Trace> = order.filter_map(|index| trace(&self.of[index])).collect();
+        let trace = |index: usize| trace(&self.of[index], &self.operations);
+        let traces: Vec<Trace> = order.filter_map(trace).collect();
         match traces.first() {
             Some(trace) if first.is_some() && trace.setting == setting(reference) => traces,
             _ => Vec::new(),
@@ -161,13 +167,14 @@ impl Seen {
     }
 }
 
-fn trace((settings, steps): &(Settings, Vec<Arc<TracedStep>>)) -> Option<Trace> {
+fn trace((settings, steps): &(Settings, Vec<Arc<TracedStep>>), operations: &[Operation]) -> Option<Trace> {
     let mut lengths: Vec<f64> = steps.iter().map(|step| step.step_us).collect();
     lengths.sort_unstable_by(f64::total_cmp);
     let limit_us = lengths.get(lengths.len().checked_sub(1)? / 2)? * PAUSE_FACTOR;
     let usual = steps.iter().filter(|step| step.step_us <= limit_us);
     Some(Trace {
         setting: setting(settings),
+        operations: operations.to_vec(),
         steps: usual.map(|step| TracedStep::clone(step)).collect(),
     })
 }

@@ -57,7 +57,7 @@ impl Job {
         let members: Vec<&Ready> = tensors.iter().collect();
         self.tracer.executed(&Executed {
             members: &members,
-            activity: None,
+            stages: None,
             began: agreed,
             allocated: None,
             ended,

@@ -7,6 +7,8 @@ use crate::autotune::NotTuned;
 const DEFAULT: SettingsReport = SettingsReport {
     fusion_threshold_bytes: 128 << 20,
     cycle_time_ms: 1.0,
+    hierarchical_allreduce: false,
+    hierarchical_allgather: false,
 };
 
 fn report() -> BenchReport {
@@ -30,6 +32,7 @@ fn report() -> BenchReport {
         },
         gb_per_s: Some(gb_per_s(102_228_128, 20.0)),
         memcpy_gb_per_s: 5.5,
+        mpi: None,
         autotune: None,
     }
 }
@@ -62,9 +65,9 @@ fn json_has_the_promised_keys_in_order() {
         concat!(
             r#"{"model":"resnet50","np":2,"backend":"local","link":null,"compute_ms":0.0,"compute_kind":"sleep","slow_rank":null,"#,
             r#""steps":50,"tensors":161,"bytes_per_step":102228128,"#,
-            r#""settings":{"fusion_threshold_bytes":134217728,"cycle_time_ms":1.0},"#,
+            r#""settings":{"fusion_threshold_bytes":134217728,"cycle_time_ms":1.0,"hierarchical_allreduce":false,"hierarchical_allgather":false},"#,
             r#""step_ms":{"p10":19.5,"p50":20.0,"p90":22.25,"mean":20.5},"#,
-            r#""gb_per_s":5.1114064,"memcpy_gb_per_s":5.5,"autotune":null}"#
+            r#""gb_per_s":5.1114064,"memcpy_gb_per_s":5.5,"mpi":null,"autotune":null}"#
         )
     );
 }
@@ -96,6 +99,24 @@ fn every_output_of_a_shaped_run_says_so() {
     let json = serde_json::to_value(&shaped).unwrap();
     assert_eq!(json["link"]["shaped"], true);
     assert_eq!(json["link"]["alpha_us"], 1000.0);
+}
+
+#[test]
+fn what_travels_over_mpi_is_said_where_it_is_used() {
+    let mut over_mpi = report();
+    over_mpi.mpi = Some(crate::bench::MpiPerStep {
+        messages: 202.5,
+        bytes: 51_114_064.0,
+        collectives: 2.0,
+    });
+    let text = over_mpi.to_string();
+    assert!(
+        text.contains("mpi        202.5 messages, 51.1 MB, 2 collective calls per step"),
+        "{text}"
+    );
+    let json = serde_json::to_value(&over_mpi).unwrap();
+    assert_eq!(json["mpi"]["messages"], 202.5);
+    assert_eq!(json["mpi"]["collectives"], 2.0);
 }
 
 #[test]
@@ -131,6 +152,8 @@ fn verdict_of_the_tuner() {
         settings: SettingsReport {
             fusion_threshold_bytes: 8 << 20,
             cycle_time_ms: 2.5,
+            hierarchical_allreduce: true,
+            ..DEFAULT
         },
         not_tuned: vec![NotTuned {
             knob: "cache",
@@ -150,7 +173,7 @@ fn verdict_of_the_tuner() {
         concat!(
             r#"{"state":"final","default_step_ms":60.0,"chosen_step_ms":48.0,"gain_pct":[18.0,21.5],"#,
             r#""kept_default":false,"steps_active":240,"steps_lost":6.5,"budget_steps":20.0,"payback_step":280,"#,
-            r#""settings":{"fusion_threshold_bytes":8388608,"cycle_time_ms":2.5},"#,
+            r#""settings":{"fusion_threshold_bytes":8388608,"cycle_time_ms":2.5,"hierarchical_allreduce":true,"hierarchical_allgather":false},"#,
             r#""not_tuned":[{"knob":"cache","because":"its capacity is 0"}]}"#
         )
     );
@@ -167,6 +190,15 @@ fn no_fusion_is_said_in_words() {
     let settings = SettingsReport {
         fusion_threshold_bytes: 0,
         cycle_time_ms: 0.5,
+        ..DEFAULT
     };
     assert_eq!(settings.to_string(), "no fusion, cycle 0.5 ms");
+    let by_host = SettingsReport {
+        hierarchical_allreduce: true,
+        ..settings
+    };
+    assert_eq!(
+        by_host.to_string(),
+        "no fusion, cycle 0.5 ms, hierarchical allreduce"
+    );
 }

@@ -20,7 +20,14 @@ impl fmt::Display for SettingsReport {
             0 => write!(f, "no fusion")?,
             bytes => write!(f, "fusion {} MiB", rounded(bytes as f64 / f64::from(1 << 20)))?,
         }
-        write!(f, ", cycle {} ms", rounded(self.cycle_time_ms))
+        write!(f, ", cycle {} ms", rounded(self.cycle_time_ms))?;
+        let switches = [
+            (self.hierarchical_allreduce, ", hierarchical allreduce"),
+            (self.hierarchical_allgather, ", hierarchical allgather"),
+        ];
+        let on = switches.into_iter().filter(|(on, _)| *on);
+        on.map(|(_, words)| words)
+            .try_for_each(|words| f.write_str(words))
     }
 }
 
@@ -89,6 +96,15 @@ impl fmt::Display for BenchReport {
                 f,
                 "\n  bandwidth  {rate:.3} GB/s{shaped}, {:.2} of memcpy ({memcpy:.3} GB/s)",
                 rate / memcpy
+            )?;
+        }
+        if let Some(mpi) = &self.mpi {
+            write!(
+                f,
+                "\n  mpi        {} messages, {}, {} collective calls per step of the rank that sends most",
+                rounded(mpi.messages),
+                Size(mpi.bytes as usize),
+                rounded(mpi.collectives)
             )?;
         }
         if let Some(autotune) = &self.autotune {

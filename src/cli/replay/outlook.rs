@@ -112,6 +112,7 @@ impl Cell {
             fusion_threshold_bytes: self.fusion_threshold_bytes,
             cycle_us: self.cycle_time_ms * 1e3,
             hierarchical: self.hierarchical,
+            hierarchical_allgather: false,
             cache: self.cache,
         }
     }
@@ -238,6 +239,7 @@ fn settings(job: &Job, args: &Args, target: &Target) -> Vec<Setting> {
                         fusion_threshold_bytes: (fusion_mb * MIB).round() as u64,
                         cycle_us: cycle_ms * 1e3,
                         hierarchical,
+                        hierarchical_allgather: false,
                         cache,
                     });
                 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HostsError {
+pub(in crate::cli) enum HostsError {
     #[error("cannot read {entry:?} as a host and its slots; write for example {example:?}")]
     Entry { entry: String, example: &'static str },
     #[error(

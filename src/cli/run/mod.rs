@@ -6,6 +6,7 @@
 //! ranks; `--no-prefix` leaves the prefixes away. Rank 0 inherits standard input unless that is a terminal (a process
 //! group in the background would be stopped by reading it); the others have none.
 
+mod elsewhere;
 mod guard;
 mod hosts;
 mod job;
@@ -19,6 +20,7 @@ mod signals;
 mod spec;
 mod stream;
 
+pub(in crate::cli) use elsewhere::{Elsewhere, ElsewhereError};
 pub use guard::{GUARD, guard_main};
 pub use job::launch;
 pub(in crate::cli) use job::{Ended, launch_until};

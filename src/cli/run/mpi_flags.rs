@@ -7,7 +7,7 @@ use clap::ValueHint;
 use super::mpirun::{self, Launch, MpirunError};
 
 /// See the module.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Default)]
 pub(super) struct MpiFlags {
     /// Have mpirun start the ranks, on this machine too
     #[arg(long)]
@@ -36,6 +36,14 @@ pub(super) struct MpiFlags {
 }
 
 impl MpiFlags {
+    /// Nothing but further options.
+    pub(super) fn of(mpi_args: Option<String>) -> Self {
+        Self {
+            mpi_args,
+            ..Self::default()
+        }
+    }
+
     /// Whether the job is one for `mpirun`, whatever its hosts.
     pub(super) fn wanted(&self) -> bool {
         self.mpi

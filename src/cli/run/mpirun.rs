@@ -16,7 +16,7 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum MpirunError {
+pub(in crate::cli) enum MpirunError {
     #[error(
         "ranks on other hosts are started by mpirun, which cannot be run: {source}; install Open MPI or MPICH (the one that \
          ronde was built for) on all hosts, or use this machine alone (-H localhost:N)"

@@ -19,6 +19,7 @@ Examples:
   ronde sweep --out bert --resume                                        go on where it was cut off
   ronde sweep --fusion-mb 1..128 --cycle-ms 0.5..10 --budget 10m         as well as ten minutes allow
   ronde sweep -np 1,2,4 --cache on,off                                   numbers of ranks, and the response cache
+  ronde sweep -np 4 -H node1:2,node2:2 --hierarchical-allreduce on,off   several hosts, through mpirun
   ronde sweep --replay t.json --fusion-mb 0.25..256 --cycle-ms 0.1..100 --verify 3
                                                                          predicted; the best three measured
 
@@ -57,9 +58,15 @@ pub(in crate::cli) struct Args {
     /// The response cache: on, off or both [default: on]
     #[arg(long, value_name = "on,off", value_delimiter = ',')]
     pub(super) cache: Vec<Switch>,
-    /// Allreduces host by host: on, off or both [default: off; on one host it is the same]
+    /// Allreduces host by host: on, off or both; needs several hosts [default: off]
     #[arg(long, value_name = "on,off", value_delimiter = ',')]
     pub(super) hierarchical_allreduce: Vec<Switch>,
+    /// Hosts and their slots, as in node1:2,node2:2, this one first: mpirun starts the ranks
+    #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "replay", value_hint = ValueHint::Other)]
+    pub(super) hosts: Option<String>,
+    /// With --hosts: further options for mpirun, in one word
+    #[arg(long, value_name = "\"OPTIONS\"", requires = "hosts", allow_hyphen_values = true, value_hint = ValueHint::Other)]
+    pub(super) mpi_args: Option<String>,
     #[command(flatten)]
     pub(super) load: LoadArgs,
     /// Times that the whole grid is measured [default: 3]

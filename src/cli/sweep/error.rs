@@ -7,6 +7,7 @@ use super::report::ReportError;
 use crate::cli::EXIT_USAGE;
 use crate::cli::bench::LoadError;
 use crate::cli::replay::error::Error as ReplayError;
+use crate::cli::run::ElsewhereError;
 use crate::cli::timeline::error::Error as TimelineError;
 use crate::identity::IdentityError;
 use crate::knobs::KnobError;
@@ -35,6 +36,13 @@ pub(super) enum Error {
         "a sweep changes the settings itself, which the tuner would do too: leave --autotune out (HOROVOD_AUTOTUNE)"
     )]
     Autotune,
+    #[error(transparent)]
+    Elsewhere(#[from] ElsewhereError),
+    #[error(
+        "--hierarchical-allreduce on: {because}, so nothing can go host by host; name several hosts, as in -np 4 -H node1:2,node2:2, \
+         or leave it out"
+    )]
+    Flat { because: &'static str },
     #[error("{points} points are too many; give shorter lists ({most} in all)")]
     TooMany { points: usize, most: usize },
     #[error("cannot make the folder {}: {source}", path.display())]
@@ -84,6 +92,8 @@ impl Error {
             Self::Replay(error) => error.exit_code(),
             Self::InsideJob
             | Self::Autotune
+            | Self::Elsewhere(_)
+            | Self::Flat { .. }
             | Self::TooMany { .. }
             | Self::Taken { .. }
             | Self::NoPlan { .. }

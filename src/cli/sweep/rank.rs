@@ -123,12 +123,14 @@ fn serve(context: &Context, args: &Args, mut supervisor: Option<&mut Supervisor>
     }
 }
 
-/// What the settings of `point` change. That allreduces go host by host has no effect on one host.
+/// What the settings of `point` change.
 fn change(point: &Point) -> SettingsChange {
     SettingsChange {
         fusion_threshold_bytes: Some(point.fusion_threshold_bytes),
         cycle_time: Some(Duration::from_secs_f64(point.cycle_time_ms / 1e3)),
         cache: Some(point.cache),
+        hierarchical_allreduce: Some(point.hierarchical_allreduce),
+        ..SettingsChange::default()
     }
 }
 

@@ -253,15 +253,25 @@ fn spec(plan: &Plan, np: u32, name: &str) -> Result<LaunchSpec, Error> {
         .map_err(io::Error::from)
         .map_err(Error::system("write down the job"))?;
     let arguments = [RANK, CHANNEL, name, LOAD, &load].map(OsString::from);
+    let settings = plan.settings.iter();
+    let mut environment: Vec<(OsString, OsString)> = settings
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect();
+    let mut command: Vec<OsString> = own_program().into_iter().chain(arguments).collect();
+    let mut num_proc = np as usize;
+    if let Some(elsewhere) = plan.elsewhere()
+        && elsewhere.is_elsewhere(num_proc)?
+    {
+        // The job is then one process here, mpirun, which starts the others. They all are to have the same name for it.
+        environment.push(("RONDE_JOB_ID".into(), name.into()));
+        command = elsewhere.command_line(num_proc, std::mem::take(&mut environment), command)?;
+        num_proc = 1;
+    }
     Ok(LaunchSpec {
         label: "ronde: sweep".to_owned(),
-        command: own_program().into_iter().chain(arguments).collect(),
-        num_proc: np as usize,
-        environment: plan
-            .settings
-            .iter()
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect(),
+        command,
+        num_proc,
+        environment,
         output: Output::Prefixed { timestamp: false },
         output_dir: None,
         verbose: false,

@@ -246,6 +246,7 @@ fn setting(point: &Point) -> Setting {
         fusion_threshold_bytes: point.fusion_threshold_bytes,
         cycle_us: point.cycle_time_ms * 1e3,
         hierarchical: point.hierarchical_allreduce,
+        hierarchical_allgather: false,
         cache: point.cache,
     }
 }

@@ -71,7 +71,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use crate::collective::kernels::{Copier, Level};
-use crate::collective::{Activities, Collective, Phases, Reduction};
+use crate::collective::{Activities, Collective, Phases, Reduction, Stages};
 use crate::error::Error;
 use crate::shm::{Area, Counter, Region, Watch};
 use crate::tensor::Span;
@@ -80,6 +80,15 @@ use crate::collective::stream::Stream;
 use layout::Layout;
 use patience::Patience;
 use routes::Routes;
+
+/// What the timeline calls them.
+static ACTIVITIES: Activities = Activities {
+    allreduce: Stages::streamed("SHM_ALLREDUCE"),
+    allgather: Stages::streamed("SHM_ALLGATHER"),
+    broadcast: Stages::streamed("SHM_BCAST"),
+    alltoall: Stages::streamed("SHM_ALLTOALL"),
+    reducescatter: Stages::streamed("SHM_REDUCESCATTER"),
+};
 
 /// The shared-memory collective of one rank.
 pub struct LocalCollective {
@@ -233,13 +242,7 @@ impl LocalCollective {
 
 impl Collective for LocalCollective {
     fn activities(&self) -> &'static Activities {
-        &Activities {
-            allreduce: "SHM_ALLREDUCE",
-            allgather: "SHM_ALLGATHER",
-            broadcast: "SHM_BCAST",
-            alltoall: "SHM_ALLTOALL",
-            reducescatter: "SHM_REDUCESCATTER",
-        }
+        &ACTIVITIES
     }
 
     fn allreduce(

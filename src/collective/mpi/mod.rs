@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::kernels::{Level, Reducer};
 use super::stream::Stream;
-use super::{Activities, Collective, Phases, Reduction};
+use super::{Activities, Collective, Phases, Reduction, Stages};
 use crate::error::Error;
 use crate::mpi::{Comm, CommId, Hall, Met, MpiError, Promise, Waiting};
 use crate::tensor::Span;
@@ -26,11 +26,15 @@ mod rounds;
 mod staging;
 mod transfer;
 
-pub(crate) use hierarchical::{HierarchicalCollective, Host};
+pub(crate) use hierarchical::{HierarchicalCollective, Host, Lane, Map};
 use staging::{Lap, Staging};
 
 /// Bytes of a chunk, of all its parts together: few enough that a few of them stay in cache.
 const CHUNK_BYTES: usize = 1 << 20;
+/// Bytes of a chunk of an allreduce: short, so that the engine looks at what is under way often enough for its peers.
+const STREAM_BYTES: usize = 512 << 10;
+/// Chunks of an allreduce that are under way at once.
+const FLIGHTS: usize = 4;
 /// A part is no shorter unless the batch is: many ranks have longer chunks.
 const PART_BYTES_MIN: usize = 16 << 10;
 /// Chunks that a stage runs behind the one before it.
@@ -39,6 +43,15 @@ const LAG: usize = 2;
 const PART_ALIGN: usize = 64;
 /// A batch that comes to no more than this from all ranks together goes to everyone whole.
 const TINY_BYTES: usize = 32 << 10;
+
+/// What the timeline calls them.
+const FLAT: Activities = Activities {
+    allreduce: Stages::streamed("MPI_ALLREDUCE"),
+    allgather: Stages::streamed("MPI_ALLGATHER"),
+    broadcast: Stages::streamed("MPI_BCAST"),
+    alltoall: Stages::streamed("MPI_ALLTOALL"),
+    reducescatter: Stages::streamed("MPI_REDUCESCATTER"),
+};
 
 /// The MPI collective of one rank.
 pub(crate) struct MpiCollective {
@@ -134,13 +147,7 @@ impl Job {
 
 impl Collective for MpiCollective {
     fn activities(&self) -> &'static Activities {
-        &Activities {
-            allreduce: "MPI_ALLREDUCE",
-            allgather: "MPI_ALLGATHER",
-            broadcast: "MPI_BCAST",
-            alltoall: "MPI_ALLTOALL",
-            reducescatter: "MPI_REDUCESCATTER",
-        }
+        &FLAT
     }
 
     fn allreduce(
@@ -202,9 +209,4 @@ impl Collective for MpiCollective {
 /// The ranks that are not in `absent`, in order.
 fn present(size: usize, absent: &[usize]) -> Vec<usize> {
     (0..size).filter(|rank| !absent.contains(rank)).collect()
-}
-
-/// The least length of a part of `bytes` bytes cut in `size`.
-fn part_bytes(bytes: usize, size: usize) -> usize {
-    bytes.div_ceil(size).next_multiple_of(PART_ALIGN)
 }

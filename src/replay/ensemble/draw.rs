@@ -75,6 +75,7 @@ impl Ensemble {
             uncached,
             flat,
             hierarchical,
+            operations: spread.operations.clone(),
             copying: self.copying(&mut dice),
             polling: POLLING_MOST * dice.uniform(),
             contention: CONTENTION_SD * dice.normal().abs(),

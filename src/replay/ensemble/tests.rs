@@ -13,6 +13,7 @@ fn to_setting(point: &Point) -> Setting {
         fusion_threshold_bytes: (point.value(0) * MIB) as u64,
         cycle_us: 1e3 * point.value(1),
         hierarchical: point.flag(2),
+        hierarchical_allgather: false,
         cache: true,
     }
 }
@@ -64,10 +65,12 @@ fn unfused() -> Trace {
         fusion_threshold_bytes: 0,
         cycle_us: 100.0,
         hierarchical: false,
+        hierarchical_allgather: false,
         cache: true,
     };
     Trace {
         setting,
+        operations: Vec::new(),
         steps: vec![step; 5],
     }
 }

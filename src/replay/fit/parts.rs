@@ -12,17 +12,17 @@ const COPYING: Prior = Prior {
 /// Copies overlap collectives if cycles are shorter than their parts by this much in the median.
 const OVERLAP: f64 = 0.95;
 
-/// Every batch with its setting's hierarchy: hierarchical, class, bytes, tensors, collective, copies.
+/// Every batch and whether it went host by host: hierarchical, class, bytes, tensors, collective, copies.
 pub(super) fn batches(trace: &Trace) -> impl Iterator<Item = (bool, u32, f64, f64, f64, f64)> {
-    let hierarchical = trace.setting.hierarchical;
     let batches = trace
         .steps
         .iter()
         .flat_map(|step| &step.cycles)
         .flat_map(|cycle| &cycle.batches);
     batches.map(move |b| {
+        let operation = trace.operations.get(b.class as usize).copied();
         (
-            hierarchical,
+            trace.setting.is_by_host(operation.unwrap_or_default()),
             b.class,
             b.bytes as f64,
             f64::from(b.tensors),

@@ -10,6 +10,7 @@ fn setting(hierarchical: bool) -> Setting {
         fusion_threshold_bytes: 1 << 26,
         cycle_us: 1_000.0,
         hierarchical,
+        hierarchical_allgather: false,
         cache: true,
     }
 }
@@ -56,6 +57,7 @@ fn trace(hierarchical: bool, batch_us: impl Fn(f64) -> f64 + Copy) -> Trace {
     let one = step(&[1, 4, 30], batch_us, |_, _| 0.0);
     Trace {
         setting: setting(hierarchical),
+        operations: Vec::new(),
         steps: vec![one; 5],
     }
 }
@@ -114,6 +116,7 @@ fn copies_of_large_buffers_that_fall_out_of_the_cache_are_told_from_others() {
     let one = step(&sizes, |bytes| 100.0 + 1e-3 * bytes, copy);
     let trace = Trace {
         setting: setting(false),
+        operations: Vec::new(),
         steps: vec![one; 3],
     };
     let fitted = fit(&[trace], Rules::RONDE, Place::one_host(2)).unwrap();
@@ -132,6 +135,7 @@ fn nothing_seen_is_no_fit_and_a_strange_tensor_is_no_part_of_the_step() {
     assert!(fit(&[], Rules::RONDE, Place::one_host(2)).is_none());
     let empty = Trace {
         setting: setting(false),
+        operations: Vec::new(),
         steps: Vec::new(),
     };
     assert!(fit(&[empty], Rules::RONDE, Place::one_host(2)).is_none());
@@ -145,6 +149,7 @@ fn nothing_seen_is_no_fit_and_a_strange_tensor_is_no_part_of_the_step() {
 fn how_long_a_step_is_and_how_surely() {
     let steps = |lengths: &[f64]| Trace {
         setting: setting(false),
+        operations: Vec::new(),
         steps: lengths
             .iter()
             .map(|&step_us| TracedStep {

@@ -16,6 +16,7 @@ fn costs(alpha_us: f64, us_per_byte: f64) -> Costs {
     Costs {
         flat: vec![flat],
         hierarchical: vec![flat],
+        operations: Vec::new(),
         cached: negotiation,
         uncached: negotiation,
         ..Costs::default()

@@ -55,6 +55,7 @@ impl Profile {
             fusion_threshold_bytes: self.fusion_threshold_bytes.unwrap_or(THRESHOLD_BYTES),
             cycle_us: self.cycle_time_ms.unwrap_or(CYCLE_MS) * 1e3,
             hierarchical: false,
+            hierarchical_allgather: false,
             cache: true,
         };
         let costs = likeliest(&spread, &place);
@@ -162,6 +163,7 @@ impl Profile {
         Spread {
             flat: vec![flat; classes],
             hierarchical: vec![None; classes],
+            operations: Vec::new(),
             cached: linear(cached, nothing),
             uncached: costs.negotiate_uncached.map(|us| linear((us, GIVEN_SD), nothing)),
             copying: copying.into_iter().collect(),

@@ -50,6 +50,7 @@ impl Format {
         self.text.raw(", \"cycle_time_ms\": ");
         // Nanoseconds are to milliseconds' thousandths what they are to microseconds.
         self.text.micros(self.settings.cycle_time_ns / 1_000);
+        self.switches();
         self.text.raw(", \"host\": ");
         self.text.quoted(&options.host);
         self.text.raw(", \"backend\": ");

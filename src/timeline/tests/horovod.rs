@@ -40,6 +40,7 @@ fn one_step_reads_like_horovods() {
     let settings = Settings {
         version: 3,
         cycle_time_ns: 2_500_000,
+        hierarchical_allreduce: true,
         ..Settings::default()
     };
     track.settings(settings, us(31));
@@ -99,7 +100,7 @@ fn one_step_reads_like_horovods() {
 {"ph": "B", "name": "SHM_ALLREDUCE", "ts": 20, "pid": 2},
 {"ph": "E", "ts": 29, "pid": 2, "args": {"copy_in_us": 4, "reduce_us": 1.5, "copy_out_us": 0.25, "wait_us": 3.007}},
 {"ph": "E", "ts": 30, "pid": 2, "args": {"dtype": "float32", "shape": "[2, 3]"}},
-{"ph": "i", "name": "SETTINGS", "ts": 31, "s": "g", "args": {"fusion_threshold_bytes": 134217728, "cycle_time_ns": 2500000}},
+{"ph": "i", "name": "SETTINGS", "ts": 31, "s": "g", "args": {"fusion_threshold_bytes": 134217728, "cycle_time_ns": 2500000, "hierarchical_allreduce": true}},
 {"ph": "i", "name": "STEP", "ts": 900, "s": "g", "args": {"step": 1}},
 {"ph": "i", "name": "STEP", "ts": 1022, "s": "g", "args": {"step": 2}},
 {"ph": "i", "name": "CYCLE_START", "ts": 1010, "s": "g"},

@@ -191,3 +191,22 @@ proptest! {
         prop_assert_eq!(State::from_json(&state.to_json()).unwrap(), state);
     }
 }
+
+#[test]
+fn a_parameter_that_is_new_and_fixed_is_as_it_is_fixed() {
+    let with = |parameter: Parameter| {
+        let mut parameters = space().parameters().to_vec();
+        parameters.push(parameter);
+        Space::new(parameters).unwrap()
+    };
+    let mut warnings = Vec::new();
+    let fixed = with(Parameter::boolean("torus").fixed(1.0));
+    let memories = state().memories(&fixed, &mut warnings);
+    assert_eq!((memories.len(), warnings.len()), (2, 0));
+    assert!(memories.iter().all(|memory| memory.point.flag(2)));
+    let free = with(Parameter::boolean("torus"));
+    assert_eq!(
+        (state().memories(&free, &mut warnings).len(), warnings.len()),
+        (0, 2)
+    );
+}

@@ -60,6 +60,7 @@ impl Setting {
             fusion_threshold_bytes: self.fusion_bytes,
             cycle_us: self.cycle_ms * 1e3,
             hierarchical: self.hierarchical,
+            hierarchical_allgather: self.allgather,
             cache: self.cache,
         }
     }

@@ -63,6 +63,16 @@ impl Plan {
             given(!args.cache.is_empty(), switches(&now.cache)),
             switches(&was.cache),
         );
+        compare(
+            "--hierarchical-allreduce",
+            given(
+                !args.hierarchical_allreduce.is_empty(),
+                switches(&now.hierarchical_allreduce),
+            ),
+            switches(&was.hierarchical_allreduce),
+        );
+        compare("--hosts", args.hosts.clone(), text(&self.hosts));
+        compare("--mpi-args", args.mpi_args.clone(), text(&self.mpi_args));
         compare("--repeats", number(args.repeats), was.repeats.to_string());
         compare("--confirm", number(args.confirm), was.confirm.to_string());
         compare("--steps", number(args.steps), was.steps.to_string());

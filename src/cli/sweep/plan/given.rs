@@ -47,9 +47,13 @@ pub(in crate::cli::sweep) fn notes(args: &Args) -> Vec<String> {
         "--cache",
         on_off(&args.cache).into_iter().map(str::to_owned).collect(),
     );
-    if args.hierarchical_allreduce.contains(&Switch::On) {
-        notes.push("--hierarchical-allreduce has no effect on one host: it is swept as off".to_owned());
-    }
+    repeated(
+        "--hierarchical-allreduce",
+        on_off(&args.hierarchical_allreduce)
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+    );
     for (variable, flag) in NotSwept::VARIABLES.into_iter().zip(["--fusion-mb", "--cycle-ms"]) {
         if args.flags.lookup(variable).is_some_and(|value| !value.is_empty()) {
             notes.push(format!(
@@ -89,7 +93,7 @@ pub(super) fn design(args: &Args, np_default: u32) -> Design {
             .collect(),
         cycle_time_ms,
         cache: on_off(&args.cache, default.cache),
-        hierarchical_allreduce: vec![false],
+        hierarchical_allreduce: on_off(&args.hierarchical_allreduce, default.hierarchical_allreduce),
         repeats,
         confirm: args.confirm.unwrap_or(if repeats == 1 { 0 } else { 2 * repeats }),
         warmup: args.warmup.unwrap_or(WARMUP_DEFAULT),

@@ -15,6 +15,7 @@ use super::error::Error;
 use super::report::joined;
 use crate::bench::Workload;
 use crate::cli::bench::LoadArgs;
+use crate::cli::run::Elsewhere;
 use crate::knobs::{Knobs, Link};
 use crate::sweep::{Design, Machine, Point};
 pub(super) use given::notes;
@@ -47,6 +48,12 @@ pub(super) struct Plan {
     pub(super) verify: Option<u32>,
     /// Whether what is measured is the recording's own job, from a profile in the folder.
     pub(super) reenacted: bool,
+    /// Hosts and their slots, as in `node1:2,node2:2`; this machine alone, if there are none.
+    #[serde(default)]
+    pub(super) hosts: Option<String>,
+    /// Further options for `mpirun`.
+    #[serde(default)]
+    pub(super) mpi_args: Option<String>,
     /// What each step reduces, with all defaults written out; meaningless where nothing is measured.
     pub(super) load: LoadArgs,
     pub(super) tensors: usize,
@@ -88,6 +95,8 @@ impl Plan {
             replay: args.replay.iter().map(absolute).collect(),
             verify: args.verify,
             reenacted: args.verify.is_some() && args.load.model.is_none() && args.load.profile.is_none(),
+            hosts: args.hosts.clone(),
+            mpi_args: args.mpi_args.clone(),
             load: args.load.resolved(),
             tensors: 0,
             bytes_per_step: 0,
@@ -141,8 +150,36 @@ impl Plan {
                 self.load.check_ranks(np as usize)?;
             }
         }
+        self.check_hierarchy()?;
         self.points = self.design.points();
         Ok(self)
+    }
+
+    /// Checks that what is to go host by host can.
+    fn check_hierarchy(&self) -> Result<(), Error> {
+        let mut many = true;
+        for &np in &self.design.np {
+            many &= match self.elsewhere() {
+                Some(elsewhere) => elsewhere.is_elsewhere(np as usize)?,
+                None => false,
+            };
+        }
+        match self.design.hierarchical_allreduce.contains(&true) && !many {
+            true if !self.replay.is_empty() => Err(Error::Flat {
+                because: "a recording does not say which ranks share a host",
+            }),
+            true => Err(Error::Flat {
+                because: "all ranks are on one host",
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Where the ranks are, if not all on this machine.
+    pub(super) fn elsewhere(&self) -> Option<Elsewhere<'_>> {
+        let hosts = self.hosts.as_deref()?;
+        let mpi_args = self.mpi_args.as_deref();
+        Some(Elsewhere { hosts, mpi_args })
     }
 
     /// A plan that was read, or what is wrong with it.
@@ -210,6 +247,9 @@ impl Plan {
         }
         if let Some(slow) = self.load.slow_rank {
             words.push(format!("rank {} slower by {} ms", slow.rank, slow.ms));
+        }
+        if let Some(hosts) = &self.hosts {
+            words.push(format!("on {hosts}"));
         }
         if let Some(Link { alpha_us, gb_per_s }) = self.link() {
             words.push(format!("link shaped to {alpha_us} µs and {gb_per_s} GB/s"));

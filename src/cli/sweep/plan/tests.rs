@@ -126,15 +126,46 @@ fn what_cannot_be_swept_is_refused() {
 }
 
 #[test]
+fn host_by_host_takes_several_hosts() {
+    let workload = models::workload("many-small").unwrap();
+    let plan = |text: &str| Plan::new(&args(text), &workload);
+    for here in ["", "-n 2 -H localhost:2"] {
+        let flat = plan(&format!("{here} --hierarchical-allreduce on,off")).unwrap_err();
+        assert_eq!(
+            flat.to_string(),
+            "--hierarchical-allreduce on: all ranks are on one host, so nothing can go host by host; name several hosts, as in \
+             -np 4 -H node1:2,node2:2, or leave it out"
+        );
+        assert_eq!(
+            plan(&format!("{here} --hierarchical-allreduce off"))
+                .unwrap()
+                .design
+                .hierarchical_allreduce,
+            [false]
+        );
+    }
+    let several = plan("-n 4 -H node1:2,node2:2 --hierarchical-allreduce on,off").unwrap();
+    // The default fusion threshold and cycle time, which the default point has too, and that host by host.
+    assert_eq!(several.points.len(), 2);
+    assert!(several.points[1].hierarchical_allreduce && several.points[0].is_default());
+    assert!(several.job().contains("on node1:2,node2:2"), "{}", several.job());
+    let crowded = plan("-n 5 -H node1:2,node2:2").unwrap_err().to_string();
+    assert!(crowded.contains("(5)") && crowded.contains("(4)"), "{crowded}");
+}
+
+#[test]
 fn what_has_no_effect_is_said_once() {
     assert!(notes(&args("--fusion-mb 1,2")).is_empty());
     let notes = notes(&args(
-        "--fusion-mb 1,2,1,1 --cycle-ms 5,5 -n 2,2 --cache on,on --hierarchical-allreduce on,off",
+        "--fusion-mb 1,2,1,1 --cycle-ms 5,5 -n 2,2 --cache on,on --hierarchical-allreduce off,off",
     ));
     assert_eq!(notes.len(), 5, "{notes:?}");
     assert!(
         notes[0].starts_with("--fusion-mb has 1 more than once"),
         "{notes:?}"
     );
-    assert!(notes[4].contains("no effect on one host"), "{notes:?}");
+    assert!(
+        notes[4].starts_with("--hierarchical-allreduce has off more than once"),
+        "{notes:?}"
+    );
 }

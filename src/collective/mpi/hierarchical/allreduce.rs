@@ -1,0 +1,193 @@
+//! Each host reduces a chunk into a part for each lane, every lane reduces its part over MPI, and each host gathers them.
+//!
+//! Of *B* bytes, 2·*B*·(*h* − 1)/*h* cross a host's link for *h* hosts, whatever the number of ranks on it; a flat allreduce
+//! sends that from every rank.
+//!
+//! The sums are rounded host by host: not the bits of a flat allreduce, but the same on all ranks, whatever the fusion and
+//! the order of arrival. f16 and bf16 are rounded once more than in a flat one. Averages of integers, which are exact, and
+//! batches that a joined rank is absent from go the flat way.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Instant;
+
+use super::super::Batch;
+use super::{HierarchicalCollective, LAG, PART_BYTES, add};
+use crate::collective::stream::Stream;
+use crate::collective::{Collective, Phases, Reduction};
+use crate::error::Error;
+use crate::mpi::Promise;
+use crate::tensor::{Dtype, ReduceOp, Span};
+
+/// A chunk between hosts.
+struct Flight {
+    /// Dropped before the part, which is lent to it.
+    promise: Option<Promise<Batch>>,
+    part: Vec<u8>,
+    range: Range<usize>,
+}
+
+/// What is done with the elements, within hosts and between them.
+struct Reductions {
+    within: Reduction,
+    between: Reduction,
+}
+
+/// Whether `reduction` may be done host by host.
+pub(super) fn splits(reduction: &Reduction) -> bool {
+    let is_float = matches!(
+        reduction.dtype,
+        Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64
+    );
+    let is_scaled = reduction.prescale != 1.0 || reduction.postscale != 1.0;
+    is_float || (reduction.op != ReduceOp::Average && !is_scaled)
+}
+
+impl Reductions {
+    fn of(reduction: &Reduction) -> Self {
+        let op = match reduction.op {
+            ReduceOp::Average => ReduceOp::Sum,
+            op => op,
+        };
+        Self {
+            within: Reduction {
+                op,
+                postscale: 1.0,
+                ..*reduction
+            },
+            between: Reduction {
+                prescale: 1.0,
+                ..*reduction
+            },
+        }
+    }
+}
+
+impl HierarchicalCollective {
+    /// An allreduce that [splits] and that nobody is absent from.
+    pub(super) fn allreduce_by_host(
+        &mut self,
+        spans: &[Span],
+        reduction: &Reduction,
+    ) -> Result<Phases, Error> {
+        let mut batch = Stream::default();
+        spans.iter().for_each(|span| batch.push_span(span));
+        let reductions = Reductions::of(reduction);
+        let chunk = PART_BYTES * self.map.lanes;
+        let chunks = batch.bytes().div_ceil(chunk);
+        let mut phases = Phases::default();
+        let mut flights: VecDeque<Flight> = VecDeque::new();
+        for turn in 0..chunks + LAG {
+            if turn < chunks {
+                let range = turn * chunk..((turn + 1) * chunk).min(batch.bytes());
+                let flight = self.reduce_within(&batch, range, &reductions, &mut phases)?;
+                flights.push_back(flight);
+            }
+            if (LAG..chunks + LAG).contains(&turn) {
+                let flight = flights.pop_front().expect("as many as turns");
+                self.gather_within(&batch, flight, &mut phases)?;
+            }
+        }
+        Ok(phases)
+    }
+
+    /// Reduces a chunk within the host and sends this rank's part on its way between hosts.
+    fn reduce_within(
+        &mut self,
+        batch: &Stream,
+        range: Range<usize>,
+        reductions: &Reductions,
+        phases: &mut Phases,
+    ) -> Result<Flight, Error> {
+        let began = Instant::now();
+        let bytes = self.own_range(&range).len();
+        let mut part = self.buffer(bytes);
+        let pieces = self.pieces(batch, &range, part.as_mut_ptr(), |piece, place, _| {
+            // SAFETY: the piece is a part of the caller's span; its share goes to a part that nobody else touches.
+            unsafe { Span::new(piece.input, place, piece.bytes) }
+        });
+        let within = &reductions.within;
+        let done = self
+            .host
+            .collective
+            .reducescatter(&pieces.spans, &pieces.table, within, &[])?;
+        add(phases, &done);
+        if range.start == 0 {
+            phases.lead_in_ns = began.elapsed().as_nanos() as u64;
+            phases.late_ns = done.late_ns;
+        }
+        let promise = self.lane.as_mut().map(|lane| {
+            let place = part.as_mut_ptr();
+            let mut own = Stream::default();
+            own.push(place, place, bytes);
+            lane.collective
+                .begin_allreduce(own, &reductions.between, self.size)
+        });
+        Ok(Flight { promise, part, range })
+    }
+
+    /// Takes a chunk's part back and gathers all of the host's.
+    fn gather_within(&mut self, batch: &Stream, flight: Flight, phases: &mut Phases) -> Result<(), Error> {
+        let Flight {
+            promise,
+            mut part,
+            range,
+        } = flight;
+        if let (Some(promise), Some(lane)) = (promise, self.lane.as_mut()) {
+            let began = Instant::now();
+            lane.collective.keep(promise)?;
+            phases.wait_ns += began.elapsed().as_nanos() as u64;
+        }
+        let began = Instant::now();
+        let pieces = self.pieces(batch, &range, part.as_mut_ptr(), |piece, place, own| {
+            // SAFETY: as above, the other way round.
+            unsafe { Span::new(place, piece.output, own) }
+        });
+        let done = self.host.collective.allgather(&pieces.spans, &pieces.table)?;
+        add(phases, &done);
+        if range.end == batch.bytes() {
+            phases.tail_out_ns = began.elapsed().as_nanos() as u64;
+        }
+        self.buffers.push(part);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rounding_host_by_host_would_make_wrong_goes_flat() {
+        let of = |dtype, op, prescale| Reduction {
+            dtype,
+            op,
+            prescale,
+            postscale: 1.0,
+        };
+        assert!(splits(&of(Dtype::F32, ReduceOp::Average, 0.5)));
+        assert!(splits(&of(Dtype::I64, ReduceOp::Sum, 1.0)));
+        assert!(splits(&of(Dtype::I8, ReduceOp::Max, 1.0)));
+        assert!(!splits(&of(Dtype::I64, ReduceOp::Average, 1.0)));
+        assert!(!splits(&of(Dtype::I64, ReduceOp::Sum, 0.5)));
+    }
+
+    #[test]
+    fn factors_apply_once_and_an_average_divides_at_the_end() {
+        let reduction = Reduction {
+            dtype: Dtype::F32,
+            op: ReduceOp::Average,
+            prescale: 2.0,
+            postscale: 3.0,
+        };
+        let Reductions { within, between } = Reductions::of(&reduction);
+        assert_eq!(
+            (within.op, within.prescale, within.postscale),
+            (ReduceOp::Sum, 2.0, 1.0)
+        );
+        assert_eq!(
+            (between.op, between.prescale, between.postscale),
+            (ReduceOp::Average, 1.0, 3.0)
+        );
+    }
+}

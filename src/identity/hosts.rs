@@ -1,0 +1,56 @@
+//! How the ranks of a job, or of a process set, are spread over hosts.
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hosts {
+    /// Hosts that have any of the ranks.
+    pub(crate) count: usize,
+    /// Ranks on the host that has the fewest.
+    pub(crate) least: usize,
+    /// Ranks on the host that has the most.
+    pub(crate) most: usize,
+}
+
+impl Hosts {
+    /// `ranks` ranks on one host.
+    pub(crate) fn one(ranks: usize) -> Self {
+        Self::of([ranks])
+    }
+
+    /// Hosts with so many ranks each.
+    pub(crate) fn of(sizes: impl IntoIterator<Item = usize>) -> Self {
+        let none = Self {
+            count: 0,
+            least: usize::MAX,
+            most: 0,
+        };
+        sizes.into_iter().fold(none, |hosts, ranks| Self {
+            count: hosts.count + 1,
+            least: hosts.least.min(ranks),
+            most: hosts.most.max(ranks),
+        })
+    }
+
+    /// Why nothing can go host by host; none where something can.
+    pub(crate) fn why_flat(&self) -> Option<&'static str> {
+        match self {
+            Self { count: 0 | 1, .. } => Some("all ranks are on one host"),
+            Self { most: 0 | 1, .. } => Some("every host has one rank"),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchy_takes_several_hosts_and_several_ranks_on_one_of_them() {
+        assert_eq!(Hosts::one(4).why_flat(), Some("all ranks are on one host"));
+        assert_eq!(Hosts::of([1, 1, 1]).why_flat(), Some("every host has one rank"));
+        let uneven = Hosts::of([2, 1, 1]);
+        assert_eq!((uneven.count, uneven.least, uneven.most), (3, 1, 2));
+        assert_eq!(uneven.why_flat(), None);
+    }
+}
