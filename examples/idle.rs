@@ -1,4 +1,5 @@
-//! Measures what a job costs while it does nothing: CPU time of each rank over some seconds without operations.
+//! Measures what a job costs while it does nothing: messages and CPU time of each rank over some seconds without
+//! operations.
 //!
 //! ```sh
 //! cargo build --release --example idle
@@ -18,12 +19,15 @@ fn main() -> Result<(), Error> {
     for step in 0..100 {
         context.allreduce("x", vec![step; 1000], ReduceOp::Sum)?.wait()?;
     }
-    let before = cpu();
+    let (before, sent_before) = (cpu(), context.mpi_traffic());
     std::thread::sleep(Duration::from_secs(seconds));
     let used = cpu() - before;
+    let sent = context.mpi_traffic().zip(sent_before);
+    let messages = sent.map_or(0, |(sent, before)| (sent - before).messages);
     println!(
-        "rank {}: cpu {:.3} %",
+        "rank {}: {:.1} MPI messages a second, cpu {:.3} %",
         context.rank(),
+        messages as f64 / seconds as f64,
         100.0 * used.as_secs_f64() / seconds as f64
     );
     context.barrier()

@@ -69,6 +69,7 @@ pub mod trace;
 pub mod transport;
 
 pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
+pub use backend::MpiTraffic;
 pub use context::{
     Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle,
     RawOutput, RawTensor, Reduce, Scope, ScopedHandle,

@@ -1,9 +1,9 @@
 /* Step times of plain MPI_Allreduce on a model's gradients: what a program gets from MPI with no runtime above it.
  *
- *   mpirun -np 2 mpi_allreduce ELEMENTS STEPS > out.json
+ *   mpirun -np 2 mpi_allreduce ELEMENTS STEPS [WAY] > out.json
  *
  * ELEMENTS has one float32 element count per line (`ronde bench --model NAME --print-elements`). All tensors lie one
- * behind the other in a flat buffer. Rank 0 prints one JSON object with a row per way of reducing it:
+ * behind the other in a flat buffer. Rank 0 prints one JSON object with a row per way of reducing it, or for WAY alone:
  *
  *   flat_in_place, flat_two_buffers           one MPI_Allreduce over everything
  *   chunked_1_mib, chunked_1_mib_two_buffers  a loop of MPI_Allreduce over chunks of 1 MiB
@@ -142,9 +142,9 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    long steps = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
+    long steps = argc == 3 || argc == 4 ? strtol(argv[2], NULL, 10) : 0;
     if (steps < 1 || steps > STEPS_MAX)
-        fail("usage", "mpi_allreduce ELEMENTS STEPS, with 1 to 100000 steps");
+        fail("usage", "mpi_allreduce ELEMENTS STEPS [WAY], with 1 to 100000 steps");
     static struct payload p;
     read_elements(argv[1], &p);
     p.gradients = aligned_alloc(64, (p.total * sizeof(float) + 63) / 64 * 64);
@@ -173,12 +173,16 @@ int main(int argc, char **argv) {
     if (rank == 0)
         printf("{\"peer\": \"%s\", \"np\": %d, \"tensors\": %zu, \"bytes_per_step\": %zu, \"step_ms\": {", version, size,
                p.tensors, p.total * sizeof(float));
-    size_t count = sizeof ways / sizeof ways[0];
+    size_t count = sizeof ways / sizeof ways[0], measured = 0;
     for (size_t i = 0; i < count; i++) {
+        if (argc == 4 && strcmp(argv[3], ways[i].name) != 0)
+            continue;
         check(ways[i].name, ways[i].step, &p, ways[i].result, ways[i].count);
         int factor = ways[i].count == 1 ? LATENCY_FACTOR : 1;
-        measure(ways[i].name, ways[i].step, &p, (int)steps * factor, i == 0 ? "" : ",");
+        measure(ways[i].name, ways[i].step, &p, (int)steps * factor, measured++ == 0 ? "" : ",");
     }
+    if (measured == 0)
+        fail("no such way", argv[3]);
     if (rank == 0)
         printf("\n}}\n");
     free(p.gradients);

@@ -17,6 +17,9 @@ mod mpi;
 #[cfg(not(feature = "mpi"))]
 #[path = "no_mpi.rs"]
 mod mpi;
+mod traffic;
+
+pub use traffic::MpiTraffic;
 
 /// Why the ranks of a set did not come together.
 pub(crate) type Failure = Arc<dyn std::error::Error + Send + Sync>;
@@ -65,6 +68,14 @@ impl Backend {
         match self {
             Self::Local => "local",
             Self::Mpi(_) => "mpi",
+        }
+    }
+
+    /// What this process has sent over MPI, if that is what it uses.
+    pub(crate) fn traffic(&self) -> Option<MpiTraffic> {
+        match self {
+            Self::Local => None,
+            Self::Mpi(mpi) => Some(mpi.traffic()),
         }
     }
 

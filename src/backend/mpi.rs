@@ -3,17 +3,17 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::{Failure, Opened, failure};
+use super::{Failure, MpiTraffic, Opened, failure};
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
 use crate::collective::mpi::{HierarchicalCollective, Host, Lane, Map, MpiCollective};
 use crate::error::Error;
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
-use crate::mpi::{self, Hall, Pulse};
+use crate::mpi::{self, Hall, Met};
 use crate::shm::Watch;
-use crate::transport::local::{LocalTransport, Meeting};
-use crate::transport::mpi::MpiTransport;
+use crate::transport::local::{LocalTransport, Meeting, Opened as Shared};
+use crate::transport::mpi::{MpiTransport, Places};
 
 /// A context's MPI.
 pub(crate) struct Mpi {
@@ -26,6 +26,11 @@ impl Mpi {
         Ok(Self {
             hall: OnceLock::new(),
         })
+    }
+
+    /// See [`super::Backend::traffic`].
+    pub(super) fn traffic(&self) -> MpiTraffic {
+        mpi::traffic()
     }
 
     pub(super) fn open(
@@ -52,12 +57,45 @@ impl Mpi {
         let by_host = ByHost::of(&hall.leaders, &meeting.members, rank);
         let hosts = by_host.hosts();
         let flat = MpiCollective::new(hall, met, rank, size);
-        let collective: Box<dyn Collective> = match hosts.why_flat() {
-            Some(_) => Box::new(flat),
-            None => Box::new(by_host.open(hall, meeting, knobs, flat)?),
+        let (here, data) = match by_host.meet_here(meeting, knobs)? {
+            Some(Shared {
+                transport,
+                data,
+                watch,
+            }) => (Some(transport), Some((data, watch))),
+            None => (None, None),
         };
+        let lane = by_host.meet_lane(hall, meeting, met)?;
+        let places = Places {
+            hosts: by_host.hosts.clone(),
+            own: by_host.own,
+            here,
+            leaders: lane.filter(|_| by_host.place == 0).map(|lane| lane.control),
+        };
+        let collective: Box<dyn Collective> = match data {
+            // What goes host by host as soon as that is asked for is there from the beginning: the way may change at any
+            // cycle.
+            Some((data, watch)) if hosts.why_flat().is_none() => {
+                let (rank, size) = (by_host.place, by_host.hosts[by_host.own].len());
+                let spin = super::local::patience(knobs, 2 * size).spin;
+                let host = Host {
+                    collective: LocalCollective::new(data, rank, size, spin, watch),
+                    rank,
+                    size,
+                };
+                let lane = lane.map(|met| by_host.lane(hall, met));
+                let map = Map {
+                    hosts: by_host.hosts,
+                    own: by_host.own,
+                    lanes: hosts.least,
+                };
+                Box::new(HierarchicalCollective::new(flat, map, host, lane))
+            }
+            _ => Box::new(flat),
+        };
+        let transport = MpiTransport::new(hall, met, rank, &meeting.members, is_world, places);
         Ok(Opened {
-            transport: Box::new(MpiTransport::new(hall, met, rank, &meeting.members, is_world)),
+            transport: Box::new(transport),
             collective,
             watch: Arc::clone(&hall.pulse) as Arc<dyn Watch>,
             hosts,
@@ -99,41 +137,27 @@ impl ByHost {
         Hosts::of(self.hosts.iter().map(Vec::len))
     }
 
-    /// What goes host by host as soon as that is asked for: the shared memory of this host's ranks (about 2 MiB each) and
-    /// the communicators of the lanes are there from the beginning, so that the way may change at any cycle.
-    fn open(
-        self,
-        hall: &Arc<Hall>,
-        meeting: &Meeting,
-        knobs: &Knobs,
-        flat: MpiCollective,
-    ) -> Result<HierarchicalCollective, Failure> {
+    /// Meets the ranks of this host: for what the set's ranks tell one another, if there are several, and about 2 MiB each for
+    /// tensors, if these may go host by host.
+    fn meet_here(&self, meeting: &Meeting, knobs: &Knobs) -> Result<Option<Shared>, Failure> {
+        let by_host = self.hosts().why_flat().is_none();
+        let size = self.hosts[self.own].len();
+        if size == 1 && !by_host {
+            return Ok(None);
+        }
         let here = of_set(meeting, &self.hosts[self.own], &format!("host{}", self.own));
-        let (rank, size) = (here.rank, here.members.len());
-        let patience = super::local::patience(knobs, 2 * size);
-        let opened = LocalTransport::open(&here, 0, LocalCollective::required_bytes(size), patience)
-            .map_err(failure)?;
-        let watch = Arc::new(HostWatch {
-            host: opened.watch,
-            pulse: Arc::clone(&hall.pulse),
-        });
-        let host = Host {
-            collective: LocalCollective::new(opened.data, rank, size, patience.spin, watch),
-            _transport: opened.transport,
-            rank,
-            size,
+        let mut patience = super::local::patience(knobs, 2 * size);
+        if self.place > 0 {
+            // It waits for the first of its host, who may wait for somebody elsewhere: the pulse knows for whom.
+            patience.warn_after = Duration::ZERO;
+            patience.give_up_after = None;
+        }
+        let data_bytes = match by_host {
+            true => LocalCollective::required_bytes(size),
+            false => 0,
         };
-        let lanes = self.hosts().least;
-        let lane = match self.place < lanes {
-            true => Some(self.lane(hall, meeting)?),
-            false => None,
-        };
-        let map = Map {
-            hosts: self.hosts,
-            own: self.own,
-            lanes,
-        };
-        Ok(HierarchicalCollective::new(flat, map, host, lane))
+        let shared = LocalTransport::open(&here, 0, data_bytes, patience).map_err(failure)?;
+        Ok(Some(shared))
     }
 
     /// The ranks of this rank's lane, as the set orders them, and the host of each.
@@ -144,15 +168,30 @@ impl ByHost {
         ranks.into_iter().unzip()
     }
 
-    /// This rank's lane.
-    fn lane(&self, hall: &Arc<Hall>, meeting: &Meeting) -> Result<Lane, Failure> {
-        let (ranks, hosts) = self.in_lane();
-        let meeting = of_set(meeting, &ranks, &format!("lane{}", self.place));
-        let met = mpi::meet_set(hall, &meeting).map_err(failure)?;
-        Ok(Lane {
-            collective: MpiCollective::new(hall, met, meeting.rank, ranks.len()),
+    /// Meets the ranks of this rank's lane, if it has one. Those of the first speak for their hosts.
+    fn meet_lane(&self, hall: &Arc<Hall>, meeting: &Meeting, met: Met) -> Result<Option<Met>, Failure> {
+        let hosts = self.hosts();
+        if hosts.count == 1 || self.place >= hosts.least {
+            return Ok(None);
+        }
+        if hosts.most == 1 {
+            return Ok(Some(met));
+        }
+        let lane = of_set(meeting, &self.in_lane().0, &format!("lane{}", self.place));
+        mpi::meet_set(hall, &lane).map(Some).map_err(failure)
+    }
+
+    /// This rank's lane, which has met.
+    fn lane(&self, hall: &Arc<Hall>, met: Met) -> Lane {
+        let (_, hosts) = self.in_lane();
+        let rank = hosts
+            .iter()
+            .position(|&host| host == self.own)
+            .expect("in its lane");
+        Lane {
+            collective: MpiCollective::new(hall, met, rank, hosts.len()),
             hosts,
-        })
+        }
     }
 }
 
@@ -163,20 +202,6 @@ fn of_set(meeting: &Meeting, ranks: &[usize], name: &str) -> Meeting {
         rank: ranks.binary_search(&meeting.rank).unwrap_or(usize::MAX),
         members: ranks.iter().map(|&rank| meeting.members[rank]).collect(),
         ..meeting.clone()
-    }
-}
-
-/// Watches over the ranks of a host that work on what they share with other hosts: one of them may die, or find that a rank
-/// elsewhere has.
-struct HostWatch {
-    host: Arc<dyn Watch>,
-    pulse: Arc<Pulse>,
-}
-
-impl Watch for HostWatch {
-    fn check(&self, on: usize, waited: Duration) -> Result<(), Error> {
-        self.pulse.check()?;
-        self.host.check(on, waited)
     }
 }
 

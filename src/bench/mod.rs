@@ -23,5 +23,5 @@ pub use agree::Difference;
 pub use job::{Job, Load, RunError};
 pub use measure::{STEPS_BEFORE_CUT, Series, SeriesEnd, SeriesTimes};
 pub use payload::Runtime;
-pub use run::{MEMCPY_INTERVAL_STEPS, Measurement, Observer, Plan, Progress, run};
+pub use run::{MEMCPY_INTERVAL_STEPS, Measurement, MpiPerStep, Observer, Plan, Progress, run};
 pub use workload::{TensorSpec, Workload};

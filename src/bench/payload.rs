@@ -4,6 +4,7 @@ use half::{bf16, f16};
 
 use super::memcpy::{self, CopyMethod};
 use super::verify::{PatternElement, Place, Verifier, VerifyError};
+use crate::backend::MpiTraffic;
 use crate::context::{Context, Handle, ProcessSet};
 use crate::error::Error;
 use crate::tensor::{Dtype, Element, ReduceOp};
@@ -38,6 +39,11 @@ pub trait Runtime {
 
     /// Marks the end of a step.
     fn mark_step(&self);
+
+    /// What this rank has sent over MPI; `None` on every rank if that is not what the ranks use.
+    fn mpi_traffic(&self) -> Option<MpiTraffic> {
+        None
+    }
 }
 
 impl Runtime for Context {
@@ -61,6 +67,10 @@ impl Runtime for Context {
 
     fn mark_step(&self) {
         self.mark_step();
+    }
+
+    fn mpi_traffic(&self) -> Option<MpiTraffic> {
+        self.mpi_traffic()
     }
 }
 

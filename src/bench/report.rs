@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+use super::run::MpiPerStep;
 use crate::knobs::Link;
 use crate::settings::Settings;
 
@@ -46,6 +47,8 @@ pub struct BenchReport {
     pub gb_per_s: Option<f64>,
     /// The same for a plain copy of the same tensors on all ranks at once, in the same run.
     pub memcpy_gb_per_s: f64,
+    /// What a step sends over MPI; `null` over another backend.
+    pub mpi: Option<MpiPerStep>,
     /// What the tuner did; `null` when it was off.
     pub autotune: Option<AutotuneSummary>,
 }

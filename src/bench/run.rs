@@ -10,9 +10,12 @@
 //!
 //! A step's time runs from its first submission to its last completion. Writing and checking values lie outside.
 
+use serde::Serialize;
+
 use super::job::{Job, Load, RunError, milliseconds};
 use super::memcpy::{CopyMethod, MemcpyTimes};
 use super::payload::{Extent, Payload, Runtime};
+use crate::backend::MpiTraffic;
 use crate::percentile::percentile_of;
 
 /// Timed steps between two rounds of the memcpy baseline.
@@ -43,6 +46,19 @@ pub struct Measurement {
     pub memcpy_gb_per_s: f64,
     /// Tuning steps run.
     pub tuning_steps: usize,
+    /// What a timed step sends over MPI; `None` if that is not what the ranks use.
+    pub mpi: Option<MpiPerStep>,
+}
+
+/// What a step sends over MPI, on average over the timed steps: of each kind that of the rank which sends most.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MpiPerStep {
+    /// Messages.
+    pub messages: f64,
+    /// Bytes in them.
+    pub bytes: f64,
+    /// Calls of MPI's own collectives.
+    pub collectives: f64,
 }
 
 /// Where a run is; given to the progress callback after each step.
@@ -113,11 +129,18 @@ pub fn run<R: Runtime>(
     }
     let tuning_steps = tune(&mut job, plan.tuning_steps_max, observer)?;
     let mut own_ms = Vec::with_capacity(plan.steps);
+    let mut sent = runtime.mpi_traffic().map(|_| MpiTraffic::default());
     for done in 1..=plan.steps {
         if (done - 1).is_multiple_of(MEMCPY_INTERVAL_STEPS) {
             baseline.round(&mut job)?;
         }
+        let before = runtime.mpi_traffic();
         own_ms.push(milliseconds(job.step(Extent::Sentinels)?));
+        let step = runtime
+            .mpi_traffic()
+            .zip(before)
+            .map(|(after, before)| after - before);
+        sent = sent.zip(step).map(|(sent, step)| sent + step);
         observer.progress(Progress::Timed {
             done,
             total: plan.steps,
@@ -128,6 +151,24 @@ pub fn run<R: Runtime>(
         step_ms: job.slowest("bench.step_ms", own_ms)?,
         memcpy_gb_per_s: baseline.gb_per_s(&job)?,
         tuning_steps,
+        mpi: sent
+            .map(|sent| mpi_per_step(&job, sent, plan.steps))
+            .transpose()?,
+    })
+}
+
+/// The most that a rank has sent, by step.
+fn mpi_per_step<R: Runtime>(
+    job: &Job<'_, R>,
+    sent: MpiTraffic,
+    steps: usize,
+) -> Result<MpiPerStep, RunError> {
+    let own = [sent.messages, sent.bytes, sent.collectives].map(|count| count as f64 / steps as f64);
+    let most = job.slowest("bench.mpi", own.to_vec())?;
+    Ok(MpiPerStep {
+        messages: most[0],
+        bytes: most[1],
+        collectives: most[2],
     })
 }
 

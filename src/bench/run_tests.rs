@@ -281,7 +281,7 @@ fn ranks_with_different_plans_stop_at_once() {
     ];
     for (other, text) in table {
         for (result, progress, _) in run_plans(&[plan(2, 0), plan(2, 0), other.clone()], None, None) {
-            let error = result.err().expect("they differ").to_string();
+            let error = result.expect_err("they differ").to_string();
             assert!(
                 error.contains(text) && progress.is_empty(),
                 "{text:?} in {error:?}"

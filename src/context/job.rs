@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::process_set::{Inner, ProcessSet, Running};
 use crate::autotune::Progress;
-use crate::backend::{Backend, Failure, Opened};
+use crate::backend::{Backend, Failure, MpiTraffic, Opened};
 use crate::clock::{Clock, Reference};
 use crate::cycle::{Cycle, Parts};
 use crate::drive::{Engine, Fellows};
@@ -84,6 +84,11 @@ impl Job {
     /// What the backend is called.
     pub(super) fn backend(&self) -> &'static str {
         self.backend.name()
+    }
+
+    /// What this process has sent over MPI, if that is what it uses.
+    pub(super) fn mpi_traffic(&self) -> Option<MpiTraffic> {
+        self.backend.traffic()
     }
 
     /// Why nothing can go host by host in this job; none where something can.

@@ -28,6 +28,7 @@ pub use process_set::ProcessSet;
 pub use scope::{Scope, ScopedHandle};
 
 use crate::autotune::AutotuneReport;
+use crate::backend::MpiTraffic;
 use crate::error::Error;
 use crate::queue::lock;
 
@@ -173,6 +174,11 @@ impl Context {
     /// What the tuner is doing or has done: on rank 0, if `HOROVOD_AUTOTUNE` is on.
     pub fn autotune_report(&self) -> Option<AutotuneReport> {
         self.job.progress.autotune()
+    }
+
+    /// What this process has sent over MPI so far; `None` where the ranks reach one another in another way.
+    pub fn mpi_traffic(&self) -> Option<MpiTraffic> {
+        self.job.mpi_traffic()
     }
 
     /// Leaves the job: pending tensors fail with [`Error::ShutDown`] here, and with [`Error::PeerLeft`] on ranks

@@ -9,6 +9,7 @@ use ::mpi::ffi;
 use smallvec::{SmallVec, smallvec};
 
 use super::pending::{Moved, Pending};
+use super::traffic::{count_collective, count_message};
 
 /// A call that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -154,6 +155,7 @@ impl<'a> Messages<'a> {
         if bytes == 0 {
             return Ok(()); // nor does anybody expect it
         }
+        count_message(bytes);
         // SAFETY: the caller's promise.
         self.add("MPI_Isend", |request| unsafe {
             ffi::MPI_Isend(from.cast(), count(bytes), byte(), count(to), tag, raw, request)
@@ -253,6 +255,17 @@ impl Comm {
         let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
         check(call, start(&mut request))?;
         Ok(Pending::new(smallvec![request], call, memory, &self.moved))
+    }
+
+    /// Likewise a collective call.
+    fn collective<B>(
+        &self,
+        call: &'static str,
+        memory: B,
+        start: impl FnOnce(*mut ffi::MPI_Request) -> c_int,
+    ) -> Started<B> {
+        count_collective();
+        self.pending(call, memory, start)
     }
 
     /// Sends each rank its part of `chunk`, of which rank `r`'s begins at `r * part`, and receives its own part from all:
@@ -358,6 +371,7 @@ impl Comm {
 
     /// Sends `memory` to rank `to`.
     pub(crate) fn send(&self, memory: Vec<u8>, to: usize, tag: u16) -> Started<Vec<u8>> {
+        count_message(memory.len());
         let (from, bytes, tag) = (address(&memory), count(memory.len()), c_int::from(tag & 0x7fff));
         // SAFETY: the vector is kept by the request.
         self.pending("MPI_Isend", memory, |request| unsafe {
@@ -385,7 +399,7 @@ impl Comm {
         assert!(bytes <= memory.len());
         let place = address_mut(&mut memory);
         // SAFETY: the vector is as long and is kept by the request.
-        self.pending("MPI_Ibcast", memory, |request| unsafe {
+        self.collective("MPI_Ibcast", memory, |request| unsafe {
             ffi::MPI_Ibcast(place.cast(), count(bytes), byte(), count(root), self.raw, request)
         })
     }
@@ -400,7 +414,7 @@ impl Comm {
         assert!(bytes <= send.len() && bytes * self.size <= receive.len());
         let (from, to) = (address(&send), address_mut(&mut receive));
         // SAFETY: both vectors are as long and are kept by the request.
-        self.pending("MPI_Iallgather", (send, receive), |request| unsafe {
+        self.collective("MPI_Iallgather", (send, receive), |request| unsafe {
             let bytes = count(bytes);
             ffi::MPI_Iallgather(
                 from.cast(),
@@ -428,7 +442,7 @@ impl Comm {
         let (from, to) = (address(&send), address_mut(&mut receive));
         let (counts, begins) = (parts.counts.as_ptr(), parts.begins.as_ptr());
         // SAFETY: the vectors are as long and are kept by the request.
-        self.pending("MPI_Iallgatherv", (send, receive, parts), |request| unsafe {
+        self.collective("MPI_Iallgatherv", (send, receive, parts), |request| unsafe {
             ffi::MPI_Iallgatherv(
                 from.cast(),
                 bytes,
@@ -455,7 +469,7 @@ impl Comm {
         assert!(self.rank != root || bytes * self.size <= receive.len());
         let (from, to) = (address(&send), address_mut(&mut receive));
         // SAFETY: both vectors are as long and are kept by the request.
-        self.pending("MPI_Igather", (send, receive), |request| unsafe {
+        self.collective("MPI_Igather", (send, receive), |request| unsafe {
             let (bytes, root) = (count(bytes), count(root));
             ffi::MPI_Igather(
                 from.cast(),
@@ -483,7 +497,7 @@ impl Comm {
         let (from, bytes, to) = (address(&send), count(send.len()), address_mut(&mut receive));
         let (counts, begins) = (parts.counts.as_ptr(), parts.begins.as_ptr());
         // SAFETY: the vectors are as long and are kept by the request.
-        self.pending("MPI_Igatherv", (send, receive, parts), |request| unsafe {
+        self.collective("MPI_Igatherv", (send, receive, parts), |request| unsafe {
             ffi::MPI_Igatherv(
                 from.cast(),
                 bytes,
@@ -512,7 +526,7 @@ impl Comm {
         let lists = |parts: &Parts| (parts.counts.as_ptr(), parts.begins.as_ptr());
         let ((sent, sent_at), (received, received_at)) = (lists(&send.1), lists(&receive.1));
         // SAFETY: the vectors are as long and are kept by the request.
-        self.pending("MPI_Ialltoallv", [send, receive], |request| unsafe {
+        self.collective("MPI_Ialltoallv", [send, receive], |request| unsafe {
             ffi::MPI_Ialltoallv(
                 from.cast(),
                 sent,

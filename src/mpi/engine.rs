@@ -322,6 +322,16 @@ async fn answered<T, F: Future<Output = Result<T, MpiError>>>(future: F, answer:
     }
 }
 
+/// Lets the other tasks have their turn.
+pub(crate) async fn turn() {
+    let mut waited = false;
+    std::future::poll_fn(|_| match std::mem::replace(&mut waited, true) {
+        true => std::task::Poll::Ready(()),
+        false => std::task::Poll::Pending,
+    })
+    .await;
+}
+
 /// The thread's life.
 fn live(orders: &Receiver<Command>, ready: &SyncSender<Result<bool, StartError>>) {
     let world = match start::initialize() {

@@ -10,6 +10,7 @@
 //!   under way, which keep the memory that MPI may still touch.
 //! - `engine`: the thread. `start`: how it comes about and how it ends; `farewell`: what all ranks do before.
 //! - `pulse`: who is alive, who has left, who wants a cycle: small messages between neighbours.
+//! - `traffic`: what is sent, counted.
 //! - `meeting`: how the ranks of a job, or of a process set, come together; `roll_call`: who has not; `hello`: what they compare; `mixed`: what is
 //!   said when MPI was started by somebody else than the launcher's variables tell of.
 
@@ -23,11 +24,13 @@ mod pending;
 mod pulse;
 mod roll_call;
 mod start;
+mod traffic;
 mod world;
 
 pub(crate) use calls::{Comm, MpiError, Parts, part_range};
-pub(crate) use engine::Promise;
+pub(crate) use engine::{Promise, turn};
 pub(crate) use meeting::{Hall, Met, meet_job, meet_set};
 pub(crate) use pending::Pending;
-pub(crate) use pulse::{Bell, Pulse, Waiting};
+pub(crate) use pulse::{Bell, Pulse, Waiting, distances};
+pub(crate) use traffic::traffic;
 pub(crate) use world::CommId;

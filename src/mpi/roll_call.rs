@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::calls::{Comm, MpiError};
+use super::engine::turn;
 use super::pending::Pending;
-use super::pulse::turn;
 
 /// See the module. The ranks other than 0 know of nobody.
 #[derive(Clone, Debug)]

@@ -32,6 +32,7 @@ fn report() -> BenchReport {
         },
         gb_per_s: Some(gb_per_s(102_228_128, 20.0)),
         memcpy_gb_per_s: 5.5,
+        mpi: None,
         autotune: None,
     }
 }
@@ -66,7 +67,7 @@ fn json_has_the_promised_keys_in_order() {
             r#""steps":50,"tensors":161,"bytes_per_step":102228128,"#,
             r#""settings":{"fusion_threshold_bytes":134217728,"cycle_time_ms":1.0,"hierarchical_allreduce":false,"hierarchical_allgather":false},"#,
             r#""step_ms":{"p10":19.5,"p50":20.0,"p90":22.25,"mean":20.5},"#,
-            r#""gb_per_s":5.1114064,"memcpy_gb_per_s":5.5,"autotune":null}"#
+            r#""gb_per_s":5.1114064,"memcpy_gb_per_s":5.5,"mpi":null,"autotune":null}"#
         )
     );
 }
@@ -98,6 +99,24 @@ fn every_output_of_a_shaped_run_says_so() {
     let json = serde_json::to_value(&shaped).unwrap();
     assert_eq!(json["link"]["shaped"], true);
     assert_eq!(json["link"]["alpha_us"], 1000.0);
+}
+
+#[test]
+fn what_travels_over_mpi_is_said_where_it_is_used() {
+    let mut over_mpi = report();
+    over_mpi.mpi = Some(crate::bench::MpiPerStep {
+        messages: 202.5,
+        bytes: 51_114_064.0,
+        collectives: 2.0,
+    });
+    let text = over_mpi.to_string();
+    assert!(
+        text.contains("mpi        202.5 messages, 51.1 MB, 2 collective calls per step"),
+        "{text}"
+    );
+    let json = serde_json::to_value(&over_mpi).unwrap();
+    assert_eq!(json["mpi"]["messages"], 202.5);
+    assert_eq!(json["mpi"]["collectives"], 2.0);
 }
 
 #[test]

@@ -98,6 +98,15 @@ impl fmt::Display for BenchReport {
                 rate / memcpy
             )?;
         }
+        if let Some(mpi) = &self.mpi {
+            write!(
+                f,
+                "\n  mpi        {} messages, {}, {} collective calls per step of the rank that sends most",
+                rounded(mpi.messages),
+                Size(mpi.bytes as usize),
+                rounded(mpi.collectives)
+            )?;
+        }
         if let Some(autotune) = &self.autotune {
             write!(f, "\n  autotune   {autotune}")?;
         }

@@ -61,6 +61,7 @@ fn report(
         gb_per_s: (args.load.compute_ms() == 0.0 && args.load.slow_rank.is_none())
             .then(|| gb_per_s(bytes_per_step, step_ms.p50)),
         memcpy_gb_per_s: measurement.memcpy_gb_per_s,
+        mpi: measurement.mpi,
         autotune: autotune.map(|report| AutotuneSummary::new(report, measurement.tuning_steps)),
     }
 }

@@ -1,112 +1,202 @@
-//! Allreduce: every part of a chunk to its owner, the kernels, every result to all; chunk by chunk.
+//! Allreduce: every part of a chunk to its owner, the kernels, every result to all; several chunks on their way at once.
+//!
+//! A rank's own part never passes through staging: it is read where the tensors lie, and its result is written to them and
+//! to what is sent in one go. Whatever has arrived is taken on at once, the chunk that is nearest to its end first, as that
+//! makes room for the next; MPI gets a look after every step, for a peer may wait for an answer from it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::staging::{copy_in, copy_out};
-use super::{Batch, CHUNK_BYTES, Job, LAG, PART_BYTES_MIN, TINY_BYTES, part_bytes};
+use super::{Batch, FLIGHTS, Job, PART_ALIGN, PART_BYTES_MIN, STREAM_BYTES, TINY_BYTES};
 use crate::collective::kernels::Reducer;
-use crate::collective::stream::Stream;
-use crate::mpi::{MpiError, Pending, part_range};
+use crate::collective::stream::{Piece, Stream};
+use crate::mpi::{MpiError, Pending, part_range, turn};
 
 /// A chunk on its way to the owners of its parts.
 struct Scattered {
-    range: Range<usize>,
+    cut: Cut,
     pending: Pending<(Vec<u8>, Vec<u8>)>,
 }
 
 /// A chunk on its way back.
 struct Gathered {
-    range: Range<usize>,
+    cut: Cut,
     pending: Pending<Vec<u8>>,
+}
+
+/// Where a chunk lies in its batch, and what of it is this rank's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cut {
+    range: Range<usize>,
+    /// Length of a part; the last ones may be shorter.
+    part: usize,
+    /// This rank's part, within the chunk.
+    own: Range<usize>,
+}
+
+impl Cut {
+    fn new(range: Range<usize>, rank: usize, size: usize) -> Self {
+        let part = range.len().div_ceil(size).next_multiple_of(PART_ALIGN);
+        let own = part_range(rank, part, range.len());
+        Self { range, part, own }
+    }
+
+    /// This rank's part, within the batch.
+    fn own_of_batch(&self) -> Range<usize> {
+        self.range.start + self.own.start..self.range.start + self.own.end
+    }
+
+    /// What is before it and behind it, within the batch.
+    fn others(&self) -> [Range<usize>; 2] {
+        let own = self.own_of_batch();
+        [self.range.start..own.start, own.end..self.range.end]
+    }
+}
+
+/// What the chunks of one batch share.
+struct Work {
+    job: Job,
+    batch: Stream,
+    reducer: Reducer,
+    /// Ranks that contribute, in order.
+    present: Vec<usize>,
 }
 
 /// Combines `batch` over the ranks `present`.
 pub(super) async fn allreduce(
-    mut job: Job,
+    job: Job,
     batch: Stream,
     reducer: Reducer,
     present: Vec<usize>,
 ) -> Result<Batch, MpiError> {
-    let (bytes, size) = (batch.bytes(), job.comm.size());
+    let (bytes, rank, size) = (batch.bytes(), job.comm.rank(), job.comm.size());
     if bytes == 0 {
         return Ok(job.done());
     }
     if bytes * size <= TINY_BYTES {
         return tiny(job, batch, reducer, present).await;
     }
-    let chunk = CHUNK_BYTES.max(size * PART_BYTES_MIN);
-    let chunks = bytes.div_ceil(chunk);
-    let (mut scattered, mut gathered) = (VecDeque::new(), VecDeque::new());
-    // Messages between two ranks are told apart by the way they go and the order in which both begin them, which is the
-    // turns'.
-    for turn in 0..chunks + 2 * LAG {
-        if turn < chunks {
-            let begin = turn * chunk;
-            scattered.push_back(scatter(&mut job, &batch, begin..(begin + chunk).min(bytes))?);
+    let chunk = STREAM_BYTES.max(size * PART_BYTES_MIN);
+    let mut ranges = (0..bytes.div_ceil(chunk)).map(move |index| part_range(index, chunk, bytes));
+    let mut work = Work {
+        job,
+        batch,
+        reducer,
+        present,
+    };
+    let (mut scattered, mut gathered) = (VecDeque::<Scattered>::new(), VecDeque::<Gathered>::new());
+    // Messages between two ranks are told apart by the way they go and the order in which both begin them: that of the chunks.
+    loop {
+        if let Some(first) = gathered.front_mut()
+            && let Some(chunk) = first.pending.test()?
+        {
+            let Gathered { cut, .. } = gathered.pop_front().expect("just seen");
+            work.copy_out(&cut, chunk);
+        } else if let Some(first) = scattered.front_mut()
+            && let Some(memory) = first.pending.test()?
+        {
+            let Scattered { cut, .. } = scattered.pop_front().expect("just seen");
+            gathered.push_back(work.combine(cut, memory)?);
+            continue;
+        } else if scattered.len() + gathered.len() < FLIGHTS
+            && let Some(range) = ranges.next()
+        {
+            scattered.push_back(work.scatter(Cut::new(range, rank, size))?);
+            continue;
+        } else if scattered.is_empty() && gathered.is_empty() {
+            return Ok(work.job.done());
         }
-        if (LAG..chunks + LAG).contains(&turn) {
-            let chunk: Scattered = scattered.pop_front().expect("as many as turns");
-            gathered.push_back(combine(&mut job, chunk, &reducer, &present).await?);
-        }
-        if turn >= 2 * LAG {
-            let Gathered { range, pending } = gathered.pop_front().expect("as many as turns");
-            let chunk = pending.await?;
-            job.lap.file(
-                |phases| &mut phases.copy_out_ns,
-                || copy_out(&batch, range, &chunk),
-            );
-            job.staging.give(chunk);
-        }
+        turn().await;
     }
-    Ok(job.done())
 }
 
-/// Copies a chunk in and begins to bring its parts to their owners.
-fn scatter(job: &mut Job, batch: &Stream, range: Range<usize>) -> Result<Scattered, MpiError> {
-    let (rank, size, bytes) = (job.comm.rank(), job.comm.size(), range.len());
-    let part = part_bytes(bytes, size);
-    let own = part_range(rank, part, bytes).len();
-    let (mut chunk, received) = (job.staging.take(bytes), job.staging.take(own * (size - 1)));
-    let copied = range.clone();
-    job.lap.file(
-        |phases| &mut phases.copy_in_ns,
-        || copy_in(batch, copied, &mut chunk),
-    );
-    let pending = job
-        .comm
-        .scatter(chunk, received, part, bytes, tag(job.serial, 0))?;
-    Ok(Scattered { range, pending })
-}
+impl Work {
+    /// Copies the others' parts of a chunk in and begins to bring them to their owners.
+    fn scatter(&mut self, cut: Cut) -> Result<Scattered, MpiError> {
+        let Self { job, batch, .. } = self;
+        let (bytes, others) = (cut.range.len(), job.comm.size() - 1);
+        let (mut chunk, received) = (job.staging.take(bytes), job.staging.take(cut.own.len() * others));
+        job.lap.file(
+            |phases| &mut phases.copy_in_ns,
+            || {
+                for range in cut.others() {
+                    let place = range.start - cut.range.start;
+                    copy_in(batch, range, &mut chunk[place..]);
+                }
+            },
+        );
+        let tag = tag(job.serial, 0);
+        let pending = job.comm.scatter(chunk, received, cut.part, bytes, tag)?;
+        Ok(Scattered { cut, pending })
+    }
 
-/// Combines this rank's part of a chunk and begins to bring it to all.
-async fn combine(
-    job: &mut Job,
-    chunk: Scattered,
-    reducer: &Reducer,
-    present: &[usize],
-) -> Result<Gathered, MpiError> {
-    let Scattered { range, pending } = chunk;
-    let (mut chunk, received) = pending.await?;
-    let (rank, bytes) = (job.comm.rank(), range.len());
-    let part = part_bytes(bytes, job.comm.size());
-    let own = part_range(rank, part, bytes);
-    job.lap.file(
-        |phases| &mut phases.reduce_ns,
-        || {
-            let result = &mut chunk[own];
-            let (length, mine) = (result.len(), result.as_ptr());
-            let source = |&from: &usize| match from {
-                from if from == rank => mine,
-                from => received[(from - usize::from(from > rank)) * length..][..length].as_ptr(),
-            };
-            let sources: Vec<*const u8> = present.iter().map(source).collect();
-            reduce(reducer, &sources, result);
-        },
-    );
-    job.staging.give(received);
-    let pending = job.comm.gather_parts_of(chunk, part, bytes, tag(job.serial, 1))?;
-    Ok(Gathered { range, pending })
+    /// Combines this rank's part of a chunk and begins to bring it to all. `received` has what the others sent for it.
+    fn combine(&mut self, cut: Cut, (mut chunk, received): (Vec<u8>, Vec<u8>)) -> Result<Gathered, MpiError> {
+        let Self {
+            job,
+            batch,
+            reducer,
+            present,
+        } = self;
+        let (rank, whole) = (job.comm.rank(), cut.own_of_batch());
+        job.lap.file(
+            |phases| &mut phases.reduce_ns,
+            || {
+                let combine = |piece: Piece, result: *mut u8| {
+                    let offset = piece.at - whole.start;
+                    let source = |&from: &usize| match from {
+                        from if from == rank => piece.input,
+                        from => {
+                            received[(from - usize::from(from > rank)) * whole.len()..][offset..].as_ptr()
+                        }
+                    };
+                    let sources: SmallVec<[*const u8; 16]> = present.iter().map(source).collect();
+                    // SAFETY: the piece is readable and writable (`Span::new`), and what was received and is sent as long;
+                    // one output may be this rank's own input, else they overlap nothing. There is a source, for somebody
+                    // submitted the tensor.
+                    unsafe { reducer.combine(&sources, result, piece.output, piece.bytes) };
+                };
+                let result = &mut chunk[cut.own.clone()];
+                if !present.contains(&rank) && !whole.is_empty() {
+                    // Nothing of this rank's own: only to where it is sent from.
+                    combine(
+                        Piece {
+                            input: std::ptr::null(),
+                            output: std::ptr::null_mut(),
+                            at: whole.start,
+                            bytes: whole.len(),
+                        },
+                        result.as_mut_ptr(),
+                    );
+                }
+                for piece in batch.pieces(whole.clone()) {
+                    combine(piece, result[piece.at - whole.start..].as_mut_ptr());
+                }
+            },
+        );
+        job.staging.give(received);
+        let (bytes, tag) = (cut.range.len(), tag(job.serial, 1));
+        let pending = job.comm.gather_parts_of(chunk, cut.part, bytes, tag)?;
+        Ok(Gathered { cut, pending })
+    }
+
+    /// Copies the results of the others' parts out.
+    fn copy_out(&mut self, cut: &Cut, chunk: Vec<u8>) {
+        let Self { job, batch, .. } = self;
+        job.lap.file(
+            |phases| &mut phases.copy_out_ns,
+            || {
+                for range in cut.others() {
+                    let place = range.start - cut.range.start;
+                    copy_out(batch, range, &chunk[place..]);
+                }
+            },
+        );
+        job.staging.give(chunk);
+    }
 }
 
 /// Which of the two ways of which batch: of two batches, the later may be the first to turn back on one of the ranks.
@@ -147,4 +237,27 @@ async fn tiny(mut job: Job, batch: Stream, reducer: Reducer, present: Vec<usize>
     job.staging.give(result);
     job.staging.give(all);
     Ok(job.done())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_cut_in_parts_of_whole_lines_and_what_is_not_ones_own_lies_around_it() {
+        // 1000 bytes in three: parts of 384, the last one of 232.
+        let cut = |rank| Cut::new(5_000..6_000, rank, 3);
+        assert_eq!((cut(0).part, cut(0).own), (384, 0..384));
+        assert_eq!(cut(1).own_of_batch(), 5_384..5_768);
+        assert_eq!(cut(1).others(), [5_000..5_384, 5_768..6_000]);
+        assert_eq!(cut(2).own, 768..1_000);
+        assert_eq!(cut(2).others(), [5_000..5_768, 6_000..6_000]);
+    }
+
+    #[test]
+    fn ranks_beyond_the_last_line_own_nothing() {
+        let cut = Cut::new(0..100, 3, 4);
+        assert_eq!((cut.part, cut.own.clone()), (64, 100..100));
+        assert_eq!(cut.others(), [0..100, 100..100]);
+    }
 }

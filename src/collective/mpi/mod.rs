@@ -31,6 +31,10 @@ use staging::{Lap, Staging};
 
 /// Bytes of a chunk, of all its parts together: few enough that a few of them stay in cache.
 const CHUNK_BYTES: usize = 1 << 20;
+/// Bytes of a chunk of an allreduce: short, so that the engine looks at what is under way often enough for its peers.
+const STREAM_BYTES: usize = 512 << 10;
+/// Chunks of an allreduce that are under way at once.
+const FLIGHTS: usize = 4;
 /// A part is no shorter unless the batch is: many ranks have longer chunks.
 const PART_BYTES_MIN: usize = 16 << 10;
 /// Chunks that a stage runs behind the one before it.
@@ -205,9 +209,4 @@ impl Collective for MpiCollective {
 /// The ranks that are not in `absent`, in order.
 fn present(size: usize, absent: &[usize]) -> Vec<usize> {
     (0..size).filter(|rank| !absent.contains(rank)).collect()
-}
-
-/// The least length of a part of `bytes` bytes cut in `size`.
-fn part_bytes(bytes: usize, size: usize) -> usize {
-    bytes.div_ceil(size).next_multiple_of(PART_ALIGN)
 }

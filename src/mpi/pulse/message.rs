@@ -34,6 +34,8 @@ pub(super) enum Message {
 pub(super) enum How {
     /// It has not been heard of for so long.
     Silent { seconds: u64 },
+    /// Its process has ended, as those on its host see.
+    Lost { pid: u32 },
     /// It did not come to a cycle.
     Stalled { waited_seconds: u64, limit_seconds: u64 },
     /// It left while there was work for it.

@@ -1,9 +1,9 @@
 //! The pulse: who is alive, who has left, who wants a cycle.
 //!
 //! Between hosts nobody can look at another's process, and a cable that is pulled says nothing. So every rank tells its
-//! neighbours once a second that it lives, and one that has not been heard of for [`SILENCE_MAX`] is gone. Wishes for a cycle
-//! and news of who has left or failed travel the same way: whoever hears of something new tells its own neighbours. An idle
-//! job sends nothing but the beats: ⌈log₂ n⌉ messages a second and rank.
+//! neighbours once a second that it lives, and one that has not been heard of for [`SILENCE_MAX`] is gone. News of who
+//! has left or failed travel the same way: whoever hears of something new tells its own neighbours. So do wishes for a cycle,
+//! from host to host; within a host bells ring. An idle job sends nothing but the beats: ⌈log₂ n⌉ messages a second and rank.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::calls::{Comm, MpiError};
-use super::engine::{Engine, Guard, LAST_WORDS};
+use super::engine::{Engine, Guard, LAST_WORDS, turn};
 use super::farewell::Inbox;
 use super::pending::Pending;
 use super::start;
@@ -25,7 +25,7 @@ mod message;
 mod neighbours;
 
 use message::{Envelope, How, MESSAGE_BYTES, Message};
-pub(super) use neighbours::distances;
+pub(crate) use neighbours::distances;
 
 /// How often a rank says that it lives.
 const BEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -39,8 +39,8 @@ const TAG: u16 = 0;
 
 /// What a process set's ring reaches on this rank.
 pub(crate) trait Bell: Send + Sync {
-    /// Somebody wants this cycle.
-    fn rung(&self, cycle: u64);
+    /// Somebody wants this cycle; whether that is news on this host.
+    fn rung(&self, cycle: u64) -> bool;
 
     /// Something has happened to a member: whoever sleeps with work pending shall look.
     fn alarm(&self);
@@ -75,8 +75,10 @@ pub(crate) struct Pulse {
 /// What the pulse knows of a process set.
 struct Set {
     members: Arc<[usize]>,
+    /// Whom this rank tells of rings: a rank of each host that its own host tells.
+    next_hosts: Vec<usize>,
     bell: Arc<dyn Bell>,
-    /// The highest cycle that this rank has told its neighbours of.
+    /// The highest cycle that this rank has told them of.
     told: u64,
     /// Job ranks that have left it.
     left: Vec<usize>,
@@ -125,10 +127,17 @@ impl Pulse {
 
     // ---- from any thread -----------------------------------------------------------------------------------
 
-    /// Has `bell` hear of rings for `set`, the process set of these job ranks.
-    pub(crate) fn listen(&self, set: u64, members: &Arc<[usize]>, bell: Arc<dyn Bell>) {
+    /// Has `bell` hear of rings for `set`, the process set of these job ranks, and `next_hosts` of this rank's.
+    pub(crate) fn listen(
+        &self,
+        set: u64,
+        members: &Arc<[usize]>,
+        next_hosts: Vec<usize>,
+        bell: Arc<dyn Bell>,
+    ) {
         let set_of = Set {
             members: Arc::clone(members),
+            next_hosts,
             bell: Arc::clone(&bell),
             told: 0,
             left: Vec::new(),
@@ -136,9 +145,10 @@ impl Pulse {
         let mut early = lock(&self.early);
         lock(&self.sets).insert(set, set_of);
         let early = early.remove(&set);
-        if let Some(cycle) = early {
+        if let Some(cycle) = early
+            && bell.rung(cycle)
+        {
             self.ring(set, cycle);
-            bell.rung(cycle);
         }
     }
 
@@ -174,6 +184,10 @@ impl Pulse {
                             limit_seconds: *limit_seconds,
                         },
                     },
+                    Error::PeerLost { rank, pid } => Message::Ended {
+                        rank: *rank,
+                        how: How::Lost { pid: *pid },
+                    },
                     Error::PeerLeft { rank } => Message::Ended {
                         rank: *rank,
                         how: How::Left,
@@ -184,7 +198,10 @@ impl Pulse {
                     },
                     other => how(How::failed(&other.to_string())),
                 };
-                if matches!(error, Error::PeerSilent { .. } | Error::Mpi { .. }) {
+                if matches!(
+                    error,
+                    Error::PeerSilent { .. } | Error::PeerLost { .. } | Error::Mpi { .. }
+                ) {
                     start::set_broken();
                 }
                 self.condemn(error.clone());
@@ -304,13 +321,13 @@ impl Pulse {
 
     // ---- telling -------------------------------------------------------------------------------------------
 
-    /// Tells this rank's neighbours in `set` of a ring, once.
+    /// Tells the next hosts of `set` of a ring, once.
     fn tell_of_ring(&self, set: u64, cycle: u64) {
         let mut sets = lock(&self.sets);
         let Some(known) = sets.get_mut(&set) else { return };
         if known.told < cycle {
             known.told = cycle;
-            let targets = self.neighbours(&known.members);
+            let targets = known.next_hosts.clone();
             lock(&self.outbox).push_back((Message::Ring { set, cycle }, targets));
         }
     }
@@ -351,8 +368,10 @@ impl Pulse {
                 let bell = lock(&self.sets).get(&set).map(|set| Arc::clone(&set.bell));
                 match bell {
                     Some(bell) => {
-                        self.tell_of_ring(set, cycle);
-                        bell.rung(cycle);
+                        // Else a rank of this host has told the next ones.
+                        if bell.rung(cycle) {
+                            self.tell_of_ring(set, cycle);
+                        }
                     }
                     None => {
                         let wanted = early.entry(set).or_default();
@@ -378,7 +397,7 @@ impl Pulse {
                         rank,
                         how: how.clone(),
                     });
-                    if matches!(how, How::Silent { .. }) {
+                    if matches!(how, How::Silent { .. } | How::Lost { .. }) {
                         start::set_broken();
                     }
                     self.condemn(self.error_of(rank, how));
@@ -398,6 +417,7 @@ impl Pulse {
                 waited_seconds,
                 limit_seconds,
             },
+            How::Lost { pid } => Error::PeerLost { rank, pid },
             How::Left => Error::PeerLeft { rank },
             How::Failed { reason } => Error::PeerFailed { rank, reason },
         }
@@ -555,14 +575,4 @@ impl Beats {
             }
         }
     }
-}
-
-/// Lets the other tasks have their turn.
-pub(super) async fn turn() {
-    let mut waited = false;
-    std::future::poll_fn(|_| match std::mem::replace(&mut waited, true) {
-        true => std::task::Poll::Ready(()),
-        false => std::task::Poll::Pending,
-    })
-    .await;
 }

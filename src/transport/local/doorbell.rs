@@ -149,14 +149,11 @@ where
     }
 }
 
-/// The doorbell of a rank whose peers are reached in another way: it has its own bell alone.
+/// The doorbell of a rank that is alone on its host: it has its own bell. As [`LocalDoorbell::new`].
 #[cfg(feature = "mpi")]
-pub(crate) type OwnBell = LocalDoorbell<Box<[AtomicU64]>, Box<[Bell]>>;
-
-/// As [`LocalDoorbell::new`].
-#[cfg(feature = "mpi")]
-pub(crate) fn own_bell(entered: Arc<AtomicU64>, spin: Duration) -> OwnBell {
-    let (rung, bells) = (Box::new([AtomicU64::new(0)]), Box::new([Bell::default()]));
+pub(crate) fn own_bell(entered: Arc<AtomicU64>, spin: Duration) -> impl Doorbell {
+    let rung: Box<[AtomicU64]> = Box::new([AtomicU64::new(0)]);
+    let bells: Box<[Bell]> = Box::new([Bell::default()]);
     LocalDoorbell::new(0, rung, bells, entered, spin)
 }
 

@@ -40,7 +40,7 @@ mod loom;
 mod tests;
 
 #[cfg(feature = "mpi")]
-pub(crate) use doorbell::{OwnBell, own_bell};
+pub(crate) use doorbell::own_bell;
 pub use error::RendezvousError;
 pub use peers::Patience;
 pub(crate) use rendezvous::{Alarm, Meeting, Terms};
@@ -127,6 +127,19 @@ impl LocalTransport {
             data: parts.data,
             watch: peers,
         })
+    }
+}
+
+#[cfg(feature = "mpi")]
+impl LocalTransport {
+    /// Has `outer` asked during waits for others, too.
+    pub(crate) fn heed(&self, outer: peers::OuterWatch) {
+        self.peers.heed(outer);
+    }
+
+    /// Says that this rank enters `cycle`, for a caller that uses the other verbs in place of [`exchange`](Transport::exchange).
+    pub(crate) fn enter(&self, cycle: u64) {
+        self.entered.store(cycle, Ordering::Release);
     }
 }
 

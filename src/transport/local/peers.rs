@@ -8,8 +8,8 @@
 //! word of the set, once: all survivors report that rank, not one another. A process that exits without leaving is
 //! lost even with exit code 0, since the others cannot know what it still owed them.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as LocalAtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -105,7 +105,11 @@ pub(super) struct Peers {
     patience: Patience,
     /// For each rank, how many warnings the present wait has brought.
     warnings: Vec<LocalAtomicU64>,
+    outer: OnceLock<OuterWatch>,
 }
+
+/// Says after a wait of some length why nobody on this host need be waited for: something beyond it has happened.
+pub(crate) type OuterWatch = Box<dyn Fn(Duration) -> Result<(), Error> + Send + Sync>;
 
 impl Peers {
     /// `members` and `peers` in the order of set ranks, this rank included.
@@ -127,7 +131,14 @@ impl Peers {
             poison,
             states,
             patience,
+            outer: OnceLock::new(),
         }
+    }
+
+    /// Has `outer` asked during waits, too; the first one counts.
+    #[cfg(feature = "mpi")]
+    pub(super) fn heed(&self, outer: OuterWatch) {
+        let _ = self.outer.set(outer);
     }
 
     /// Looks, without waiting, for a rank that has ended it for all or left. For a caller with work to do that
@@ -301,6 +312,9 @@ impl Peers {
 
 impl Watch for Peers {
     fn check(&self, on: usize, waited: Duration) -> Result<(), Error> {
+        if let Some(outer) = self.outer.get() {
+            outer(waited)?;
+        }
         self.check_job()?;
         if self.presence(on) != HERE && on != self.rank {
             return Err(self.departure(on));

@@ -1,23 +1,38 @@
-//! The MPI transport: ranks on any hosts, through nonblocking calls of the engine (`mpi/`).
+//! The MPI transport: ranks on any hosts, through shared memory within a host and nonblocking calls of the engine (`mpi/`)
+//! between them.
 //!
-//! **A cycle** is one small allgather of the ranks' blocks, and beside it one gather of ready times to rank 0, which
-//! alone uses them. **Who starts it**: a rank that submits the first tensor for a cycle tells its neighbours, who tell
-//! theirs; nobody asks while nobody rings. Whether the *other* ranks would start at once a rank cannot know without a
-//! message, so each enters when its own part holds, or when the cycle time has passed, and waits in the allgather for
-//! the rest.
+//! **A cycle**: the ranks of a host bring their blocks to the first of them through shared memory; the first ones of all
+//! hosts exchange what they have in one small allgather, and beside it send ready times to rank 0, which alone uses them; and
+//! all blocks come back through shared memory. Frames of new tensors take the same way. MPI carries nothing between ranks
+//! of one host, and a job on one host makes no call at all. **Who starts a cycle**: a rank that submits the first tensor for
+//! it rings its host's bells and tells the hosts 1, 2, 4, … places on, which tell theirs; nobody asks while nobody rings.
+//! Whether the ranks of *other* hosts would start at once a rank cannot know without a message, so a host enters when its own
+//! part holds, or when the cycle time has passed, and waits in the allgather for the rest.
+//!
+//! Waits within the host end, too, when a rank elsewhere is gone: they ask the pulse.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::mpi::{Bell, CommId, Hall, Met, Parts, Waiting};
+use crate::mpi::{Bell, Hall, Met, Parts, Waiting, distances};
 use crate::shm::primitive::{AtomicU64, Ordering};
+use crate::transport::local::own_bell;
 use crate::transport::{Agreement, Block, Doorbell, Transport, leave_when_dropped};
 
 mod doorbell;
+mod places;
 mod record;
 
 use doorbell::MpiDoorbell;
+pub(crate) use places::Places;
+use places::{length_of, pack, record_range, unpack};
 use record::Record;
+
+/// How long after a rank of this host has given up the pulse may take to say why.
+const VERDICT_PATIENCE: Duration = Duration::from_secs(1);
+/// How often it is asked meanwhile.
+const VERDICT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// One rank's end of the MPI transport.
 pub(crate) struct MpiTransport {
@@ -25,51 +40,69 @@ pub(crate) struct MpiTransport {
     rank: usize,
     members: Arc<[usize]>,
     is_world: bool,
-    shares_clock: bool,
-    control: CommId,
+    places: Places,
+    /// Where each set rank's block lies among all.
+    order: Vec<usize>,
     set: u64,
     doorbell: Arc<MpiDoorbell>,
-    /// The last cycle entered; the doorbell knows by it what has been answered.
+    /// The last cycle entered; the doorbell of a rank without others on its host knows by it what has been answered.
     entered: Arc<AtomicU64>,
-    /// Blocks of this rank and of all, ready times likewise: kept for their memory.
-    memory: [Vec<u8>; 4],
+    memory: Memory,
     left: bool,
 }
 
+/// Kept for its memory.
+#[derive(Default)]
+struct Memory {
+    own: Vec<u8>,
+    /// What each rank of this host brings.
+    brought: Vec<Vec<u8>>,
+    /// Blocks of this host and of all; ready times likewise.
+    blocks: [Vec<u8>; 2],
+    times: [Vec<u8>; 2],
+}
+
 impl MpiTransport {
-    /// The transport of set rank `rank` among `members`, who have `met` in `hall`.
+    /// The transport of set rank `rank` among `members`, who have `met` in `hall`, and are where `places` says.
     pub(crate) fn new(
         hall: &Arc<Hall>,
         met: Met,
         rank: usize,
         members: &Arc<[usize]>,
         is_world: bool,
+        places: Places,
     ) -> Self {
         let entered = if is_world {
             Arc::clone(&hall.entered)
         } else {
             Arc::default()
         };
-        let doorbell = Arc::new(MpiDoorbell::new(
-            &hall.pulse,
-            met.set,
-            Arc::clone(&entered),
-            hall.spin,
-        ));
-        hall.pulse
-            .listen(met.set, members, Arc::clone(&doorbell) as Arc<dyn Bell>);
-        let host = hall.leaders[members[0]];
+        let host: Arc<dyn Doorbell> = match &places.here {
+            Some(here) => {
+                let (pulse, set) = (Arc::clone(&hall.pulse), met.set);
+                here.heed(Box::new(move |waited| pulse.check_wait(set, waited)));
+                here.doorbell()
+            }
+            None => Arc::new(own_bell(Arc::clone(&entered), hall.spin)),
+        };
+        let doorbell = Arc::new(MpiDoorbell::new(&hall.pulse, met.set, host));
+        let count = places.hosts.len();
+        let next_hosts = distances(count)
+            .map(|distance| members[places.hosts[(places.own + distance) % count][0]])
+            .collect();
+        let bell = Arc::clone(&doorbell) as Arc<dyn Bell>;
+        hall.pulse.listen(met.set, members, next_hosts, bell);
         Self {
             hall: Arc::clone(hall),
             rank,
             members: Arc::clone(members),
             is_world,
-            shares_clock: members.iter().all(|&member| hall.leaders[member] == host),
-            control: met.control,
+            order: places.order(),
+            places,
             set: met.set,
             doorbell,
             entered,
-            memory: Default::default(),
+            memory: Memory::default(),
             left: false,
         }
     }
@@ -79,6 +112,110 @@ impl MpiTransport {
             pulse: &self.hall.pulse,
             set: self.set,
         }
+    }
+
+    /// This rank speaks for its host.
+    fn leads(&self) -> bool {
+        self.places.hosts[self.places.own][0] == self.rank
+    }
+
+    /// What an error of the host's is to this rank: the reason why it is over for all, where the pulse tells one. Who gave up
+    /// on a rank elsewhere has failed the ranks of its host, but is not to blame.
+    fn error_of_host(&self, error: Error) -> Error {
+        let began = Instant::now();
+        loop {
+            match (self.hall.pulse.check_set(self.set), &error) {
+                // Of a rank's own error its host knows more.
+                (Err(Error::PeerFailed { rank, .. }), Error::PeerFailed { rank: here, .. })
+                    if rank == *here =>
+                {
+                    return error;
+                }
+                (Err(verdict), _) => return verdict,
+                (Ok(()), Error::PeerFailed { .. }) if began.elapsed() < VERDICT_PATIENCE => {
+                    std::thread::sleep(VERDICT_INTERVAL);
+                }
+                (Ok(()), _) => return error,
+            }
+        }
+    }
+
+    /// Brings this host's frames to the first of its ranks, in their order.
+    fn bring(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {
+        match &mut self.places.here {
+            Some(here) => here
+                .gather(frame, frames)
+                .map_err(|error| self.error_of_host(error)),
+            None => {
+                frames.resize_with(1, Vec::new);
+                frames[0].clear();
+                frames[0].extend_from_slice(frame);
+                Ok(())
+            }
+        }
+    }
+
+    /// Brings the frame of the first rank of this host to the others.
+    fn hand_out(&mut self, frame: &mut Vec<u8>) -> Result<(), Error> {
+        match &mut self.places.here {
+            Some(here) => here.broadcast(frame).map_err(|error| self.error_of_host(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// What `rank` sent is not what everyone sends in this place.
+    fn out_of_turn(&self, rank: usize, found: String, expected: String) -> Error {
+        Error::Internal {
+            rank: self.members[self.rank],
+            message: format!(
+                "rank {} is in {found}, this rank in {expected}",
+                self.members[rank]
+            ),
+        }
+    }
+
+    /// Brings the blocks of this host, `bytes` bytes each, to all hosts, and the times, `time_bytes` each, to the first.
+    fn exchange_between(
+        &mut self,
+        mut memory: Memory,
+        bytes: usize,
+        time_bytes: usize,
+    ) -> Result<Memory, Error> {
+        let Some(leaders) = self.places.leaders else {
+            // There is one host.
+            memory.blocks.swap(0, 1);
+            memory.times.swap(0, 1);
+            return Ok(memory);
+        };
+        let parts = Parts::of(self.places.sizes().map(|size| size * bytes));
+        let time_parts = Parts::of(self.places.sizes().map(|size| size * time_bytes));
+        let Memory {
+            own,
+            brought,
+            blocks: [here, mut all],
+            times: [own_times, mut all_times],
+        } = memory;
+        all.resize(parts.bytes(), 0);
+        if self.rank == 0 {
+            all_times.resize(time_parts.bytes(), 0);
+        }
+        let (blocks, times) =
+            self.hall
+                .engine
+                .run(self.hall.spin, &self.guard(), move |world| async move {
+                    let comm = world.comm(leaders);
+                    let blocks = comm.allgather_parts(here, all, parts)?;
+                    let times = comm.gather_parts(own_times, all_times, time_parts, 0)?;
+                    let (here, all, _) = blocks.await?;
+                    let (own_times, all_times, _) = times.await?;
+                    Ok(([here, all], [own_times, all_times]))
+                })?;
+        Ok(Memory {
+            own,
+            brought,
+            blocks,
+            times,
+        })
     }
 }
 
@@ -93,93 +230,114 @@ impl Transport for MpiTransport {
 
     /// Ranks of one host and boot do; others have clocks of their own.
     fn shares_clock(&self) -> bool {
-        self.shares_clock
+        self.places.hosts.len() == 1
     }
 
     fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error> {
         self.entered.store(cycle, Ordering::Release);
-        let size = self.members.len();
-        let words = block.ready.len();
-        let [mut own, mut all, mut own_times, mut all_times] = std::mem::take(&mut self.memory);
-        record::write(cycle, block, &mut own, &mut own_times);
-        let (bytes, time_bytes) = (own.len(), own_times.len());
-        all.resize(bytes * size, 0);
-        if self.rank == 0 {
-            all_times.resize(time_bytes * size, 0);
+        if let Some(here) = &self.places.here {
+            here.enter(cycle);
         }
-        let control = self.control;
-        let exchanged = self
-            .hall
-            .engine
-            .run(self.hall.spin, &self.guard(), move |world| async move {
-                let comm = world.comm(control);
-                let blocks = comm.allgather(own, all, bytes)?;
-                let times = comm.gather(own_times, all_times, time_bytes, 0)?;
-                let (own, all) = blocks.await?;
-                let (own_times, all_times) = times.await?;
-                Ok([own, all, own_times, all_times])
-            })?;
-        self.memory = exchanged;
-        let [_, all, _, all_times] = &self.memory;
+        let words = block.ready.len();
+        let mut memory = std::mem::take(&mut self.memory);
+        let bytes = record::write(cycle, block, &mut memory.own);
+        let time_bytes = memory.own.len() - bytes;
+        self.bring(&memory.own, &mut memory.brought)?;
+        if self.leads() {
+            let [blocks, times] = [&mut memory.blocks[0], &mut memory.times[0]];
+            blocks.clear();
+            times.clear();
+            let here = &self.places.hosts[self.places.own];
+            for (&rank, brought) in here.iter().zip(&memory.brought) {
+                if brought.len() != bytes + time_bytes {
+                    let found = format!("a cycle with {} bytes", brought.len());
+                    let expected = format!("cycle {cycle} with {}", bytes + time_bytes);
+                    return Err(self.out_of_turn(rank, found, expected));
+                }
+                blocks.extend_from_slice(&brought[..bytes]);
+                times.extend_from_slice(&brought[bytes..]);
+            }
+            memory = self.exchange_between(memory, bytes, time_bytes)?;
+        }
+        self.hand_out(&mut memory.blocks[1])?;
+        let (all, all_times) = (&memory.blocks[1], &memory.times[1]);
         agreed.begin(words);
-        for rank in 0..size {
-            let block = &all[rank * bytes..][..bytes];
-            let times = all_times.get(rank * time_bytes..(rank + 1) * time_bytes);
-            let record = Record::new(block, times.unwrap_or_default());
-            record.check(cycle, words).map_err(|found| Error::Internal {
-                rank: self.members[self.rank],
-                message: format!(
-                    "rank {} is in {found}, this rank in cycle {cycle} with {words} words",
-                    self.members[rank]
-                ),
+        for (rank, &place) in self.order.iter().enumerate() {
+            let block = all.get(record_range(place, bytes)).unwrap_or_default();
+            let times = all_times.get(record_range(place, time_bytes)).unwrap_or_default();
+            let record = Record::new(block, times);
+            record.check(cycle, words).map_err(|found| {
+                self.out_of_turn(rank, found, format!("cycle {cycle} with {words} words"))
             })?;
             agreed.add(&record);
         }
+        self.memory = memory;
         Ok(())
     }
 
     fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {
-        let (control, size, frame) = (self.control, self.members.len(), frame.to_vec());
-        let is_root = self.rank == 0;
-        let gathered = self
-            .hall
-            .engine
-            .run(self.hall.spin, &self.guard(), move |world| async move {
-                let comm = world.comm(control);
-                let length = (frame.len() as u64).to_le_bytes().to_vec();
-                let room = if is_root { vec![0; 8 * size] } else { Vec::new() };
-                let (_, lengths) = comm.gather(length, room, 8, 0)?.await?;
-                let parts = Parts::of(lengths.chunks_exact(8).map(length_of));
-                let room = vec![0; parts.bytes()];
-                let (_, room, parts) = comm.gather_parts(frame, room, parts, 0)?.await?;
-                Ok(if is_root {
-                    (0..size).map(|rank| room[parts.range(rank)].to_vec()).collect()
-                } else {
-                    Vec::new()
-                })
-            })?;
-        *frames = gathered;
+        let mut brought = std::mem::take(&mut self.memory.brought);
+        self.bring(frame, &mut brought)?;
+        frames.clear();
+        if self.leads() {
+            let hosts = match self.places.leaders {
+                None => vec![pack(&brought)],
+                Some(leaders) => {
+                    let (packed, count, is_root) = (pack(&brought), self.places.hosts.len(), self.rank == 0);
+                    self.hall
+                        .engine
+                        .run(self.hall.spin, &self.guard(), move |world| async move {
+                            let comm = world.comm(leaders);
+                            let length = (packed.len() as u64).to_le_bytes().to_vec();
+                            let room = if is_root { vec![0; 8 * count] } else { Vec::new() };
+                            let (_, lengths) = comm.gather(length, room, 8, 0)?.await?;
+                            let parts = Parts::of(lengths.chunks_exact(8).map(length_of));
+                            let room = vec![0; parts.bytes()];
+                            let (_, room, parts) = comm.gather_parts(packed, room, parts, 0)?.await?;
+                            let of = |host| room[parts.range(host)].to_vec();
+                            Ok(if is_root {
+                                (0..count).map(of).collect()
+                            } else {
+                                Vec::new()
+                            })
+                        })?
+                }
+            };
+            frames.resize_with(if self.rank == 0 { self.members.len() } else { 0 }, Vec::new);
+            for (ranks, packed) in self.places.hosts.iter().zip(&hosts).take(frames.len()) {
+                let unpacked = unpack(packed, ranks.len()).ok_or_else(|| {
+                    let found = format!("a gather with {} bytes", packed.len());
+                    self.out_of_turn(ranks[0], found, format!("one of {} frames", ranks.len()))
+                })?;
+                for (&rank, frame) in ranks.iter().zip(unpacked) {
+                    frames[rank] = frame;
+                }
+            }
+        }
+        self.memory.brought = brought;
         Ok(())
     }
 
     fn broadcast(&mut self, frame: &mut Vec<u8>) -> Result<(), Error> {
-        let (control, is_root) = (self.control, self.rank == 0);
-        let said = if is_root {
-            std::mem::take(frame)
-        } else {
-            Vec::new()
-        };
-        *frame = self
-            .hall
-            .engine
-            .run(self.hall.spin, &self.guard(), move |world| async move {
-                let comm = world.comm(control);
-                let length = (said.len() as u64).to_le_bytes().to_vec();
-                let length = length_of(&comm.broadcast(length, 8, 0)?.await?);
-                let room = if is_root { said } else { vec![0; length] };
-                comm.broadcast(room, length, 0)?.await
-            })?;
-        Ok(())
+        if let Some(leaders) = self.places.leaders {
+            let is_root = self.rank == 0;
+            let said = if is_root {
+                std::mem::take(frame)
+            } else {
+                Vec::new()
+            };
+            *frame = self
+                .hall
+                .engine
+                .run(self.hall.spin, &self.guard(), move |world| async move {
+                    let comm = world.comm(leaders);
+                    let length = (said.len() as u64).to_le_bytes().to_vec();
+                    let length = length_of(&comm.broadcast(length, 8, 0)?.await?);
+                    let room = if is_root { said } else { vec![0; length] };
+                    comm.broadcast(room, length, 0)?.await
+                })?;
+        }
+        self.hand_out(frame)
     }
 
     fn doorbell(&self) -> Arc<dyn Doorbell> {
@@ -187,12 +345,20 @@ impl Transport for MpiTransport {
     }
 
     fn check_peers(&mut self) -> Result<(), Error> {
-        self.hall.pulse.check_set(self.set)
+        self.hall.pulse.check_set(self.set)?;
+        match &mut self.places.here {
+            Some(here) => here.check_peers().map_err(|error| self.error_of_host(error)),
+            None => Ok(()),
+        }
     }
 
     fn leave(&mut self, because: Option<&Error>) {
         if !std::mem::replace(&mut self.left, true) {
+            // The pulse first: who hears of it from the host asks the pulse for the reason.
             self.hall.pulse.leave(self.set, self.is_world, because);
+            if let Some(here) = &mut self.places.here {
+                here.leave(because);
+            }
         }
     }
 }
@@ -203,8 +369,4 @@ impl Drop for MpiTransport {
         let rank = self.members[self.rank];
         leave_when_dropped(self, rank);
     }
-}
-
-fn length_of(bytes: &[u8]) -> usize {
-    u64::from_le_bytes(bytes.try_into().expect("eight bytes")) as usize
 }

@@ -1,20 +1,17 @@
-//! A block as it travels: a head of fixed length and the ready words; beside them, for rank 0 alone, the ready times.
+//! A block as it travels: a head of fixed length and the ready words; behind them, for rank 0 alone, the ready times.
 
 use crate::settings::Settings;
 use crate::transport::block::{HEAD_WORDS, head_settings, head_status};
 use crate::transport::{Block, BlockView, Status};
 
-/// Writes `block`, this rank's for `cycle`, to `own` and its ready times to `times`.
-pub(super) fn write(cycle: u64, block: &Block, own: &mut Vec<u8>, times: &mut Vec<u8>) {
+/// Writes `block`, this rank's for `cycle`, to `own`, and its ready times behind it; where these begin.
+pub(super) fn write(cycle: u64, block: &Block, own: &mut Vec<u8>) -> usize {
     let head = block.head(cycle);
+    let bytes = 8 * (head.len() + block.ready.len());
+    let numbers = head.iter().chain(&block.ready).chain(&block.ready_us);
     own.clear();
-    own.extend(
-        head.iter()
-            .chain(&block.ready)
-            .flat_map(|number| number.to_le_bytes()),
-    );
-    times.clear();
-    times.extend(block.ready_us.iter().flat_map(|time| time.to_le_bytes()));
+    own.extend(numbers.flat_map(|number| number.to_le_bytes()));
+    bytes
 }
 
 /// A rank's block as it came.
@@ -31,6 +28,9 @@ impl<'a> Record<'a> {
 
     /// Whether it is of `cycle` and has `words` words; the text says what it is instead.
     pub(super) fn check(&self, cycle: u64, words: usize) -> Result<(), String> {
+        if self.block.len() < 8 * HEAD_WORDS {
+            return Err(format!("a cycle with {} bytes", self.block.len()));
+        }
         let (found, found_words) = (number(self.block, 0), number(self.block, 1));
         if (found, found_words) == (cycle, words as u64) {
             Ok(())
@@ -84,9 +84,13 @@ mod tests {
         };
         block.set(0, 11);
         block.set(127, u64::MAX);
-        let (mut own, mut times) = (vec![1; 3], vec![2; 3]);
-        write(9, &block, &mut own, &mut times);
-        let record = Record::new(&own, &times);
+        let mut own = vec![1; 3];
+        let (block_bytes, times) = {
+            let begin = write(9, &block, &mut own);
+            own.split_at(begin)
+        };
+        assert_eq!((block_bytes.len(), times.len()), (8 * (HEAD_WORDS + 2), 8 * 128));
+        let record = Record::new(block_bytes, times);
         assert_eq!(record.check(9, 2), Ok(()));
         assert_eq!(record.check(8, 2), Err("cycle 9 with 2 words".into()));
         assert_eq!(
@@ -95,6 +99,10 @@ mod tests {
         );
         assert_eq!((record.ready(0), record.ready(1)), (1, 1 << 63));
         assert_eq!((record.ready_us(0), record.ready_us(127)), (11, u64::MAX));
-        assert_eq!(Record::new(&own, &[]).ready_us(127), 0);
+        assert_eq!(Record::new(block_bytes, &[]).ready_us(127), 0);
+        assert_eq!(
+            Record::new(&[], &[]).check(9, 2),
+            Err("a cycle with 0 bytes".into())
+        );
     }
 }

@@ -17,7 +17,6 @@ use crate::collective::stream::{Piece, Stream};
 use crate::collective::{Activities, Collective, Hierarchy, Phases, Reduction, Stages};
 use crate::error::Error;
 use crate::tensor::Span;
-use crate::transport::local::LocalTransport;
 
 mod allgather;
 mod allreduce;
@@ -31,8 +30,6 @@ const LAG: usize = 4;
 
 /// A rank's host, as a hierarchical collective sees it.
 pub(crate) struct Host {
-    /// Keeps the host's ranks together: dropped, it tells them that this one has left.
-    pub(crate) _transport: LocalTransport,
     pub(crate) collective: LocalCollective,
     /// This rank among those of the host, and their number.
     pub(crate) rank: usize,
