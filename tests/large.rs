@@ -1,5 +1,5 @@
 //! Tensors of more than 4 GiB: lengths and offsets that do not fit 32 bits. Needs 13 GiB of memory and TEST_RONDE_LARGE=1;
-//! best in a release build.
+//! best in a release build. With TEST_RONDE_MPIRUN=mpirun and RONDE_BACKEND=mpi they go through MPI, in chunks.
 
 mod support;
 
