@@ -23,11 +23,10 @@ use crate::timeline::{Options, Timeline};
 use crate::transport::local::{Alarm, Meeting, Terms};
 
 /// Knobs that ranks go by each for itself, and that must be the same on all. (Settings are rank 0's, from the first cycle.)
-const ALIKE: [&str; 4] = [
+const ALIKE: [&str; 3] = [
     "HOROVOD_CACHE_CAPACITY",
     "RONDE_CACHE_CAPACITY_MAX",
     "HOROVOD_DYNAMIC_PROCESS_SETS",
-    "HOROVOD_HIERARCHICAL_ALLREDUCE",
 ];
 
 /// See the module.
