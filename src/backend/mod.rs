@@ -91,7 +91,7 @@ impl Backend {
     ) -> Result<Opened, Failure> {
         let mut opened = match self {
             Self::Local => local::open(meeting, cache_words, knobs)?,
-            Self::Mpi(mpi) => mpi.open(meeting, cache_words, knobs)?,
+            Self::Mpi(mpi) => mpi.open(meeting, knobs)?,
         };
         if let Some(link) = knobs.link {
             let shaped = ShapedCollective::new(opened.collective, link, meeting.rank, meeting.members.len());

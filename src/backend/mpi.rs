@@ -33,12 +33,7 @@ impl Mpi {
         mpi::traffic()
     }
 
-    pub(super) fn open(
-        &self,
-        meeting: &Meeting,
-        _cache_words: usize,
-        knobs: &Knobs,
-    ) -> Result<Opened, Failure> {
+    pub(super) fn open(&self, meeting: &Meeting, knobs: &Knobs) -> Result<Opened, Failure> {
         let (rank, size) = (meeting.rank, meeting.members.len());
         let is_world = self.hall.get().is_none();
         let (hall, met) = match self.hall.get() {

@@ -17,7 +17,7 @@ impl Mpi {
         match *self {}
     }
 
-    pub(super) fn open(&self, _: &Meeting, _: usize, _: &Knobs) -> Result<Opened, Failure> {
+    pub(super) fn open(&self, _: &Meeting, _: &Knobs) -> Result<Opened, Failure> {
         match *self {}
     }
 }

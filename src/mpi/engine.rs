@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::queue::lock;
 
 /// Longest sleep between two looks at the requests under way.
-const SLEEP_MAX: Duration = Duration::from_millis(5);
+pub(super) const SLEEP_MAX: Duration = Duration::from_millis(5);
 
 /// A sleep is as long as this part of the time for which nothing has happened: what it may add to a wait.
 const SLEEP_SHARE: u32 = 16;

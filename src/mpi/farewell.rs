@@ -8,15 +8,13 @@
 use std::time::Duration;
 
 use super::calls::{Comm, MpiError};
+use super::engine::SLEEP_MAX;
 use super::pending::Pending;
 use super::start;
 use super::world::World;
 
 /// How long `MPI_Finalize` may take when all ranks are here.
 pub(super) const FINALIZE_PATIENCE: Duration = Duration::from_secs(3);
-
-/// Longest sleep between two looks.
-const SLEEP_MAX: Duration = Duration::from_millis(5);
 
 /// A receive that stays when its pulse is over.
 #[derive(Debug)]

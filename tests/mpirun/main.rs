@@ -68,24 +68,24 @@ fn clean(program: impl Into<OsString>) -> Command {
 
 /// What `mpirun` says of `ranks` ranks of `ronde` with these arguments; none, and a word about it, without `mpirun`.
 fn mpirun(ranks: usize, arguments: &str, variables: &[(&str, &str)]) -> Option<Output> {
-    let ranks = ranks.to_string();
-    let mut command = clean(launcher());
-    command
-        .args(["-np", &ranks])
-        .arg(ronde().get_program())
-        .args(arguments.split_whitespace())
-        .envs(variables.iter().copied());
-    is_there(launcher()).then(|| command.output().expect("starts"))
+    said_by(ranks, &[], arguments, variables)
 }
 
 /// Likewise, where each rank first runs a line of shell, in which `$rank` is its number.
 fn mpirun_after(line: &str, ranks: usize, arguments: &str) -> Option<Output> {
     let script = format!("rank={RANK}; {line}; exec \"$0\" \"$@\"");
+    said_by(ranks, &["sh", "-c", &script], arguments, &[])
+}
+
+/// Likewise, where these words come before `ronde`.
+fn said_by(ranks: usize, words: &[&str], arguments: &str, variables: &[(&str, &str)]) -> Option<Output> {
     let mut command = clean(launcher());
     command
-        .args(["-np", &ranks.to_string(), "sh", "-c", &script])
+        .args(["-np", &ranks.to_string()])
+        .args(words)
         .arg(ronde().get_program())
-        .args(arguments.split_whitespace());
+        .args(arguments.split_whitespace())
+        .envs(variables.iter().copied());
     is_there(launcher()).then(|| command.output().expect("starts"))
 }
 

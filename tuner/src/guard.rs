@@ -67,7 +67,7 @@ const SLOWDOWN: f64 = 0.01;
 const SLOWER_MAX: f64 = 0.000_2;
 const SLOWER_MAX_LAST: f64 = 0.000_7;
 /// Standard deviation of the machine's own drift between two samples of a search, in log step time: that of the tuner lab's jobs.
-const SEARCH_DRIFT: f64 = 0.01;
+pub(crate) const SEARCH_DRIFT: f64 = 0.01;
 /// The same between the two windows of a round, some 6 steps apart.
 const ROUND_DRIFT: f64 = 0.003;
 /// Standard deviation by which an earlier run's difference may have changed since, in log step time.

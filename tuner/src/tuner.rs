@@ -31,12 +31,11 @@ use std::sync::Arc;
 use crate::center::{center_variance, huber_center, step_noise};
 use crate::draws::{Scores, draws};
 use crate::kernel::Kernel;
-use crate::lanes::Columns;
 use crate::model::Model;
 use crate::proposal::{Proposal, ProposalJob};
 use crate::recall::Recalled;
 use crate::sample::{Observation, Sample};
-use crate::space::{Coordinates, Point, Space};
+use crate::space::{Point, Space};
 use crate::stop::StopRule;
 use crate::{Error, Warning};
 
@@ -108,8 +107,6 @@ pub(crate) struct Lattice {
     space: Space,
     pub(crate) kernel: Kernel,
     pub(crate) points: Vec<Point>,
-    /// The free coordinates of the points.
-    pub(crate) candidates: Columns,
     /// Draws of the hyper-parameters.
     pub(crate) draws: Vec<Scores>,
 }
@@ -144,7 +141,6 @@ impl Tuner {
         let points = space.lattice(&start);
         let kernel = Kernel::new(&space);
         let lattice = Arc::new(Lattice {
-            candidates: columns(&space, &kernel, &points),
             draws: draws(&kernel, config.seed),
             space,
             kernel,
@@ -191,9 +187,7 @@ impl Tuner {
     pub fn also_consider(&mut self, point: Point) -> Result<(), Error> {
         let point = self.space().point(point.values())?;
         if !self.lattice.points.contains(&point) {
-            let lattice = Arc::make_mut(&mut self.lattice);
-            lattice.points.push(point);
-            lattice.candidates = columns(&lattice.space, &lattice.kernel, &lattice.points);
+            Arc::make_mut(&mut self.lattice).points.push(point);
         }
         Ok(())
     }
@@ -299,9 +293,4 @@ impl Tuner {
         }
         true
     }
-}
-
-fn columns(space: &Space, kernel: &Kernel, points: &[Point]) -> Columns {
-    let coordinates: Vec<Coordinates> = points.iter().map(|point| space.coordinates(point)).collect();
-    Columns::new(kernel, &coordinates)
 }

@@ -2,7 +2,7 @@
 
 use super::{Session, Stage, budget::CLIFF};
 use crate::center::center_variance;
-use crate::guard::{Arm, Decision, Guard};
+use crate::guard::{Arm, Decision, Guard, SEARCH_DRIFT};
 use crate::proposal::Proposal;
 use crate::verdict::Phase;
 use crate::window::Window;
@@ -18,7 +18,6 @@ const CONTESTS_MAX: usize = 3;
 /// many standard deviations, to which the machine's drift since the search adds.
 const OVERTAKEN_MIN: f64 = 0.01;
 const OVERTAKEN_SD: f64 = 2.0;
-const SEARCH_DRIFT: f64 = 0.01;
 /// Rounds in which a recorded winner has to be confirmed: with both changes and a short start-up they are done within 30 steps.
 const CONFIRM_ROUNDS: u32 = 2;
 

@@ -218,11 +218,7 @@ impl HierarchicalCollective {
             mut parts,
             round,
         } = flight;
-        if let (Some(promise), Some(lane)) = (promise, self.lane.as_mut()) {
-            let began = Instant::now();
-            lane.collective.keep(promise)?;
-            phases.wait_ns += began.elapsed().as_nanos() as u64;
-        }
+        self.keep(promise, phases)?;
         let began = Instant::now();
         let mut all = Pieces::default();
         for (host, part) in parts.iter_mut().enumerate() {

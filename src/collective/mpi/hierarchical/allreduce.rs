@@ -133,11 +133,7 @@ impl HierarchicalCollective {
             mut part,
             range,
         } = flight;
-        if let (Some(promise), Some(lane)) = (promise, self.lane.as_mut()) {
-            let began = Instant::now();
-            lane.collective.keep(promise)?;
-            phases.wait_ns += began.elapsed().as_nanos() as u64;
-        }
+        self.keep(promise, phases)?;
         let began = Instant::now();
         let pieces = self.pieces(batch, &range, part.as_mut_ptr(), |piece, place, own| {
             // SAFETY: as above, the other way round.

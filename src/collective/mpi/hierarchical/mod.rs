@@ -10,12 +10,14 @@
 //! Which of the two go this way may change from one operation to the next; the other operations always go the flat one.
 
 use std::ops::Range;
+use std::time::Instant;
 
-use super::{FLAT, MpiCollective, PART_ALIGN};
+use super::{Batch, FLAT, MpiCollective, PART_ALIGN};
 use crate::collective::local::LocalCollective;
 use crate::collective::stream::{Piece, Stream};
 use crate::collective::{Activities, Collective, Hierarchy, Phases, Reduction, Stages};
 use crate::error::Error;
+use crate::mpi::Promise;
 use crate::tensor::Span;
 
 mod allgather;
@@ -142,6 +144,16 @@ impl HierarchicalCollective {
             pieces.spans.push(span(&piece, place, bytes(self.host.rank)));
         }
         pieces
+    }
+
+    /// Waits for what this rank's lane has on its way, if it has one.
+    fn keep(&mut self, promise: Option<Promise<Batch>>, phases: &mut Phases) -> Result<(), Error> {
+        if let (Some(promise), Some(lane)) = (promise, self.lane.as_mut()) {
+            let began = Instant::now();
+            lane.collective.keep(promise)?;
+            phases.wait_ns += began.elapsed().as_nanos() as u64;
+        }
+        Ok(())
     }
 
     /// A buffer of at least `bytes` bytes, and of one.
