@@ -78,7 +78,9 @@ fn survivors_that_mpirun_lets_live_have_an_error() {
             }
             let reduced = context.allreduce("t", vec![1i32; 1000], ReduceOp::Sum);
             if let Err(failed) = reduced.and_then(|handle| handle.wait()) {
-                return eprintln!("survivor: {}", failed.error);
+                // In one write: eprintln! makes several, between which the other survivor's would come.
+                let line = format!("survivor: {}\n", failed.error);
+                return std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).expect("written");
             }
         }
     });
