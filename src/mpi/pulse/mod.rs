@@ -77,6 +77,7 @@ struct Set {
     members: Arc<[usize]>,
     /// Whom this rank tells of rings: a rank of each host that its own host tells.
     next_hosts: Vec<usize>,
+    /// Rung under the lock of the sets: a bell that were rung for longer than its set is known would keep the host's shared memory.
     bell: Arc<dyn Bell>,
     /// The highest cycle that this rank has told them of.
     told: u64,
@@ -312,11 +313,7 @@ impl Pulse {
     /// Ends it for this rank and wakes whoever sleeps.
     fn condemn(&self, error: Error) {
         lock(&self.verdict).get_or_insert(error);
-        let bells: Vec<_> = lock(&self.sets)
-            .values()
-            .map(|set| Arc::clone(&set.bell))
-            .collect();
-        bells.iter().for_each(|bell| bell.alarm());
+        lock(&self.sets).values().for_each(|set| set.bell.alarm());
     }
 
     // ---- telling -------------------------------------------------------------------------------------------
@@ -365,14 +362,10 @@ impl Pulse {
             Message::Ring { set, cycle } => {
                 // Who has met the others first may ring before this rank listens.
                 let mut early = lock(&self.early);
-                let bell = lock(&self.sets).get(&set).map(|set| Arc::clone(&set.bell));
-                match bell {
-                    Some(bell) => {
-                        // Else a rank of this host has told the next ones.
-                        if bell.rung(cycle) {
-                            self.tell_of_ring(set, cycle);
-                        }
-                    }
+                let is_news = lock(&self.sets).get(&set).map(|known| known.bell.rung(cycle));
+                match is_news {
+                    Some(true) => self.tell_of_ring(set, cycle),
+                    Some(false) => {} // a rank of this host has told the next ones
                     None => {
                         let wanted = early.entry(set).or_default();
                         *wanted = cycle.max(*wanted);
@@ -384,11 +377,12 @@ impl Pulse {
                 let Some(known) = sets.get_mut(&set) else { return };
                 if !known.left.contains(&rank) {
                     known.left.push(rank);
-                    let bell = Arc::clone(&known.bell);
                     drop(sets);
                     self.tell_set(set, &Message::Left { set, rank });
                     lock(&self.heard).remove(&rank);
-                    bell.alarm();
+                    if let Some(known) = lock(&self.sets).get(&set) {
+                        known.bell.alarm();
+                    }
                 }
             }
             Message::Ended { rank, how } => {
