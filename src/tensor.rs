@@ -87,7 +87,7 @@ impl std::fmt::Display for Dtype {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {
-    /// Sum divided by the number of ranks; integers round half away from zero.
+    /// Sum divided by the number of ranks; integers drop the fraction.
     Average = 0,
     /// Sum; integers wrap.
     Sum = 1,

@@ -120,7 +120,7 @@ fn one_batch(context: &Context, epoch: usize, batch: usize, active: &[usize]) {
     }
     for (op, handle) in narrow {
         for (index, got) in handle.wait().expect("out").into_iter().enumerate() {
-            let want = reduced(op, active, size, batch, index).round();
+            let want = reduced(op, active, size, batch, index).trunc();
             assert_eq!(f64::from(got), want, "{}", at(&op.to_string()));
         }
     }
@@ -537,4 +537,67 @@ fn a_join_may_wait_and_a_tensor_does_not_miss_who_has_joined() {
         let warnings = text.matches("have been waiting").count();
         assert!((1..=2).contains(&warnings), "{warnings}: {text}");
     }
+}
+
+#[test]
+fn a_strict_join_leaves_allreduces_alone_and_fails_all_else() {
+    job(
+        "a_strict_join_leaves_allreduces_alone_and_fails_all_else",
+        2,
+        || {
+            let context = Context::builder().strict_join().build().expect("the job starts");
+            let rank = context.rank();
+            let of_all = |what: &str| {
+                let row = || vec![1.0f32; 2];
+                let name = |operation: &str| format!("{what}.{operation}");
+                let sum = context
+                    .allreduce(&name("sum"), row(), ReduceOp::Sum)
+                    .expect("in")
+                    .wait();
+                let others = [
+                    context
+                        .allgather(&name("gather"), row(), &[2])
+                        .expect("in")
+                        .wait()
+                        .err(),
+                    context
+                        .alltoall(&name("all"), row(), &[2], &[])
+                        .expect("in")
+                        .wait()
+                        .err(),
+                    context
+                        .reducescatter(&name("scatter"), row(), ReduceOp::Sum)
+                        .expect("in")
+                        .wait()
+                        .err(),
+                ];
+                let broadcast = context
+                    .broadcast(&name("broadcast"), row(), 1)
+                    .expect("in")
+                    .wait()
+                    .err();
+                let errors = others
+                    .into_iter()
+                    .chain([broadcast])
+                    .flatten()
+                    .map(|failed| failed.error);
+                (sum.expect("out"), errors.collect::<Vec<_>>())
+            };
+            // Known to the cache, and not.
+            for _ in 0..2 {
+                assert!(of_all("known").1.is_empty());
+            }
+            if rank == 1 {
+                for what in ["known", "new"] {
+                    let (sum, errors) = of_all(what);
+                    assert_eq!(sum, [1.0, 1.0]); // its own alone
+                    assert_eq!(errors.len(), 4, "{what}: {errors:?}");
+                    let joined = |error: &Error| matches!(error, Error::RankJoined { rank: 0, .. });
+                    assert!(errors.iter().all(joined), "{what}: {errors:?}");
+                }
+            }
+            assert_eq!(context.join().expect("all join"), 1);
+            assert!(of_all("known").1.is_empty());
+        },
+    );
 }

@@ -200,8 +200,8 @@ macro_rules! integer {
             }
 
             fn reduce(column: &[Self], how: &How) -> Self {
-                // Halves away from zero; `as` saturates.
-                let scale = |x: f64, factor: f64| (x * factor).round() as $type;
+                // `as` drops the fraction and saturates.
+                let scale = |x: f64, factor: f64| (x * factor) as $type;
                 let scaled = column.iter().map(|&x| match how.prescale {
                     1.0 => i128::from(x),
                     factor => i128::from(scale(x as f64, factor)),
@@ -216,13 +216,8 @@ macro_rules! integer {
                 let combined = combined.expect("there is a rank");
                 let ranks = column.len() as i128;
                 match (how.op, how.postscale) {
-                    (ReduceOp::Average, 1.0) => {
-                        let twice = 2 * combined.abs() + ranks;
-                        (twice / (2 * ranks) * combined.signum()) as $type
-                    }
-                    (ReduceOp::Average, factor) => {
-                        (combined as f64 * factor / ranks as f64).round() as $type
-                    }
+                    (ReduceOp::Average, 1.0) => (combined / ranks) as $type,
+                    (ReduceOp::Average, factor) => (combined as f64 * factor / ranks as f64) as $type,
                     (_, 1.0) => combined as $type,
                     (_, factor) => scale(combined as $type as f64, factor),
                 }

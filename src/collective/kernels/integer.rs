@@ -14,9 +14,9 @@ pub(super) trait Integer: Copy + Default {
     fn widen(self) -> Self::Wide;
     /// The same value, which fits.
     fn narrow(wide: Self::Wide) -> Self;
-    /// `wide / size`, halves away from zero.
+    /// `wide / size`, toward zero.
     fn quotient(wide: Self::Wide, size: u32) -> Self::Wide;
-    /// `factor · self / size`, halves away from zero, saturated to this type.
+    /// `factor · self / size`, toward zero, saturated to this type.
     fn scaled(wide: Self::Wide, factor: f64, size: u32) -> Self::Wide;
 }
 
@@ -30,14 +30,12 @@ macro_rules! integer {
             fn narrow(wide: $wide) -> Self { wide as Self }
             #[inline(always)]
             fn quotient(wide: $wide, size: u32) -> $wide {
-                let size = size as $wide;
-                let (quotient, rest) = (wide / size, wide % size);
-                if 2 * rest.abs() >= size { quotient + wide.signum() } else { quotient }
+                wide / size as $wide
             }
             #[inline(always)]
             fn scaled(wide: $wide, factor: f64, size: u32) -> $wide {
-                // `as` from a float saturates and takes NaN for 0.
-                <$wide>::from((wide as f64 * factor / f64::from(size)).round() as Self)
+                // `as` from a float truncates, saturates and takes NaN for 0.
+                <$wide>::from((wide as f64 * factor / f64::from(size)) as Self)
             }
         }
     )*};
@@ -77,7 +75,7 @@ impl<E: Integer, O: Op<E>> Scheme for Whole<E, O> {
     }
 }
 
-/// The average of integers: summed wide, rounded once.
+/// The average of integers: summed wide, cut off once.
 pub(super) struct Averaged<E>(PhantomData<E>);
 
 impl<E: Integer> Scheme for Averaged<E> {

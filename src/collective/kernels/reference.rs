@@ -82,15 +82,14 @@ macro_rules! integer_column {
         let size = $size as i128;
         let scaled = $column.into_iter().map(|x: $integer| match reduction.prescale {
             1.0 => x,
-            factor => (x as f64 * factor).round() as $integer,
+            factor => (x as f64 * factor) as $integer,
         });
         if reduction.op == ReduceOp::Average {
             let sum: i128 = scaled.map(i128::from).sum();
             if reduction.postscale == 1.0 {
-                // Half away from zero, by doubling.
-                ((2 * sum.abs() + size) / (2 * size) * sum.signum()) as $integer
+                (sum / size) as $integer
             } else {
-                (sum as f64 * reduction.postscale / size as f64).round() as $integer
+                (sum as f64 * reduction.postscale / size as f64) as $integer
             }
         } else {
             let result = scaled
@@ -103,7 +102,7 @@ macro_rules! integer_column {
                 .expect("at least one rank");
             match reduction.postscale {
                 1.0 => result,
-                factor => (result as f64 * factor).round() as $integer,
+                factor => (result as f64 * factor) as $integer,
             }
         }
     }};
