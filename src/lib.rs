@@ -31,6 +31,7 @@
 //!
 //! Linux only. Results are bit-identical on all ranks, and whatever the fusion and the order of arrival.
 
+pub mod adasum;
 pub mod analysis;
 mod autotune;
 mod backend;
