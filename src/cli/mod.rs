@@ -12,6 +12,7 @@ mod html;
 pub mod knob_flags;
 mod knobs;
 mod man;
+mod program;
 mod range;
 mod replay;
 mod review;
@@ -68,9 +69,18 @@ enum Command {
     SweepRank(sweep::rank::Args),
 }
 
+pub use program::Program;
+
 /// Runs the program on this process's arguments.
 pub fn main() -> ExitCode {
-    let argv = argv::rewrite(std::env::args_os().collect(), &mut Cli::command());
+    run(Program::from_env())
+}
+
+/// Runs `program`, which another one may contain; once in a process.
+pub fn run(program: Program) -> ExitCode {
+    let argv = std::iter::once("ronde".into()).chain(program.arguments().iter().cloned());
+    let argv = argv::rewrite(argv.collect(), &mut Cli::command());
+    program.remember();
     match Cli::parse_from(argv).command {
         Command::Run(args) => run::main(args),
         Command::Bench(args) => bench::main(&args),

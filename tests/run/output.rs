@@ -138,7 +138,7 @@ fn live_output_is_rank_0s_own() {
             output: ronde::cli::run::Output::Live,
             output_dir: None,
             verbose: false,
-            guard: None,
+            guard: Vec::new(),
         });
         std::process::exit(code.unwrap().into());
     }

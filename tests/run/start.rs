@@ -89,7 +89,7 @@ fn numbers_of_ranks_that_cannot_be_are_errors() {
         output: ronde::cli::run::Output::Plain,
         output_dir: None,
         verbose: false,
-        guard: None,
+        guard: Vec::new(),
     };
     for num_proc in [0, MAX_RANKS + 1] {
         let error = ronde::cli::run::launch(&LaunchSpec {

@@ -8,7 +8,6 @@ mod memory;
 mod progress;
 mod rank;
 
-use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,7 +19,7 @@ pub(super) use memory::check as check_memory;
 
 use super::knob_flags::KnobFlags;
 use super::run::{self, LaunchSpec, Output};
-use super::{EXIT_USAGE, fail, print};
+use super::{EXIT_USAGE, fail, print, program};
 use crate::bench::{Load, Plan};
 use crate::identity::{Identity, Source};
 use crate::knobs::Knobs;
@@ -135,21 +134,11 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
     Ok(rank::main(args, &knobs, &plan))
 }
 
-/// This program, to be started again. Under another name or after an upgrade the path may be gone; then the name it was
-/// called by is what is left.
-pub(super) fn own_program() -> Option<OsString> {
-    let path = std::env::current_exe().ok().map(OsString::from);
-    path.or_else(|| std::env::args_os().next())
-}
-
 /// Starts the ranks: this program again, with the same arguments.
 fn launch(args: &Args, ranks: usize) -> ExitCode {
     let outcome = run::launch(&LaunchSpec {
         label: "ronde bench".to_owned(),
-        command: own_program()
-            .into_iter()
-            .chain(std::env::args_os().skip(1))
-            .collect(),
+        command: program::again_with(program::arguments().iter().cloned()),
         num_proc: ranks,
         environment: args
             .flags
@@ -159,7 +148,7 @@ fn launch(args: &Args, ranks: usize) -> ExitCode {
         output: Output::Live,
         output_dir: None,
         verbose: false,
-        guard: std::env::current_exe().ok(),
+        guard: program::again(),
     });
     match outcome {
         Ok(code) => ExitCode::from(code),

@@ -5,9 +5,9 @@
 //! if the pipe ends without that word, it kills the groups.
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 
 /// Name of the hidden subcommand that is the guard.
@@ -22,8 +22,10 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    pub(super) fn start(program: &Path) -> io::Result<Guard> {
+    /// `program` is how the `ronde` program is started.
+    pub(super) fn start(program: &OsStr, arguments: &[OsString]) -> io::Result<Guard> {
         let mut process = Command::new(program)
+            .args(arguments)
             .arg(GUARD)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

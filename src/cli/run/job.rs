@@ -119,8 +119,8 @@ impl<'a> Job<'a> {
         let system = |action| move |source| LaunchError::System { action, source };
         let guard = spec
             .guard
-            .as_deref()
-            .map(Guard::start)
+            .split_first()
+            .map(|(program, arguments)| Guard::start(program, arguments))
             .transpose()
             .map_err(system("start the guard process"))?;
         let mut job = Job {

@@ -30,7 +30,7 @@ use hosts::Place;
 use mpirun::Launch;
 
 use super::knob_flags::KnobFlags;
-use super::{EXIT_USAGE, fail, print};
+use super::{EXIT_USAGE, fail, print, program};
 use clap::ValueHint;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -141,7 +141,7 @@ pub(super) fn main(args: Args) -> ExitCode {
         },
         output_dir: args.output_filename,
         verbose: args.verbose,
-        guard: std::env::current_exe().ok(),
+        guard: program::again(),
     });
     match outcome {
         Ok(code) => ExitCode::from(code),

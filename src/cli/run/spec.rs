@@ -21,9 +21,9 @@ pub struct LaunchSpec {
     pub output_dir: Option<PathBuf>,
     /// Whether to say what is started and how it ends.
     pub verbose: bool,
-    /// The `ronde` program, of which a second process then kills all ranks should this one be killed with SIGKILL. Without
-    /// it the kernel kills each rank's own process, but not those that it started.
-    pub guard: Option<PathBuf>,
+    /// How the `ronde` program is started, of which a second process then kills all ranks should this one be killed with
+    /// SIGKILL. Empty: the kernel kills each rank's own process, but not those that it started.
+    pub guard: Vec<OsString>,
 }
 
 /// Where the output of ranks goes.

@@ -19,7 +19,7 @@ use super::error::Error;
 use super::plan::Plan;
 use super::rank::{CHANNEL, LOAD, RANK};
 use crate::bench::SeriesTimes;
-use crate::cli::bench::own_program;
+use crate::cli::program;
 use crate::cli::run::{Ended, LaunchError, LaunchSpec, Output, launch_until};
 
 /// Between two looks whether to go on waiting.
@@ -257,7 +257,7 @@ fn spec(plan: &Plan, np: u32, name: &str) -> Result<LaunchSpec, Error> {
     let mut environment: Vec<(OsString, OsString)> = settings
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
-    let mut command: Vec<OsString> = own_program().into_iter().chain(arguments).collect();
+    let mut command = program::again_with(arguments);
     let mut num_proc = np as usize;
     if let Some(elsewhere) = plan.elsewhere()
         && elsewhere.is_elsewhere(num_proc)?
@@ -275,6 +275,6 @@ fn spec(plan: &Plan, np: u32, name: &str) -> Result<LaunchSpec, Error> {
         output: Output::Prefixed { timestamp: false },
         output_dir: None,
         verbose: false,
-        guard: std::env::current_exe().ok(),
+        guard: program::again(),
     })
 }

@@ -15,6 +15,7 @@ use super::error::Error;
 use super::report::joined;
 use crate::bench::Workload;
 use crate::cli::bench::LoadArgs;
+use crate::cli::program;
 use crate::cli::run::Elsewhere;
 use crate::knobs::{Knobs, Link};
 use crate::sweep::{Design, Machine, Point};
@@ -272,8 +273,8 @@ fn command() -> String {
             false => format!("'{}'", text.replace('\'', r"'\''")),
         }
     };
-    let arguments = std::env::args_os()
-        .skip(1)
+    let arguments = program::arguments()
+        .iter()
         .map(|arg| quoted(arg.to_string_lossy().into_owned()));
     let words: Vec<String> = ["ronde".to_owned()].into_iter().chain(arguments).collect();
     words.join(" ")
