@@ -163,10 +163,9 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
-    /// A tensor needs a rank that has joined: the root of a broadcast. The runtime goes on.
-    #[error(
-        "tensor {tensor} needs rank {rank}, which has joined and has no more data; broadcast from a rank that has not"
-    )]
+    /// A tensor needs a rank that has joined: the root of a broadcast, any rank where the program has said so
+    /// ([`Builder::strict_join`](crate::context::Builder::strict_join)). The runtime goes on.
+    #[error("tensor {tensor} needs rank {rank}, which has joined and has no more data")]
     RankJoined {
         /// The tensor.
         tensor: String,

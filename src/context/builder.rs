@@ -21,6 +21,7 @@ pub struct Builder {
     quiet_autotune: bool,
     process_sets: Vec<Vec<usize>>,
     dynamic_process_sets: bool,
+    strict_join: bool,
 }
 
 impl Builder {
@@ -74,6 +75,14 @@ impl Builder {
         self
     }
 
+    /// Has everything but allreduces fail with [`Error::RankJoined`] while some rank has joined, as in Horovod, instead of
+    /// going on without that rank.
+    #[must_use]
+    pub fn strict_join(mut self) -> Self {
+        self.strict_join = true;
+        self
+    }
+
     /// Joins the job.
     ///
     /// # Errors
@@ -103,7 +112,7 @@ impl Builder {
 
         // Files first: a path that cannot be written is an error of this rank alone, before anybody waits for it.
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
-        let job = Job::new(key, identity, knobs, Arc::clone(&clock))?;
+        let job = Job::new(key, identity, knobs, Arc::clone(&clock), self.strict_join)?;
         let progress = Arc::clone(&job.progress);
         let observer = Telemetry::new(
             &job.knobs,

@@ -45,6 +45,8 @@ pub(super) struct Job {
     init: u32,
     /// Who sees, in the set of all ranks, whether they live; once that is open.
     watch: OnceLock<Arc<dyn Watch>>,
+    /// Whether only allreduces do without ranks that have joined.
+    strict_join: bool,
     /// How the job's ranks are spread; likewise.
     hosts: OnceLock<Hosts>,
 }
@@ -59,6 +61,7 @@ impl Job {
         identity: Identity,
         knobs: Knobs,
         clock: Arc<dyn Clock>,
+        strict_join: bool,
     ) -> Result<Self, Error> {
         let settings = first_settings(&knobs);
         let backend = Backend::choose(&knobs, &identity)?;
@@ -75,6 +78,7 @@ impl Job {
             fellows: Arc::default(),
             key,
             backend,
+            strict_join,
             watch: OnceLock::new(),
             hosts: OnceLock::new(),
         })
@@ -179,6 +183,7 @@ impl Job {
                 id,
                 members,
                 job_rank,
+                strict_join: self.strict_join,
                 running,
             }),
         }

@@ -143,6 +143,7 @@ impl Operation<'_> {
             Self::Alltoall { splits } => params.splits = Some(set.check_splits(tensor.name, rows, splits)?),
             Self::Allgather => {}
         }
+        params.needs_all = set.inner.strict_join && params.kind != OpKind::Allreduce;
         Ok(params)
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Inner {
     pub(super) members: Arc<[usize]>,
     /// This process's rank in the job.
     pub(super) job_rank: usize,
+    /// Whether only allreduces do without ranks that have joined.
+    pub(super) strict_join: bool,
     /// `None` if this rank is not a member.
     pub(super) running: Option<Running>,
 }
@@ -52,6 +54,7 @@ impl ProcessSet {
                 id,
                 members: members.into(),
                 job_rank,
+                strict_join: false,
                 running: Some(Running { engine, thread }),
             }),
         }
@@ -214,7 +217,15 @@ impl ProcessSet {
     /// # Errors
     /// A lost peer, a rank that is not a member, a context that has been shut down.
     pub fn barrier(&self) -> Result<(), Error> {
-        self.submit_bare("ronde.barrier", OpKind::Barrier)?.wait()
+        self.start_barrier()?.wait()
+    }
+
+    /// The same for front ends that wait in a manner of their own: the handle says when every rank has come.
+    ///
+    /// # Errors
+    /// As for [`barrier`](Self::barrier).
+    pub fn start_barrier(&self) -> Result<RawHandle, Error> {
+        self.submit_bare("ronde.barrier", OpKind::Barrier)
     }
 
     /// Says that this rank has no more data, and returns when no rank of the set has: with the rank that joined last.
@@ -237,10 +248,19 @@ impl ProcessSet {
     /// As for [`barrier`](Self::barrier). Tensors submitted by other threads meanwhile are refused
     /// ([`Error::HasJoined`]).
     pub fn join(&self) -> Result<usize, Error> {
-        let handle = self.submit_bare("ronde.join", OpKind::Join)?;
+        let handle = self.start_join()?;
         handle.wait()?;
         let last = handle.take_delivery().and_then(|delivery| delivery.last_joined);
         Ok(last.unwrap_or(self.inner.job_rank))
+    }
+
+    /// The same for front ends that wait in a manner of their own: the handle says when all have joined, and brings the last
+    /// of them ([`Delivery::last_joined`](crate::Delivery::last_joined)).
+    ///
+    /// # Errors
+    /// As for [`join`](Self::join).
+    pub fn start_join(&self) -> Result<RawHandle, Error> {
+        self.submit_bare("ronde.join", OpKind::Join)
     }
 
     /// Lends slices to the runtime: all operations submitted in `body` are over when `scope` returns.

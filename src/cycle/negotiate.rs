@@ -8,7 +8,7 @@ use super::ready::Ready;
 use super::{Cycle, internal};
 use crate::error::Error;
 use crate::negotiation::response::{decode, encode};
-use crate::negotiation::{Agreed, OpKind, RequestList, Response, ResponseList};
+use crate::negotiation::{Agreed, OpKind, Refusal, RequestList, Response, ResponseList};
 use crate::observer::Negotiated;
 use crate::queue::Submission;
 use crate::transport::Status;
@@ -63,6 +63,10 @@ impl Cycle {
                 word &= word - 1;
                 self.cache.touch(slot as u32);
                 self.block.clear(slot);
+                if let Some(rank) = self.missing(slot) {
+                    self.refuse_hit(slot, rank);
+                    continue;
+                }
                 let Some(ready) = self.take_hit(slot) else {
                     debug_assert!(false, "a common bit of an empty slot");
                     continue;
@@ -80,6 +84,34 @@ impl Cycle {
                 self.ready.push(ready);
             }
         }
+    }
+
+    /// A rank that has joined and that the tensor in `slot` cannot do without, if there is one.
+    fn missing(&self, slot: usize) -> Option<usize> {
+        let needs_all = self.cache.get(slot as u32)?.params.needs_all;
+        needs_all.then(|| self.agreed.absent(slot).next()).flatten()
+    }
+
+    /// Fails this rank's tensor in `slot`, for want of `rank`.
+    fn refuse_hit(&mut self, slot: usize, rank: usize) {
+        let group = self.cache.get(slot as u32).and_then(|entry| entry.params.group);
+        group.into_iter().for_each(|group| self.groups.refused(group));
+        let Some(submission) = self.hits[slot].take() else {
+            return;
+        };
+        self.hits_held -= 1;
+        let refusal = Refusal::Joined {
+            rank: self.members[rank] as u32,
+        };
+        self.refuse(submission, refusal);
+    }
+
+    fn refuse(&mut self, submission: Submission, refusal: Refusal) {
+        let error = refusal.into_error(&submission.tensor.name);
+        self.observer.refused(&submission.tensor, &error);
+        self.front.release(1);
+        submission.ticket.complete(Err(error));
+        self.front.completions().announce();
     }
 
     /// The tensor in `slot`, which is ready on all ranks that have not joined.
@@ -195,11 +227,7 @@ impl Cycle {
             (Err(refusal), submission) => {
                 group.into_iter().for_each(|group| self.groups.refused(group));
                 if let Some(submission) = submission {
-                    let error = refusal.into_error(&name);
-                    self.observer.refused(&submission.tensor, &error);
-                    self.front.release(1);
-                    submission.ticket.complete(Err(error));
-                    self.front.completions().announce();
+                    self.refuse(submission, refusal);
                 }
             }
         }

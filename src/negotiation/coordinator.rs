@@ -203,9 +203,11 @@ impl Coordinator {
         });
         let group = row.params.group;
         let needed = |&&rank: &&u32| match row.params.kind {
-            OpKind::Broadcast => self.members[rank as usize] == row.params.root as usize,
+            OpKind::Broadcast if !row.params.needs_all => {
+                self.members[rank as usize] == row.params.root as usize
+            }
             OpKind::Agree => true,
-            _ => false,
+            _ => row.params.needs_all,
         };
         let outcome = match (row.refusal, absent.iter().find(needed)) {
             (Some(refusal), _) => Err(refusal),

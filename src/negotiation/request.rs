@@ -121,6 +121,8 @@ pub struct Params {
     pub group: Option<Group>,
     /// CUDA ordinal, or `None` for host memory. Only which of the two it is must agree.
     pub device: Option<u32>,
+    /// Whether it fails once a rank has joined, instead of doing without that rank.
+    pub needs_all: bool,
 }
 
 impl Params {
@@ -137,6 +139,7 @@ impl Params {
             splits: None,
             group: None,
             device: None,
+            needs_all: false,
         }
     }
 

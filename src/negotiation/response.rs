@@ -24,7 +24,7 @@ pub enum Refusal {
         /// What the latter submitted.
         found: String,
     },
-    /// It needs a rank that has joined: the root of a broadcast, every rank in an agreement.
+    /// It needs a rank that has joined: the root of a broadcast, every rank in an agreement and where the program says so.
     Joined {
         /// The rank.
         rank: u32,
@@ -111,7 +111,7 @@ pub struct ResponseList {
 }
 
 /// Version of the frames below; ranks of one job have the same (checked when they meet).
-pub const WIRE_VERSION: u8 = 4;
+pub const WIRE_VERSION: u8 = 5;
 
 /// A frame: the version, then the message in postcard's format.
 ///
