@@ -1,0 +1,195 @@
+//! What is in flight: operations by their handles, with the tensors that they read and write.
+//!
+//! A tensor is let go of only here, under the GIL, when its operation is over; whatever its owner does meanwhile, its
+//! memory stays. (But `resize_` and `set_` give a tensor other memory: that is found out when it is reaped, and is too late.)
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use ronde::adasum;
+use ronde::{Delivery, RawHandle};
+use smallvec::SmallVec;
+
+use crate::error::raise;
+use crate::tensor::{View, tensor_of};
+
+/// How long a wait may keep a signal waiting.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// A tensor that an operation uses.
+pub(crate) struct Held {
+    tensor: Py<PyAny>,
+    address: usize,
+}
+
+impl Held {
+    pub(crate) fn new(tensor: &Bound<'_, PyAny>, view: &View) -> Self {
+        Self {
+            tensor: tensor.clone().unbind(),
+            address: view.address.addr(),
+        }
+    }
+
+    /// The tensor, whose memory must be where it was.
+    fn release(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        let tensor = self.tensor.into_bound(py);
+        if View::address(&tensor)?.addr() == self.address {
+            return Ok(tensor);
+        }
+        Err(PyRuntimeError::new_err(
+            "a tensor was given other memory (resize_, set_) while ronde worked on it: its contents are lost; wait for the \
+             handle first",
+        ))
+    }
+}
+
+/// What an operation gives back.
+pub(crate) enum Yield {
+    /// A tensor that it has written to.
+    Given(Held),
+    /// What the runtime has allocated.
+    Allocated,
+    /// The same, and how many rows came from each rank.
+    Exchanged,
+    /// A tensor that is still to be computed from all ranks'.
+    Adasum(Held, adasum::Scale),
+}
+
+/// One tensor's operation.
+pub(crate) struct Part {
+    pub(crate) handle: RawHandle,
+    pub(crate) input: Held,
+    pub(crate) yields: Yield,
+}
+
+/// What one handle stands for.
+pub(crate) struct Flight {
+    pub(crate) parts: SmallVec<[Part; 1]>,
+    /// Whether it gives a list back.
+    pub(crate) is_group: bool,
+}
+
+#[derive(Default)]
+struct Flights {
+    /// Handles given so far.
+    count: u64,
+    by_handle: HashMap<u64, Flight>,
+}
+
+static FLIGHTS: Mutex<Option<Flights>> = Mutex::new(None);
+
+fn flights<R>(use_them: impl FnOnce(&mut Flights) -> R) -> R {
+    let mut flights = FLIGHTS.lock().unwrap_or_else(PoisonError::into_inner);
+    use_them(flights.get_or_insert_default())
+}
+
+/// Keeps `flight` until it is reaped by its handle.
+pub(crate) fn keep(flight: Flight) -> u64 {
+    flights(|flights| {
+        flights.count += 1;
+        flights.by_handle.insert(flights.count, flight);
+        flights.count
+    })
+}
+
+/// Whether the operation of this handle is over.
+#[pyfunction]
+#[pyo3(signature = (handle, /))]
+pub(crate) fn poll(handle: u64) -> PyResult<bool> {
+    let is_done = flights(|flights| {
+        let flight = flights.by_handle.get(&handle)?;
+        Some(flight.parts.iter().all(|part| part.handle.is_done()))
+    });
+    is_done
+        .ok_or_else(|| PyValueError::new_err(format!("Handle {handle} was not created or has been cleared.")))
+}
+
+/// Sleeps until the operation of this handle is over and gives its result; none for a handle that is not known, or no more.
+#[pyfunction]
+#[pyo3(signature = (handle, /))]
+pub(crate) fn synchronize(py: Python<'_>, handle: u64) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let Some(flight) = flights(|flights| flights.by_handle.remove(&handle)) else {
+        return Ok(None);
+    };
+    if let Err(interrupted) = flight.parts.iter().try_for_each(|part| wait(py, &part.handle)) {
+        // It is in flight all the same.
+        flights(|flights| flights.by_handle.insert(handle, flight));
+        return Err(interrupted);
+    }
+    flight.reap(py).map(Some)
+}
+
+/// Waits without the GIL, in slices.
+///
+/// # Errors
+/// What a signal's handler raises.
+pub(crate) fn wait(py: Python<'_>, handle: &RawHandle) -> PyResult<()> {
+    if handle.is_done() {
+        return Ok(());
+    }
+    while py.detach(|| handle.wait_timeout(SLICE)).is_none() {
+        py.check_signals()?;
+    }
+    Ok(())
+}
+
+impl Flight {
+    /// The result, when all is over.
+    fn reap(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        let is_group = self.is_group;
+        // All of them: every tensor is let go of, whatever has become of the others.
+        let mut results = self
+            .parts
+            .into_iter()
+            .map(|part| part.reap(py))
+            .collect::<SmallVec<[_; 1]>>();
+        if is_group {
+            let results = results.into_iter().collect::<PyResult<Vec<_>>>()?;
+            return PyList::new(py, results)?.into_bound_py_any(py);
+        }
+        results.pop().unwrap_or_else(|| py.None().into_bound_py_any(py))
+    }
+}
+
+impl Part {
+    fn reap(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        let outcome = self.handle.wait(); // known
+        let input = self.input.release(py);
+        outcome.map_err(|error| raise(py, &error))?;
+        input?;
+        let delivery = |handle: &RawHandle| handle.take_delivery().unwrap_or_default();
+        match self.yields {
+            Yield::Given(output) => output.release(py),
+            Yield::Allocated => allocated(py, delivery(&self.handle)),
+            Yield::Exchanged => {
+                let mut delivery = delivery(&self.handle);
+                let splits = std::mem::take(&mut delivery.splits);
+                (allocated(py, delivery)?, splits).into_bound_py_any(py)
+            }
+            Yield::Adasum(output, scale) => {
+                let output = output.release(py)?;
+                let to = View::of(&output)?;
+                let Delivery { memory, shape, .. } = delivery(&self.handle);
+                if let (Some(mut memory), Some(&ranks)) = (memory, shape.first()) {
+                    py.detach(|| adasum::combine(&mut memory, ranks, scale));
+                    let bytes = (memory.bytes() / ranks.max(1)).min(to.bytes());
+                    // SAFETY: the first of as many tensors as there are ranks, into one that is contiguous and as long now.
+                    unsafe { std::ptr::copy_nonoverlapping(memory.address(), to.address, bytes) };
+                }
+                Ok(output)
+            }
+        }
+    }
+}
+
+fn allocated<'py>(py: Python<'py>, delivery: Delivery) -> PyResult<Bound<'py, PyAny>> {
+    match delivery.memory {
+        Some(memory) => tensor_of(py, memory, &delivery.shape),
+        None => Err(PyRuntimeError::new_err("the operation has brought nothing")),
+    }
+}

@@ -1,0 +1,39 @@
+//! `ronde._ronde`: what Ronde's Python package calls.
+//!
+//! The package's own modules hold names, defaults and everything that is torch's; here tensors become addresses, and
+//! errors become exceptions. A tensor is held, in [`flight`], from its submission until it has been reaped under the GIL; the
+//! cycle thread sees its address and never a Python object. Whoever waits lets go of the GIL.
+
+use pyo3::prelude::*;
+
+mod command;
+mod dlpack;
+mod error;
+mod flight;
+mod operation;
+mod runtime;
+mod tensor;
+
+/// The module, as a table of contents.
+#[pymodule]
+mod _ronde {
+    #[pymodule_export]
+    use super::command::{cli, version};
+    #[pymodule_export]
+    use super::flight::{poll, synchronize};
+    #[pymodule_export]
+    use super::operation::{
+        allgather, allreduce, alltoall, broadcast, grouped_allgather, grouped_allreduce,
+        grouped_reducescatter, reducescatter,
+    };
+    #[pymodule_export]
+    use super::runtime::process_sets::{add_process_set, process_set_rank, process_sets, remove_process_set};
+    #[pymodule_export]
+    use super::runtime::{
+        autotune_report, backend, barrier, cross_rank, cross_size, init, is_homogeneous, is_initialized,
+        join, local_rank, local_size, mark_epoch, mark_step, mpi_built, rank, shutdown, size, start_timeline,
+        stop_timeline,
+    };
+    #[pymodule_export]
+    use super::tensor::setup_torch;
+}

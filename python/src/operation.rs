@@ -1,0 +1,428 @@
+//! The operations, as Python calls them: each returns a handle at once.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use ronde::{Dtype, Operation, RawHandle, RawOutput, RawTensor, ReduceOp, adasum};
+use smallvec::{SmallVec, smallvec};
+
+use crate::error::{About, internal, raise};
+use crate::flight::{Flight, Held, Part, Yield, keep};
+use crate::runtime::{next_number, with_set};
+use crate::tensor::View;
+
+/// Horovod's number of Adasum, which is no reduction of elements.
+const ADASUM: u8 = 2;
+
+/// What is to be done with elements.
+#[derive(Clone, Copy)]
+struct How {
+    op: u8,
+    prescale: f64,
+    postscale: f64,
+}
+
+impl How {
+    fn reduce_op(self) -> PyResult<ReduceOp> {
+        let op = ReduceOp::from_wire(self.op);
+        op.ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "op {} is no reduction; use hvd.Average, hvd.Sum, hvd.Min, …",
+                self.op
+            ))
+        })
+    }
+}
+
+/// Combines a tensor with the other ranks', into `output`, which may be the tensor itself.
+#[pyfunction]
+#[pyo3(signature = (tensor, output, name, op, prescale, postscale, set_id, /))]
+#[expect(clippy::too_many_arguments, reason = "the operation has as many")]
+pub(crate) fn allreduce(
+    tensor: &Bound<'_, PyAny>,
+    output: &Bound<'_, PyAny>,
+    name: Option<&str>,
+    op: u8,
+    prescale: f64,
+    postscale: f64,
+    set_id: u32,
+) -> PyResult<u64> {
+    let how = How {
+        op,
+        prescale,
+        postscale,
+    };
+    let pair = Pair::new(tensor, output)?;
+    let name = name_of("allreduce", name)?;
+    submit(tensor.py(), set_id, pair.allreduce(how)?, &name)
+}
+
+/// The same for tensors that belong together.
+#[pyfunction]
+#[pyo3(signature = (tensors, outputs, name, op, prescale, postscale, set_id, /))]
+#[expect(clippy::too_many_arguments, reason = "the operation has as many")]
+pub(crate) fn grouped_allreduce(
+    py: Python<'_>,
+    tensors: Vec<Bound<'_, PyAny>>,
+    outputs: Vec<Bound<'_, PyAny>>,
+    name: Option<&str>,
+    op: u8,
+    prescale: f64,
+    postscale: f64,
+    set_id: u32,
+) -> PyResult<u64> {
+    let how = How {
+        op,
+        prescale,
+        postscale,
+    };
+    if tensors.len() != outputs.len() {
+        return Err(PyValueError::new_err("as many outputs as tensors are needed"));
+    }
+    let pairs = tensors
+        .iter()
+        .zip(&outputs)
+        .map(|(tensor, output)| Pair::new(tensor, output)?.allreduce(how));
+    submit_group(
+        py,
+        set_id,
+        pairs.collect::<PyResult<_>>()?,
+        &name_of("grouped_allreduce", name)?,
+    )
+}
+
+/// Puts the rows of all ranks one after another.
+#[pyfunction]
+#[pyo3(signature = (tensor, name, set_id, /))]
+pub(crate) fn allgather(tensor: &Bound<'_, PyAny>, name: Option<&str>, set_id: u32) -> PyResult<u64> {
+    let work = Work::allocating(tensor, Operation::Allgather, Yield::Allocated)?;
+    submit(tensor.py(), set_id, work, &name_of("allgather", name)?)
+}
+
+/// The same for tensors that belong together.
+#[pyfunction]
+#[pyo3(signature = (tensors, name, set_id, /))]
+pub(crate) fn grouped_allgather(
+    py: Python<'_>,
+    tensors: Vec<Bound<'_, PyAny>>,
+    name: Option<&str>,
+    set_id: u32,
+) -> PyResult<u64> {
+    let works = tensors
+        .iter()
+        .map(|tensor| Work::allocating(tensor, Operation::Allgather, Yield::Allocated));
+    submit_group(
+        py,
+        set_id,
+        works.collect::<PyResult<_>>()?,
+        &name_of("grouped_allgather", name)?,
+    )
+}
+
+/// Fills `output`, which may be the tensor itself, with the tensor of rank `root` of the job.
+#[pyfunction]
+#[pyo3(signature = (tensor, output, root, name, set_id, /))]
+pub(crate) fn broadcast(
+    tensor: &Bound<'_, PyAny>,
+    output: &Bound<'_, PyAny>,
+    root: i64,
+    name: Option<&str>,
+    set_id: u32,
+) -> PyResult<u64> {
+    // One that is negative is no rank either.
+    let root = usize::try_from(root).unwrap_or(usize::MAX);
+    let work = Pair::new(tensor, output)?.into(Operation::Broadcast { root });
+    submit(tensor.py(), set_id, work, &name_of("broadcast", name)?)
+}
+
+/// Sends `splits[r]` rows to the set's r-th rank; without splits the same number to each.
+#[pyfunction]
+#[pyo3(signature = (tensor, splits, name, set_id, /))]
+pub(crate) fn alltoall(
+    tensor: &Bound<'_, PyAny>,
+    splits: Option<Vec<i64>>,
+    name: Option<&str>,
+    set_id: u32,
+) -> PyResult<u64> {
+    let mut view = View::of(tensor)?;
+    let splits = match splits {
+        Some(splits) => {
+            let splits = checked_splits(&splits, &view, set_id)?;
+            // Rows that go to nobody stay where they are.
+            view.shape[0] = splits.iter().sum();
+            splits
+        }
+        None => Vec::new(),
+    };
+    let work = Work {
+        output: RawOutput::Allocate,
+        input: Held::new(tensor, &view),
+        view,
+        operation: Operation::Alltoall { splits: &splits },
+        yields: Yield::Exchanged,
+    };
+    submit(tensor.py(), set_id, work, &name_of("alltoall", name)?)
+}
+
+/// Combines a tensor with the other ranks' and keeps this rank's share of the rows.
+#[pyfunction]
+#[pyo3(signature = (tensor, name, op, prescale, postscale, set_id, /))]
+pub(crate) fn reducescatter(
+    tensor: &Bound<'_, PyAny>,
+    name: Option<&str>,
+    op: u8,
+    prescale: f64,
+    postscale: f64,
+    set_id: u32,
+) -> PyResult<u64> {
+    let work = scattered(
+        tensor,
+        How {
+            op,
+            prescale,
+            postscale,
+        },
+    )?;
+    submit(tensor.py(), set_id, work, &name_of("reducescatter", name)?)
+}
+
+/// The same for tensors that belong together.
+#[pyfunction]
+#[pyo3(signature = (tensors, name, op, prescale, postscale, set_id, /))]
+pub(crate) fn grouped_reducescatter(
+    py: Python<'_>,
+    tensors: Vec<Bound<'_, PyAny>>,
+    name: Option<&str>,
+    op: u8,
+    prescale: f64,
+    postscale: f64,
+    set_id: u32,
+) -> PyResult<u64> {
+    let how = How {
+        op,
+        prescale,
+        postscale,
+    };
+    let works = tensors.iter().map(|tensor| scattered(tensor, how));
+    submit_group(
+        py,
+        set_id,
+        works.collect::<PyResult<_>>()?,
+        &name_of("grouped_reducescatter", name)?,
+    )
+}
+
+fn scattered<'a>(tensor: &Bound<'_, PyAny>, how: How) -> PyResult<Work<'a>> {
+    let op = match ReduceOp::from_wire(how.op) {
+        Some(op @ (ReduceOp::Average | ReduceOp::Sum)) => op,
+        _ => {
+            let message = "Reducescatter only supports AVERAGE and SUM.";
+            return Err(internal(tensor.py(), message, About::default()));
+        }
+    };
+    let operation = Operation::Reducescatter {
+        op,
+        prescale: how.prescale,
+        postscale: how.postscale,
+    };
+    let work = Work::allocating(tensor, operation, Yield::Allocated)?;
+    if work.view.shape.is_empty() {
+        return Err(PyValueError::new_err(
+            "Reducescatter does not support scalar inputs.",
+        ));
+    }
+    Ok(work)
+}
+
+/// One tensor and what is to be done with it.
+struct Work<'a> {
+    view: View,
+    operation: Operation<'a>,
+    output: RawOutput,
+    input: Held,
+    yields: Yield,
+}
+
+impl<'a> Work<'a> {
+    /// Of which the result goes to memory that the runtime allocates.
+    fn allocating(tensor: &Bound<'_, PyAny>, operation: Operation<'a>, yields: Yield) -> PyResult<Self> {
+        let view = View::of(tensor)?;
+        Ok(Self {
+            input: Held::new(tensor, &view),
+            view,
+            operation,
+            output: RawOutput::Allocate,
+            yields,
+        })
+    }
+
+    fn raw<'n>(&'n self, name: &'n str) -> RawTensor<'n> {
+        RawTensor {
+            name,
+            dtype: self.view.dtype,
+            shape: &self.view.shape,
+            input: self.view.address,
+            output: self.output,
+        }
+    }
+
+    fn part(self, handle: RawHandle) -> Part {
+        Part {
+            handle,
+            input: self.input,
+            yields: self.yields,
+        }
+    }
+}
+
+/// A tensor, and one of the same size that gets the result.
+struct Pair {
+    view: View,
+    input: Held,
+    output: Held,
+    to: *mut u8,
+}
+
+impl Pair {
+    fn new(tensor: &Bound<'_, PyAny>, output: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let view = View::of(tensor)?;
+        let (output, to) = if output.is(tensor) {
+            (Held::new(tensor, &view), view.address)
+        } else {
+            let to = View::of(output)?;
+            if (to.dtype, to.bytes()) != (view.dtype, view.bytes()) {
+                return Err(PyValueError::new_err("the output is not like the tensor"));
+            }
+            (Held::new(output, &to), to.address)
+        };
+        Ok(Self {
+            input: Held::new(tensor, &view),
+            view,
+            output,
+            to,
+        })
+    }
+
+    fn into<'a>(self, operation: Operation<'a>) -> Work<'a> {
+        Work {
+            output: RawOutput::Into {
+                address: self.to,
+                bytes: self.view.bytes(),
+            },
+            view: self.view,
+            operation,
+            input: self.input,
+            yields: Yield::Given(self.output),
+        }
+    }
+
+    fn allreduce<'a>(mut self, how: How) -> PyResult<Work<'a>> {
+        if how.op != ADASUM {
+            let op = how.reduce_op()?;
+            return Ok(self.into(Operation::Allreduce {
+                op,
+                prescale: how.prescale,
+                postscale: how.postscale,
+            }));
+        }
+        if !matches!(
+            self.view.dtype,
+            Dtype::F16 | Dtype::F32 | Dtype::F64 | Dtype::Bf16
+        ) {
+            return Err(PyValueError::new_err(format!(
+                "Adasum is not defined for {}.",
+                self.view.dtype
+            )));
+        }
+        // What is computed depends on whole tensors: every rank gets all of them, and computes the same.
+        self.view.shape.insert(0, 1); // the others' must be just so
+        let scale = adasum::Scale {
+            before: how.prescale,
+            after: how.postscale,
+        };
+        Ok(Work {
+            view: self.view,
+            operation: Operation::Allgather,
+            output: RawOutput::Allocate,
+            input: self.input,
+            yields: Yield::Adasum(self.output, scale),
+        })
+    }
+}
+
+/// The name that the runtime gets to see: Horovod's.
+fn name_of(operation: &str, name: Option<&str>) -> PyResult<String> {
+    Ok(match name {
+        Some(name) => format!("{operation}.{name}"),
+        None => format!("{operation}.noname.{}", next_number()?),
+    })
+}
+
+fn submit(py: Python<'_>, set_id: u32, work: Work<'_>, name: &str) -> PyResult<u64> {
+    let handle = with_set(py, set_id, |set| {
+        // SAFETY: the tensors are contiguous and in host memory, of the type and shape that the view tells; `Held` keeps
+        // their memory until the operation is over. That nobody writes to them meanwhile is the caller's to see to, as with
+        // Horovod: elements may come out wrong, but no memory that is not theirs is touched.
+        unsafe { set.submit(&work.operation, &work.raw(name)) }.map_err(|error| raise(py, &error))
+    })?;
+    Ok(keep(Flight {
+        parts: smallvec![work.part(handle)],
+        is_group: false,
+    }))
+}
+
+fn submit_group(py: Python<'_>, set_id: u32, works: Vec<Work<'_>>, name: &str) -> PyResult<u64> {
+    let count = works.len();
+    let names: Vec<String> = (1..=count)
+        .map(|index| format!("{name}_{index}of{count}"))
+        .collect();
+    let handles = with_set(py, set_id, |set| {
+        let parts = works
+            .iter()
+            .zip(&names)
+            .map(|(work, name)| (work.operation, work.raw(name)));
+        let parts: Vec<_> = parts.collect();
+        // SAFETY: as for one tensor.
+        unsafe { set.submit_group(name, &parts) }.map_err(|error| raise(py, &error))
+    })?;
+    let parts: SmallVec<[Part; 1]> = works
+        .into_iter()
+        .zip(handles)
+        .map(|(work, handle)| work.part(handle))
+        .collect();
+    Ok(keep(Flight {
+        parts,
+        is_group: true,
+    }))
+}
+
+/// The splits of an alltoall, in Horovod's terms where they are wrong.
+fn checked_splits(splits: &[i64], view: &View, set_id: u32) -> PyResult<Vec<usize>> {
+    let wrong = |what: String| Err(PyValueError::new_err(what));
+    let ranks = with_set_size(set_id)?;
+    let Some(&rows) = view.shape.first() else {
+        return Ok(Vec::new()); // the runtime says what is wrong with that
+    };
+    if splits.len() != ranks {
+        return wrong(format!(
+            "Number of entries in splits ({}) does not equal number of workers ({ranks}).",
+            splits.len()
+        ));
+    }
+    let counts: Result<Vec<usize>, _> = splits.iter().map(|&split| usize::try_from(split)).collect();
+    let Ok(counts) = counts else {
+        return wrong(format!("Splits {splits:?} must not be negative."));
+    };
+    let sum = counts
+        .iter()
+        .try_fold(0usize, |sum, &split| sum.checked_add(split));
+    if sum.is_none_or(|sum| sum > rows) {
+        return wrong(format!(
+            "Sum of splits entries is greater than the first dimension of tensor ({rows})."
+        ));
+    }
+    Ok(counts)
+}
+
+fn with_set_size(set_id: u32) -> PyResult<usize> {
+    Python::attach(|py| with_set(py, set_id, |set| Ok(set.size())))
+}

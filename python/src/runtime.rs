@@ -1,0 +1,259 @@
+//! The context of this process: its beginning, its end, and who it is in between.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use ronde::context::Builder;
+use ronde::{Context, Error, ProcessSet, RawHandle, identity};
+
+use crate::error::{About, NOT_INITIALIZED, internal, raise};
+use crate::flight::wait;
+
+pub(crate) mod process_sets;
+
+static CONTEXT: RwLock<Option<Arc<Context>>> = RwLock::new(None);
+
+/// Numbers given to unnamed operations of this context: they begin anew with each, so that ranks that have failed
+/// differently agree again.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
+/// How long waiting for the other ranks may keep a signal waiting.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// The next number of an unnamed operation.
+pub(crate) fn next_number() -> PyResult<u64> {
+    Ok(1 + NUMBERS.fetch_add(1, Ordering::Relaxed))
+}
+
+fn current() -> Option<Arc<Context>> {
+    CONTEXT.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// The context, for what asks about it.
+fn context() -> PyResult<Arc<Context>> {
+    current().ok_or_else(|| PyValueError::new_err(NOT_INITIALIZED))
+}
+
+/// The context, for what works with it.
+fn working_context(py: Python<'_>) -> PyResult<Arc<Context>> {
+    current().ok_or_else(|| internal(py, NOT_INITIALIZED, About::default()))
+}
+
+/// Hands the process set of this number to `work`.
+pub(crate) fn with_set<R>(
+    py: Python<'_>,
+    id: u32,
+    work: impl FnOnce(&ProcessSet) -> PyResult<R>,
+) -> PyResult<R> {
+    let context = CONTEXT.read().unwrap_or_else(PoisonError::into_inner);
+    let Some(context) = context.as_deref() else {
+        return Err(internal(py, NOT_INITIALIZED, About::default()));
+    };
+    if id == 0 {
+        return work(context);
+    }
+    work(&context.process_set(id).ok_or_else(|| process_sets::unknown(id))?)
+}
+
+/// Joins the job that the environment describes: all of it, or the part of these ranks, numbered in this order. Without
+/// effect if that has been done.
+#[pyfunction]
+#[pyo3(signature = (ranks, process_sets, dynamic, /))]
+pub(crate) fn init(
+    py: Python<'_>,
+    ranks: Option<Vec<usize>>,
+    process_sets: Vec<Vec<usize>>,
+    dynamic: bool,
+) -> PyResult<()> {
+    if current().is_some() {
+        return Ok(());
+    }
+    let failed = |error: &dyn std::fmt::Display| {
+        PyValueError::new_err(format!("Horovod initialization failed: {error}"))
+    };
+    let mut builder = part_of_job(ranks).map_err(|error| failed(&error))?;
+    builder = builder.process_sets(process_sets).strict_join();
+    if dynamic {
+        builder = builder.dynamic_process_sets();
+    }
+    // On a thread of its own, so that whoever waits for ranks that do not come can be interrupted.
+    let (sender, receiver) = channel();
+    std::thread::Builder::new()
+        .name("ronde-init".into())
+        .spawn(move || sender.send(builder.build()))
+        .map_err(|error| failed(&error))?;
+    let receiver = std::sync::Mutex::new(receiver);
+    let built = loop {
+        let received = py.detach(|| {
+            let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+            receiver.recv_timeout(SLICE)
+        });
+        match received {
+            Ok(built) => break built,
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => return Err(failed(&"the thread that began it has ended")),
+        }
+    };
+    let context = built.map_err(|error| failed(&error))?;
+    NUMBERS.store(0, Ordering::Relaxed);
+    *CONTEXT.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(context));
+    Ok(())
+}
+
+fn part_of_job(ranks: Option<Vec<usize>>) -> Result<Builder, String> {
+    let Some(ranks) = ranks else {
+        return Ok(Context::builder());
+    };
+    let me = identity::Identity::from_env().map_err(|error| error.to_string())?;
+    if ranks.iter().copied().eq(0..me.size) {
+        return Ok(Context::builder());
+    }
+    if me.local_size != me.size {
+        return Err(
+            "a part of a job's ranks (comm=[…]) must be on one host; use process sets on several".to_owned(),
+        );
+    }
+    let mut members = ranks.clone();
+    members.sort_unstable();
+    members.dedup();
+    if members.len() != ranks.len() || members.last().is_some_and(|&rank| rank >= me.size) {
+        return Err(format!(
+            "comm={ranks:?} must be different ranks of 0..{}",
+            me.size
+        ));
+    }
+    let Some(rank) = ranks.iter().position(|&rank| rank == me.rank) else {
+        return Err(format!("rank {} is not in comm={ranks:?}", me.rank));
+    };
+    let key = identity::job_key(&identity::environment, &identity::ProcessTable);
+    Ok(Context::builder()
+        .rank(rank, ranks.len())
+        .job(format!("{key}/part{ranks:?}")))
+}
+
+/// Leaves the job. Without effect outside of one.
+#[pyfunction]
+pub(crate) fn shutdown(py: Python<'_>) {
+    py.detach(|| {
+        let context = CONTEXT.write().unwrap_or_else(PoisonError::into_inner).take();
+        drop(context); // whoever works with it in another thread leaves with it
+    });
+}
+
+/// Whether this process is in a job.
+#[pyfunction]
+pub(crate) fn is_initialized() -> bool {
+    current().is_some()
+}
+
+macro_rules! asked {
+    ($($(#[$doc:meta])* $name:ident -> $result:ty;)*) => {$(
+        $(#[$doc])*
+        #[pyfunction]
+        pub(crate) fn $name() -> PyResult<$result> {
+            Ok(context()?.$name())
+        }
+    )*};
+}
+asked! {
+    /// This process's rank.
+    rank -> usize;
+    /// Ranks in the job.
+    size -> usize;
+    /// This process's rank on its host.
+    local_rank -> usize;
+    /// Ranks on this host.
+    local_size -> usize;
+    /// Index of this host among those that have this local rank.
+    cross_rank -> usize;
+    /// Hosts that have this local rank.
+    cross_size -> usize;
+    /// How the ranks reach one another: `local` or `mpi`.
+    backend -> &'static str;
+}
+
+/// Whether all hosts have as many ranks.
+#[pyfunction]
+pub(crate) fn is_homogeneous() -> PyResult<bool> {
+    let context = context()?;
+    // Where hosts differ, some local rank is on fewer of them; on a single host nothing differs.
+    Ok(context.local_size() * context.cross_size() == context.size())
+}
+
+/// Whether MPI is built in.
+#[pyfunction]
+pub(crate) fn mpi_built() -> bool {
+    cfg!(feature = "mpi")
+}
+
+/// Returns when every rank of the set has called it.
+#[pyfunction]
+#[pyo3(signature = (set_id, /))]
+pub(crate) fn barrier(py: Python<'_>, set_id: u32) -> PyResult<()> {
+    let handle = with_set(py, set_id, |set| {
+        set.start_barrier().map_err(|error| raise(py, &error))
+    })?;
+    finish(py, &handle)
+}
+
+/// Says that this rank has no more data; returns, when none has, the rank that joined last.
+#[pyfunction]
+pub(crate) fn join(py: Python<'_>) -> PyResult<usize> {
+    let context = working_context(py)?;
+    let handle = context.start_join().map_err(|error| raise(py, &error))?;
+    finish(py, &handle)?;
+    let last = handle.take_delivery().and_then(|delivery| delivery.last_joined);
+    Ok(last.unwrap_or(context.rank()))
+}
+
+fn finish(py: Python<'_>, handle: &RawHandle) -> PyResult<()> {
+    wait(py, handle)?;
+    handle.wait().map_err(|error| raise(py, &error))
+}
+
+/// Begins to record a timeline, on rank 0's word.
+#[pyfunction]
+#[pyo3(signature = (path, mark_cycles, /))]
+pub(crate) fn start_timeline(py: Python<'_>, path: std::path::PathBuf, mark_cycles: bool) -> PyResult<()> {
+    let context = context()?;
+    told(py, py.detach(|| context.start_timeline(path, mark_cycles)))
+}
+
+/// Ends it.
+#[pyfunction]
+pub(crate) fn stop_timeline(py: Python<'_>) -> PyResult<()> {
+    let context = context()?;
+    told(py, py.detach(|| context.stop_timeline()))
+}
+
+fn told(py: Python<'_>, outcome: Result<(), Error>) -> PyResult<()> {
+    outcome.map_err(|error| raise(py, &error))
+}
+
+/// A training step ends here.
+#[pyfunction]
+pub(crate) fn mark_step() -> PyResult<()> {
+    context()?.mark_step();
+    Ok(())
+}
+
+/// An epoch ends here.
+#[pyfunction]
+pub(crate) fn mark_epoch() -> PyResult<()> {
+    context()?.mark_epoch();
+    Ok(())
+}
+
+/// What the tuner is doing or has done: on rank 0, if it is on.
+#[pyfunction]
+pub(crate) fn autotune_report(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let Some(report) = context()?.autotune_report() else {
+        return Ok(None);
+    };
+    let text = serde_json::to_string(&report).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    py.import("json")?.call_method1("loads", (text,)).map(Some)
+}

@@ -1,0 +1,53 @@
+//! Process sets by number, as Python knows them.
+
+use std::collections::BTreeMap;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::context;
+use crate::error::raise;
+
+pub(crate) fn unknown(id: u32) -> PyErr {
+    PyValueError::new_err(format!(
+        "Process set {id} does not exist, or has not been registered."
+    ))
+}
+
+/// Makes the process set of `ranks`, on all ranks at once; its number.
+#[pyfunction]
+#[pyo3(signature = (ranks, /))]
+pub(crate) fn add_process_set(py: Python<'_>, ranks: Vec<usize>) -> PyResult<u32> {
+    let context = context()?;
+    let set = py.detach(|| context.add_process_set(&ranks));
+    set.map(|set| set.id()).map_err(|error| raise(py, &error))
+}
+
+/// Removes a process set, on all ranks at once; false if there is none of this number, or it is that of all ranks.
+#[pyfunction]
+#[pyo3(signature = (id, /))]
+pub(crate) fn remove_process_set(py: Python<'_>, id: u32) -> PyResult<bool> {
+    let context = context()?;
+    match context.process_set(id) {
+        Some(set) if id != 0 => {
+            let removed = py.detach(|| context.remove_process_set(&set));
+            removed.map(|()| true).map_err(|error| raise(py, &error))
+        }
+        _ => Ok(false),
+    }
+}
+
+/// The process sets there are, with their ranks.
+#[pyfunction]
+pub(crate) fn process_sets() -> PyResult<BTreeMap<u32, Vec<usize>>> {
+    let sets = context()?.process_sets();
+    Ok(sets.iter().map(|set| (set.id(), set.ranks().to_vec())).collect())
+}
+
+/// This process's place in a set; none if it is not one of its ranks.
+#[pyfunction]
+#[pyo3(signature = (id, /))]
+pub(crate) fn process_set_rank(id: u32) -> PyResult<Option<usize>> {
+    let set = context()?.process_set(id).ok_or_else(|| unknown(id))?;
+    Ok(set.rank())
+}
