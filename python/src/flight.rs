@@ -97,6 +97,12 @@ pub(crate) fn keep(flight: Flight) -> u64 {
     })
 }
 
+/// Lets go of what nobody has waited for: nothing is in flight any more, as there is no context.
+pub(crate) fn forget_all() {
+    let forgotten = flights(|flights| std::mem::take(&mut flights.by_handle));
+    drop(forgotten); // which may run Python code, so not under the lock
+}
+
 /// Whether the operation of this handle is over.
 #[pyfunction]
 #[pyo3(signature = (handle, /))]

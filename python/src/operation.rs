@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::error::{About, internal, raise};
 use crate::flight::{Flight, Held, Part, Yield, keep};
-use crate::runtime::{next_number, with_set};
+use crate::runtime::{next_number, use_number, with_set};
 use crate::tensor::View;
 
 /// Horovod's number of Adasum, which is no reduction of elements.
@@ -36,7 +36,6 @@ impl How {
 /// Combines a tensor with the other ranks', into `output`, which may be the tensor itself.
 #[pyfunction]
 #[pyo3(signature = (tensor, output, name, op, prescale, postscale, set_id, /))]
-#[expect(clippy::too_many_arguments, reason = "the operation has as many")]
 pub(crate) fn allreduce(
     tensor: &Bound<'_, PyAny>,
     output: &Bound<'_, PyAny>,
@@ -52,7 +51,7 @@ pub(crate) fn allreduce(
         postscale,
     };
     let pair = Pair::new(tensor, output)?;
-    let name = name_of("allreduce", name)?;
+    let name = Name::new("allreduce", name, set_id);
     submit(tensor.py(), set_id, pair.allreduce(how)?, &name)
 }
 
@@ -86,7 +85,7 @@ pub(crate) fn grouped_allreduce(
         py,
         set_id,
         pairs.collect::<PyResult<_>>()?,
-        &name_of("grouped_allreduce", name)?,
+        &Name::new("grouped_allreduce", name, set_id),
     )
 }
 
@@ -95,7 +94,7 @@ pub(crate) fn grouped_allreduce(
 #[pyo3(signature = (tensor, name, set_id, /))]
 pub(crate) fn allgather(tensor: &Bound<'_, PyAny>, name: Option<&str>, set_id: u32) -> PyResult<u64> {
     let work = Work::allocating(tensor, Operation::Allgather, Yield::Allocated)?;
-    submit(tensor.py(), set_id, work, &name_of("allgather", name)?)
+    submit(tensor.py(), set_id, work, &Name::new("allgather", name, set_id))
 }
 
 /// The same for tensors that belong together.
@@ -114,7 +113,7 @@ pub(crate) fn grouped_allgather(
         py,
         set_id,
         works.collect::<PyResult<_>>()?,
-        &name_of("grouped_allgather", name)?,
+        &Name::new("grouped_allgather", name, set_id),
     )
 }
 
@@ -131,7 +130,7 @@ pub(crate) fn broadcast(
     // One that is negative is no rank either.
     let root = usize::try_from(root).unwrap_or(usize::MAX);
     let work = Pair::new(tensor, output)?.into(Operation::Broadcast { root });
-    submit(tensor.py(), set_id, work, &name_of("broadcast", name)?)
+    submit(tensor.py(), set_id, work, &Name::new("broadcast", name, set_id))
 }
 
 /// Sends `splits[r]` rows to the set's r-th rank; without splits the same number to each.
@@ -160,7 +159,7 @@ pub(crate) fn alltoall(
         operation: Operation::Alltoall { splits: &splits },
         yields: Yield::Exchanged,
     };
-    submit(tensor.py(), set_id, work, &name_of("alltoall", name)?)
+    submit(tensor.py(), set_id, work, &Name::new("alltoall", name, set_id))
 }
 
 /// Combines a tensor with the other ranks' and keeps this rank's share of the rows.
@@ -182,7 +181,12 @@ pub(crate) fn reducescatter(
             postscale,
         },
     )?;
-    submit(tensor.py(), set_id, work, &name_of("reducescatter", name)?)
+    submit(
+        tensor.py(),
+        set_id,
+        work,
+        &Name::new("reducescatter", name, set_id),
+    )
 }
 
 /// The same for tensors that belong together.
@@ -207,7 +211,7 @@ pub(crate) fn grouped_reducescatter(
         py,
         set_id,
         works.collect::<PyResult<_>>()?,
-        &name_of("grouped_reducescatter", name)?,
+        &Name::new("grouped_reducescatter", name, set_id),
     )
 }
 
@@ -350,30 +354,51 @@ impl Pair {
 }
 
 /// The name that the runtime gets to see: Horovod's.
-fn name_of(operation: &str, name: Option<&str>) -> PyResult<String> {
-    Ok(match name {
-        Some(name) => format!("{operation}.{name}"),
-        None => format!("{operation}.noname.{}", next_number()?),
-    })
+struct Name {
+    text: String,
+    /// Whether it is the set's next number.
+    is_number: bool,
 }
 
-fn submit(py: Python<'_>, set_id: u32, work: Work<'_>, name: &str) -> PyResult<u64> {
+impl Name {
+    fn new(operation: &str, name: Option<&str>, set_id: u32) -> Self {
+        let text = match name {
+            Some(name) => format!("{operation}.{name}"),
+            None => format!("{operation}.noname.{}", next_number(set_id)),
+        };
+        Self {
+            text,
+            is_number: name.is_none(),
+        }
+    }
+
+    /// The operation is under way. One that was refused on this rank alone leaves the number to the next, as the others may
+    /// wait for it.
+    fn is_used(&self, set_id: u32) {
+        if self.is_number {
+            use_number(set_id);
+        }
+    }
+}
+
+fn submit(py: Python<'_>, set_id: u32, work: Work<'_>, name: &Name) -> PyResult<u64> {
     let handle = with_set(py, set_id, |set| {
         // SAFETY: the tensors are contiguous and in host memory, of the type and shape that the view tells; `Held` keeps
         // their memory until the operation is over. That nobody writes to them meanwhile is the caller's to see to, as with
         // Horovod: elements may come out wrong, but no memory that is not theirs is touched.
-        unsafe { set.submit(&work.operation, &work.raw(name)) }.map_err(|error| raise(py, &error))
+        unsafe { set.submit(&work.operation, &work.raw(&name.text)) }.map_err(|error| raise(py, &error))
     })?;
+    name.is_used(set_id);
     Ok(keep(Flight {
         parts: smallvec![work.part(handle)],
         is_group: false,
     }))
 }
 
-fn submit_group(py: Python<'_>, set_id: u32, works: Vec<Work<'_>>, name: &str) -> PyResult<u64> {
-    let count = works.len();
+fn submit_group(py: Python<'_>, set_id: u32, works: Vec<Work<'_>>, name: &Name) -> PyResult<u64> {
+    let (count, text) = (works.len(), &name.text);
     let names: Vec<String> = (1..=count)
-        .map(|index| format!("{name}_{index}of{count}"))
+        .map(|index| format!("{text}_{index}of{count}"))
         .collect();
     let handles = with_set(py, set_id, |set| {
         let parts = works
@@ -382,8 +407,9 @@ fn submit_group(py: Python<'_>, set_id: u32, works: Vec<Work<'_>>, name: &str) -
             .map(|(work, name)| (work.operation, work.raw(name)));
         let parts: Vec<_> = parts.collect();
         // SAFETY: as for one tensor.
-        unsafe { set.submit_group(name, &parts) }.map_err(|error| raise(py, &error))
+        unsafe { set.submit_group(text, &parts) }.map_err(|error| raise(py, &error))
     })?;
+    name.is_used(set_id);
     let parts: SmallVec<[Part; 1]> = works
         .into_iter()
         .zip(handles)

@@ -1,8 +1,8 @@
 //! The context of this process: its beginning, its end, and who it is in between.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
@@ -11,22 +11,31 @@ use ronde::context::Builder;
 use ronde::{Context, Error, ProcessSet, RawHandle, identity};
 
 use crate::error::{About, NOT_INITIALIZED, internal, raise};
-use crate::flight::wait;
+use crate::flight::{forget_all, wait};
 
 pub(crate) mod process_sets;
 
 static CONTEXT: RwLock<Option<Arc<Context>>> = RwLock::new(None);
 
-/// Numbers given to unnamed operations of this context: they begin anew with each, so that ranks that have failed
-/// differently agree again.
-static NUMBERS: AtomicU64 = AtomicU64::new(0);
+/// How many unnamed operations each process set of this context has had. They are counted anew in each, so that ranks that
+/// have failed differently agree again.
+static UNNAMED: Mutex<BTreeMap<u32, u64>> = Mutex::new(BTreeMap::new());
 
 /// How long waiting for the other ranks may keep a signal waiting.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// The next number of an unnamed operation.
-pub(crate) fn next_number() -> PyResult<u64> {
-    Ok(1 + NUMBERS.fetch_add(1, Ordering::Relaxed))
+fn unnamed() -> MutexGuard<'static, BTreeMap<u32, u64>> {
+    UNNAMED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of the set's next unnamed operation.
+pub(crate) fn next_number(set_id: u32) -> u64 {
+    1 + unnamed().get(&set_id).copied().unwrap_or(0)
+}
+
+/// That operation is under way.
+pub(crate) fn use_number(set_id: u32) {
+    *unnamed().entry(set_id).or_default() += 1;
 }
 
 fn current() -> Option<Arc<Context>> {
@@ -84,9 +93,12 @@ pub(crate) fn init(
     let (sender, receiver) = channel();
     std::thread::Builder::new()
         .name("ronde-init".into())
-        .spawn(move || sender.send(builder.build()))
+        .spawn(move || {
+            // Nobody waits any more if that was interrupted; then the context ends here.
+            let _ = sender.send(builder.build());
+        })
         .map_err(|error| failed(&error))?;
-    let receiver = std::sync::Mutex::new(receiver);
+    let receiver = Mutex::new(receiver);
     let built = loop {
         let received = py.detach(|| {
             let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,7 +111,8 @@ pub(crate) fn init(
         }
     };
     let context = built.map_err(|error| failed(&error))?;
-    NUMBERS.store(0, Ordering::Relaxed);
+    unnamed().clear();
+    forget_all();
     *CONTEXT.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(context));
     Ok(())
 }

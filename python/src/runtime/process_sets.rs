@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::context;
+use super::{context, unnamed};
 use crate::error::raise;
 
 pub(crate) fn unknown(id: u32) -> PyErr {
@@ -31,7 +31,9 @@ pub(crate) fn remove_process_set(py: Python<'_>, id: u32) -> PyResult<bool> {
     match context.process_set(id) {
         Some(set) if id != 0 => {
             let removed = py.detach(|| context.remove_process_set(&set));
-            removed.map(|()| true).map_err(|error| raise(py, &error))
+            removed.map_err(|error| raise(py, &error))?;
+            unnamed().remove(&id);
+            Ok(true)
         }
         _ => Ok(false),
     }

@@ -1,0 +1,1 @@
+"""What Ronde's front ends share: joining a job, process sets, exceptions."""

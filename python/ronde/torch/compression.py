@@ -1,0 +1,74 @@
+"""Making tensors smaller for the way: an algorithm is a class of two static methods, and programs write their
+own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class Compressor:
+    """What a compression algorithm consists of."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """The tensor to send in place of ``tensor``, and whatever :meth:`decompress` needs to know."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        """The tensor that a result of compressed ones stands for."""
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """Sends tensors as they are."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """The tensor itself."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: None) -> torch.Tensor:
+        """The tensor itself."""
+        return tensor
+
+
+class _CastCompressor(Compressor):
+    """Sends floating-point tensors with elements of ``wire_dtype``, others as they are."""
+
+    wire_dtype: torch.dtype
+
+    @classmethod
+    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
+        """The tensor with elements of the type to send, and the type that it had."""
+        dtype = tensor.dtype
+        return (tensor.to(cls.wire_dtype) if dtype.is_floating_point else tensor), dtype
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: torch.dtype) -> torch.Tensor:
+        """The tensor with elements of the type that it had."""
+        return tensor.to(ctx)
+
+
+class FP16Compressor(_CastCompressor):
+    """Sends floating-point tensors in half precision: 11 bits, up to 65,504."""
+
+    wire_dtype = torch.float16
+
+
+class BF16Compressor(_CastCompressor):
+    """Sends floating-point tensors as bfloat16: 8 bits, with the range of float32."""
+
+    wire_dtype = torch.bfloat16
+
+
+class Compression:
+    """The algorithms there are."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

@@ -1,0 +1,305 @@
+"""Bringing all ranks to the same state: parameters, an optimizer's state, any Python object."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Optional, Union
+
+import torch
+
+from ..common.exceptions import HorovodInternalError
+from ..common.process_sets import ProcessSet, global_process_set
+from .mpi_ops import allgather, allgather_async, broadcast_, broadcast_async_, rank, synchronize
+
+try:  # it also takes functions and classes of the main program
+    import cloudpickle
+except ImportError:
+    cloudpickle = pickle
+
+_Named = Iterable[tuple[Optional[str], torch.Tensor]]
+
+
+def broadcast_parameters(
+    params: Union[Mapping[str, torch.Tensor], Iterable[Union[torch.Tensor, tuple[str, torch.Tensor]]]],
+    root_rank: int,
+) -> None:
+    """Gives all ranks the parameters of rank ``root_rank``, in place.
+
+    ``params``: a ``model.state_dict()``, ``model.named_parameters()`` or ``model.parameters()``, also as a
+    list. Tensors of any layout and dtype. ValueError for anything else.
+    """
+    if isinstance(params, Mapping):
+        named: list[Any] = sorted(params.items())
+    elif isinstance(params, (list, tuple, Iterator)):
+        named = [entry if isinstance(entry, tuple) else (None, entry) for entry in params]
+    else:
+        raise ValueError(f"invalid params of type {type(params).__name__}: hand over model.state_dict()")
+    for name, tensor in named:
+        if not isinstance(tensor, torch.Tensor):
+            raise ValueError(
+                f"invalid params: {name or 'an entry'} is of type {type(tensor).__name__}, not a tensor; "
+                f"use broadcast_object for it"
+            )
+    _broadcast_in_place(named, root_rank)
+
+
+def _broadcast_in_place(named: _Named, root_rank: int) -> None:
+    handles = []
+    for name, tensor in named:
+        sent = _sendable(tensor)
+        handles.append((broadcast_async_(sent, root_rank, name), tensor, sent))
+    for handle, tensor, sent in handles:
+        synchronize(handle)
+        if sent.data_ptr() != tensor.data_ptr():
+            with torch.no_grad():
+                tensor.copy_(sent.view(tensor.dtype).view(tensor.shape))
+
+
+def _sendable(tensor: torch.Tensor) -> torch.Tensor:
+    """What to send of a tensor: itself, or its bytes, of its own memory or in a copy that is contiguous."""
+    tensor = tensor.detach().contiguous()
+    if tensor.dtype in _SENT_AS_IS:
+        return tensor
+    return tensor.view(-1).view(torch.uint8)
+
+
+_SENT_AS_IS = {
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.float32,
+    torch.float64,
+    torch.bool,
+    torch.bfloat16,
+}
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, model: Optional[torch.nn.Module] = None
+) -> None:
+    """Gives all ranks the optimizer's state and options of rank ``root_rank``.
+
+    The optimizer makes no step for it: a rank gets the entries that the root has, with its types, and loses
+    those that the root has not; tensors that fit are filled in place. Where an optimizer has no state yet,
+    parameters that require gradients get some (zeros) if they have none.
+
+    ``model`` is Horovod's, and not needed. ValueError for L-BFGS, whose state is not its parameters', and on
+    all ranks if the optimizers differ in their parameters.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("the state of torch.optim.LBFGS cannot be broadcast")
+    if not optimizer.state:
+        _fill_missing_gradients(optimizer)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    is_root = rank() == root_rank
+    tensors = _Tensors()
+    sent = _OptimizerState.of(optimizer, parameters, tensors) if is_root else None
+    state = broadcast_object(sent, root_rank, "optimizer_state")
+    _check_alike(state, optimizer)
+    if not is_root:
+        state.restore(optimizer, parameters, tensors)
+    named = [(f"optimizer_state.{index}", tensor) for index, tensor in enumerate(tensors.found)]
+    _broadcast_in_place(named, root_rank)
+
+
+def _fill_missing_gradients(optimizer: torch.optim.Optimizer) -> None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad and parameter.grad is None:
+                zeros = torch.zeros_like(parameter)
+                # It takes no others.
+                is_sparse = isinstance(optimizer, torch.optim.SparseAdam)
+                parameter.grad = zeros.to_sparse() if is_sparse else zeros
+
+
+class _Slot(NamedTuple):
+    """Stands for a tensor in what is pickled; the tensors follow, in order."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    #: Whether it lies where its parameter lies; in host memory if not.
+    is_beside_parameter: bool
+
+
+class _Tensors:
+    """The tensors of a state, in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self.found: list[torch.Tensor] = []
+
+    def take(self, value: Any, parameter: Optional[torch.Tensor]) -> Any:
+        """``value``, with slots in place of its tensors, also in dicts, lists and tuples."""
+        if isinstance(value, torch.Tensor):
+            self.found.append(value)
+            is_beside = parameter is not None and value.device == parameter.device
+            return _Slot(tuple(value.shape), value.dtype, is_beside)
+        return _rebuilt(value, lambda _, part: self.take(part, parameter))
+
+    def put(self, value: Any, local: Any, parameter: Optional[torch.Tensor]) -> Any:
+        """``value``, with tensors in place of its slots: those of ``local``, where they fit."""
+        if isinstance(value, _Slot):
+            if not (isinstance(local, torch.Tensor) and (tuple(local.shape), local.dtype) == value[:2]):
+                device = parameter.device if parameter is not None and value.is_beside_parameter else "cpu"
+                local = torch.empty(value.shape, dtype=value.dtype, device=device)
+            self.found.append(local)
+            return local
+        return _rebuilt(value, lambda key, part: self.put(part, _part_of(local, key), parameter))
+
+
+def _rebuilt(value: Any, change: Any) -> Any:
+    """A dict, list or tuple with its parts changed; anything else as it is."""
+    if type(value) is dict:
+        return {key: change(key, part) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(change(index, part) for index, part in enumerate(value))
+    return value
+
+
+def _part_of(container: Any, key: Any) -> Any:
+    try:
+        return container[key]
+    except (TypeError, LookupError):
+        return None
+
+
+class _OptimizerState(NamedTuple):
+    """An optimizer's options and state, with parameters as numbers and tensors as slots."""
+
+    #: Shapes of the parameters, by group.
+    shapes: list[list[tuple[int, ...]]]
+    #: Options, by group.
+    options: list[dict[str, Any]]
+    #: State by the parameter's number.
+    of_parameters: dict[int, Any]
+    #: State by other keys.
+    others: dict[Any, Any]
+
+    @classmethod
+    def of(
+        cls, optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor], tensors: _Tensors
+    ) -> _OptimizerState:
+        """What there is to send; its tensors are taken to ``tensors``."""
+        options = [tensors.take(_options(group), None) for group in optimizer.param_groups]
+        state = optimizer.state
+        present = [number for number, parameter in enumerate(parameters) if parameter in state]
+        of_parameters = {
+            number: tensors.take(state[parameters[number]], parameters[number]) for number in present
+        }
+        others = {key: tensors.take(state[key], None) for key in state if not isinstance(key, torch.Tensor)}
+        return cls(_shapes(optimizer), options, of_parameters, others)
+
+    def restore(
+        self, optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor], tensors: _Tensors
+    ) -> None:
+        """Makes it the optimizer's; the tensors, which are still to be filled, are taken to ``tensors``."""
+        for group, options in zip(optimizer.param_groups, self.options):
+            group.update(tensors.put(options, group, None))
+        before = dict(optimizer.state)
+        optimizer.state.clear()
+        for number, value in self.of_parameters.items():
+            parameter = parameters[number]
+            optimizer.state[parameter] = tensors.put(value, before.get(parameter), parameter)
+        for key, value in self.others.items():
+            optimizer.state[key] = tensors.put(value, before.get(key), None)
+
+
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key != "params"}
+
+
+def _shapes(optimizer: torch.optim.Optimizer) -> list[list[tuple[int, ...]]]:
+    return [[tuple(parameter.shape) for parameter in group["params"]] for group in optimizer.param_groups]
+
+
+def _check_alike(root: _OptimizerState, optimizer: torch.optim.Optimizer) -> None:
+    """Raises ValueError on all ranks if the parameters of some rank's optimizer are not like the root's."""
+    shapes = _shapes(optimizer)
+    differences = [
+        f"parameter {index} of group {group} has shape {own}, the root's {theirs}"
+        for group, (owns, all_theirs) in enumerate(zip(shapes, root.shapes))
+        for index, (own, theirs) in enumerate(zip(owns, all_theirs))
+        if own != theirs
+    ]
+    counts, root_counts = [len(group) for group in shapes], [len(group) for group in root.shapes]
+    if counts != root_counts:
+        differences.insert(0, f"its groups have {counts} parameters, the root's {root_counts}")
+    of_ranks = allgather_object(differences[:1], "optimizer_state.differences")
+    for number, differences in enumerate(of_ranks):
+        if differences:
+            raise ValueError(f"the optimizer of rank {number} is not like the root's: {differences[0]}")
+
+
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    name: Optional[str] = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Gives all ranks the object of rank ``root_rank``.
+
+    It travels pickled (by cloudpickle, where it is installed), and may be of any size. Returns the object: on
+    the root, the one it was given; elsewhere, a new one, whatever ``obj`` was. An object that cannot be
+    pickled raises the reason on the root, and HorovodInternalError elsewhere.
+    """
+    name = name or "object"
+    if rank() != root_rank:
+        # Its length comes first: none, if it could not be pickled.
+        length = int(broadcast_(_length(0), root_rank, f"{name}.sz", process_set))
+        if not length:
+            raise HorovodInternalError(f"rank {root_rank} could not pickle the object {name}: see its error")
+        data = torch.empty(length, dtype=torch.uint8, device="cpu")
+        return _unpickled(broadcast_(data, root_rank, f"{name}.t", process_set))
+    try:
+        data = _pickled(obj)
+    except BaseException:
+        broadcast_(_length(0), root_rank, f"{name}.sz", process_set)
+        raise
+    broadcast_(_length(data.numel()), root_rank, f"{name}.sz", process_set)
+    broadcast_(data, root_rank, f"{name}.t", process_set)
+    return obj
+
+
+def allgather_object(
+    obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """Gives all ranks the objects of all, by rank.
+
+    They travel pickled (by cloudpickle, where it is installed), and may be of any size. An object that cannot
+    be pickled raises the reason on its rank, and HorovodInternalError elsewhere.
+    """
+    name = name or "object"
+    try:
+        data = _pickled(obj)
+    except BaseException:
+        allgather(_length(0), f"{name}.sz", process_set)
+        raise
+    lengths = allgather(_length(data.numel()), f"{name}.sz", process_set).tolist()
+    if 0 in lengths:
+        number = lengths.index(0)
+        raise HorovodInternalError(
+            f"rank {number} of {process_set} could not pickle the object {name}: see its error"
+        )
+    gathered = synchronize(allgather_async(data, f"{name}.t", process_set))
+    return [_unpickled(part) for part in gathered.split(lengths)]
+
+
+def _length(bytes: int) -> torch.Tensor:
+    return torch.tensor([bytes], dtype=torch.int64, device="cpu")
+
+
+def _pickled(obj: Any) -> torch.Tensor:
+    """The object as a tensor of bytes: as many as it takes, never none."""
+    stream = io.BytesIO()
+    cloudpickle.dump(obj, stream, protocol=pickle.HIGHEST_PROTOCOL)
+    return torch.frombuffer(stream.getbuffer(), dtype=torch.uint8)
+
+
+def _unpickled(data: torch.Tensor) -> Any:
+    # Read where it lies; `numpy()` would do it as well, but torch can be installed without.
+    return pickle.loads((ctypes.c_char * data.numel()).from_address(data.data_ptr()))

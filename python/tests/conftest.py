@@ -1,0 +1,37 @@
+"""What tests that run inside ranks share.
+
+They are run by ``ronde run -np N -- python -m pytest python/tests --ignore python/tests/single``: every rank
+runs the same tests in the same order.
+"""
+
+import os
+
+import pytest
+
+# A test that leaves a rank behind ends with an error instead of waiting.
+_SETTINGS = {
+    "HOROVOD_STALL_CHECK_TIME_SECONDS": "20",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "60",
+    "HOROVOD_DYNAMIC_PROCESS_SETS": "1",
+    "HOROVOD_TIMELINE": "DYNAMIC",
+}
+
+
+@pytest.fixture(scope="session")
+def hvd():
+    """``ronde.torch``, in a job."""
+    for variable, value in _SETTINGS.items():
+        os.environ.setdefault(variable, value)
+    import ronde.torch as hvd
+
+    hvd.init()
+    yield hvd
+    hvd.shutdown()
+
+
+@pytest.fixture
+def several(hvd):
+    """``ronde.torch``, in a job of two ranks or more."""
+    if hvd.size() < 2:
+        pytest.skip("wants two ranks")
+    return hvd
