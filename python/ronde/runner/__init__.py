@@ -1,0 +1,114 @@
+"""Calls a function on several ranks, from a script or a notebook; the launcher for it and for commands.
+
+```python
+import ronde
+
+def train(epochs):
+    import ronde.torch as hvd
+    hvd.init()
+    ...
+    return hvd.rank()
+
+assert ronde.run(train, args=(3,), num_proc=2) == [0, 1]
+```
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any, Callable, Optional, Sequence
+
+from ._arguments import _HorovodArgs
+from ._job import JobError
+from .launch import _run
+
+__all__ = ["JobError", "run"]
+
+
+def run(
+    func: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    kwargs: Optional[dict[str, Any]] = None,
+    num_proc: int = 1,
+    min_num_proc: Optional[int] = None,
+    max_num_proc: Optional[int] = None,
+    slots: Optional[int] = None,
+    reset_limit: Optional[int] = None,
+    cooldown_range: Optional[Sequence[int]] = None,
+    hosts: Optional[str] = None,
+    hostfile: Optional[str] = None,
+    host_discovery_script: Optional[str] = None,
+    start_timeout: Optional[int] = None,
+    ssh_port: Optional[int] = None,
+    ssh_identity_file: Optional[str] = None,
+    disable_cache: Optional[bool] = None,
+    output_filename: Optional[str] = None,
+    verbose: Optional[int] = None,
+    use_gloo: Optional[bool] = None,
+    use_mpi: Optional[bool] = None,
+    mpi_args: Optional[str] = None,
+    network_interfaces: Optional[Sequence[str]] = None,
+    executable: Optional[str] = None,
+    *,
+    np: Optional[int] = None,
+    min_np: Optional[int] = None,
+    max_np: Optional[int] = None,
+    network_interface: Optional[str] = None,
+) -> list[Any]:
+    """Calls `func(*args, **kwargs)` on `num_proc` ranks, each a process of its own. The results, by rank.
+
+    The function travels by cloudpickle, so one that a notebook or a script defines will do; its arguments and
+    results must be picklable. What the ranks print appears here, line by line behind `[<rank>]<stdout>:`. An
+    interrupt ends all ranks.
+
+    - `hosts` (`"node1:4,node2:4"`) or `hostfile` (lines such as `node1 slots=4`): where the ranks are; this
+      machine if neither is given. On other machines `mpirun` starts them, through `ssh_port` and with
+      `ssh_identity_file`, between `network_interfaces`, with `mpi_args`; `use_mpi` has it start them on this
+      machine too. The function then travels through the folder for temporary files, which all hosts must see:
+      set TMPDIR to a shared one.
+    - `start_timeout`: seconds that the ranks have to find each other.
+    - `output_filename`: a folder for what the ranks print, too; `verbose`: say what is started and how it
+      ends.
+    - `executable`: the Python of the ranks, instead of this one.
+    - `use_gloo` and `disable_cache` are accepted, and change nothing.
+    - `np` and `network_interface` are old names of `num_proc` and `network_interfaces`.
+
+    Raises `JobError`, a RuntimeError, if a rank fails: the message names it and has its traceback.
+    NotImplementedError for the parameters of elastic jobs (`min_num_proc`, `max_num_proc`, `slots`,
+    `reset_limit`, `cooldown_range`, `host_discovery_script`), which are not supported yet.
+    """
+    job = _HorovodArgs()
+    job.run_func = functools.partial(func, *args, **(kwargs or {}))
+    job.num_proc = _renamed("np", np, "num_proc", num_proc)
+    job.min_num_proc = _renamed("min_np", min_np, "min_num_proc", min_num_proc)
+    job.max_num_proc = _renamed("max_np", max_np, "max_num_proc", max_num_proc)
+    job.slots = slots
+    job.reset_limit = reset_limit
+    job.cooldown_range = cooldown_range
+    job.hosts = hosts
+    job.hostfile = hostfile
+    job.host_discovery_script = host_discovery_script
+    job.start_timeout = start_timeout
+    job.ssh_port = ssh_port
+    job.ssh_identity_file = ssh_identity_file
+    job.disable_cache = disable_cache
+    job.output_filename = output_filename
+    job.verbose = verbose
+    job.use_gloo = use_gloo
+    job.use_mpi = use_mpi
+    job.mpi_args = mpi_args
+    names = None if network_interface is None else network_interface.split(",")
+    job.nics = _renamed("network_interface", names, "network_interfaces", network_interfaces)
+    job.executable = executable
+    results = _run(job)
+    assert results is not None
+    return results
+
+
+def _renamed(old: str, old_value: Any, new: str, new_value: Any) -> Any:
+    """The value of a parameter that may still be given by its old name."""
+    if old_value is None:
+        return new_value
+    warnings.warn(f"{old} is deprecated, use {new}", DeprecationWarning, stacklevel=3)
+    return old_value

@@ -1,0 +1,129 @@
+"""What to start, and where: attributes with horovodrun's names, and the flags of `ronde run` for them."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional, Sequence
+
+_ELASTIC = (
+    "min_num_proc",
+    "max_num_proc",
+    "slots",
+    "reset_limit",
+    "cooldown_range",
+    "host_discovery_script",
+    "elastic_timeout",
+)
+
+_VALUES = (
+    "hosts",
+    "hostfile",
+    "start_timeout",
+    "ssh_port",
+    "ssh_identity_file",
+    "output_filename",
+    "mpi_args",
+    "binding_args",
+    "config_file",
+    "fusion_threshold_mb",
+    "cycle_time_ms",
+    "cache_capacity",
+    "autotune_log_file",
+    "autotune_warmup_samples",
+    "autotune_steps_per_sample",
+    "autotune_bayes_opt_max_samples",
+    "autotune_gaussian_process_noise",
+    "timeline_filename",
+    "stall_check_warning_time_seconds",
+    "stall_check_shutdown_time_seconds",
+    "num_nccl_streams",
+    "thread_affinity",
+    "gloo_timeout_seconds",
+    "log_level",
+)
+
+# True sets them, False writes the opposite, None leaves them to the environment.
+_SWITCHES = (
+    "hierarchical_allreduce",
+    "hierarchical_allgather",
+    "torus_allreduce",
+    "autotune",
+    "timeline_mark_cycles",
+    "mpi_threads_disable",
+)
+
+# Either given or not.
+_FLAGS = {
+    "disable_cache": "--disable-cache",
+    "verbose": "--verbose",
+    "use_gloo": "--gloo",
+    "use_mpi": "--mpi",
+    "tcp_flag": "--tcp",
+    "no_stall_check": "--no-stall-check",
+    "prefix_output_with_timestamp": "--prefix-output-with-timestamp",
+}
+
+_OLD_NAMES = {"np": "num_proc", "min_np": "min_num_proc", "max_np": "max_num_proc"}
+
+
+class _HorovodArgs:
+    """A job: set its attributes, then call `horovod.runner.launch._run`. None means not given.
+
+    `num_proc`, and `run_func` (called without arguments) or `command` (a list of words), say what to start;
+    `nics` is a list of network interfaces, `executable` the Python that calls `run_func`. The others are
+    named like horovodrun's flags. To ask for anything else is an AttributeError; None or False asks for
+    nothing.
+    """
+
+    def __init__(self) -> None:
+        self.num_proc: int = 1
+        self.run_func: Optional[Callable[[], Any]] = None
+        self.command: Optional[Sequence[str]] = None
+        self.nics: Optional[Sequence[str]] = None
+        self.executable: Optional[str] = None
+        for name in (*_ELASTIC, *_VALUES, *_SWITCHES, *_FLAGS):
+            setattr(self, name, None)
+
+    _OWN = ("num_proc", "run_func", "command", "nics", "executable")
+    _KNOWN = {*_OWN, *_ELASTIC, *_VALUES, *_SWITCHES, *_FLAGS}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OLD_NAMES:
+            return getattr(self, _OLD_NAMES[name])
+        raise AttributeError(f"a job has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        name = _OLD_NAMES.get(name, name)
+        if value and name not in self._KNOWN:
+            known = ", ".join(sorted(self._KNOWN))
+            raise AttributeError(f"{name!r} is no attribute of a job; it has {known}")
+        super().__setattr__(name, value)
+
+
+def launcher_flags(job: _HorovodArgs) -> list[str]:
+    """The flags of `ronde run` for `job`.
+
+    Raises NotImplementedError for elastic jobs, ValueError for a number of ranks that cannot be and for two
+    launchers at once.
+    """
+    for name in _ELASTIC:
+        if getattr(job, name) is not None:
+            raise NotImplementedError(
+                f"{name}: elastic jobs are not supported yet; start a fixed number of ranks with num_proc"
+            )
+    if not isinstance(job.num_proc, int) or job.num_proc < 1:
+        raise ValueError(f"num_proc is {job.num_proc!r}; expected a number of ranks, 1 or more")
+    if job.use_gloo and job.use_mpi:
+        raise ValueError("use_gloo and use_mpi are both given; choose one of them")
+    flags = [f"--num-proc={job.num_proc}"]
+    for name in _VALUES:
+        value = getattr(job, name)
+        if value is not None:
+            flags.append(f"--{name.replace('_', '-')}={value}")
+    for name in _SWITCHES:
+        value = getattr(job, name)
+        if value is not None:
+            flags.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+    flags.extend(flag for name, flag in _FLAGS.items() if getattr(job, name))
+    if job.nics:
+        flags.append(f"--network-interfaces={','.join(job.nics)}")
+    return flags

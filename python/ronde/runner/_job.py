@@ -1,0 +1,182 @@
+"""A job as this process's child: started, its output passed on, its end awaited, its results collected."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import pickle
+import re
+import selectors
+import site
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Callable, Optional, Sequence, TextIO
+
+from ._folder import JobFolder, Outcome, Raised, Returned
+
+# Time that the launcher has to end its ranks; it gives them 5 s after SIGTERM.
+_END_SECONDS = 15
+
+# What the launcher says of the rank that failed first: ronde run: rank 1 exited with code 3; ending …
+_CAUSE = re.compile(r"^ronde run: (rank (\d+) .*?)(;|$)")
+
+
+class JobError(RuntimeError):
+    """A job that failed: the launcher's exit code, the rank at fault and its traceback, where known."""
+
+    def __init__(
+        self, message: str, exit_code: int, rank: Optional[int] = None, traceback: Optional[str] = None
+    ) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.rank = rank
+        self.traceback = traceback
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.args[0], self.exit_code, self.rank, self.traceback))
+
+
+def call(
+    flags: Sequence[str], ranks: int, function: Callable[[], Any], executable: Optional[str], launcher: str
+) -> list[Any]:
+    """Calls `function` on every rank, and returns the results by rank.
+
+    Raises `JobError` if a rank fails; it says that `launcher` found so, in Horovod's words. TypeError for a
+    function that cannot be pickled.
+    """
+    with tempfile.TemporaryDirectory(prefix="ronde-run-") as path:
+        folder = JobFolder(path)
+        python = executable or sys.executable
+        # Another Python has other modules.
+        folder.write_function(function, with_path=python == sys.executable)
+        code, cause = execute(flags, [python, "-m", "ronde.runner._task", path])
+        outcomes = folder.outcomes(ranks)
+    if code != 0 or not all(isinstance(outcome, Returned) for outcome in outcomes):
+        raise _failure(code, cause, outcomes, launcher)
+    return [_value(rank, outcome, code) for rank, outcome in enumerate(outcomes)]
+
+
+def execute(flags: Sequence[str], command: Sequence[str]) -> tuple[int, Optional[str]]:
+    """Runs `command` on every rank, and passes on what the ranks print.
+
+    Gives the launcher's exit code, and what it said of the rank that failed first. An exception, such as an
+    interrupt, ends all ranks first.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ronde.runner._launcher", str(os.getpid()), *flags, "--", *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=_environment(),
+        start_new_session=True,  # a Ctrl-C is for us, who then end it
+    )
+    try:
+        cause = _pass_on(process)
+        return process.wait(), cause
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        _close(process)
+
+
+def failed(code: int, launcher: str) -> str:
+    """How a failure is told: in the words that scripts and test suites look for."""
+    if launcher == "mpirun":
+        return f"mpirun failed with exit code {code}"
+    return "Horovod detected that one or more processes exited with non-zero status"
+
+
+def _environment() -> dict[str, str]:
+    """This process's, in which the ranks find the package too, wherever this process has found it."""
+    root = str(Path(__file__).resolve().parents[2])
+    environment = dict(os.environ)
+    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    installed = {os.path.realpath(path) for path in (*site.getsitepackages(), site.getusersitepackages())}
+    # Installed packages are found anyway, and would come before the standard library.
+    if root not in installed and root not in map(os.path.realpath, paths):
+        environment["PYTHONPATH"] = os.pathsep.join([root, *paths])
+    return environment
+
+
+def _pass_on(process: "subprocess.Popen[bytes]") -> Optional[str]:
+    """Copies the launcher's output into `sys.stdout` and `sys.stderr`, which in a notebook are no files.
+
+    Gives what it said of the rank that failed first.
+    """
+    said = ""  # the end of what it said
+    with selectors.DefaultSelector() as selector:
+        for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr)):
+            assert pipe is not None
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            selector.register(pipe, selectors.EVENT_READ, (name, decoder))
+        while selector.get_map():
+            for key, _ in selector.select():
+                name, decoder = key.data
+                data = os.read(key.fd, 1 << 16)
+                text = decoder.decode(data, final=not data)
+                if not data:
+                    selector.unregister(key.fileobj)
+                _write(getattr(sys, name), text)  # looked up every time: whoever captures output exchanges it
+                if name == "stderr":
+                    said = (said + text)[-(1 << 16) :]
+    return next((line for line in said.splitlines() if _CAUSE.match(line)), None)
+
+
+def _write(stream: Optional[TextIO], text: str) -> None:
+    if stream is None:
+        return
+    # What cannot be printed here must not end the job.
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(text.encode(encoding, "replace").decode(encoding))
+    stream.flush()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    _close(process)  # or the launcher would wait for us to read what is left
+    process.terminate()
+    try:
+        process.wait(_END_SECONDS)
+    except BaseException:  # time is up, or a second interrupt
+        process.kill()  # its guard then kills the ranks
+        process.wait()
+
+
+def _close(process: "subprocess.Popen[bytes]") -> None:
+    for pipe in (process.stdout, process.stderr):
+        assert pipe is not None
+        pipe.close()
+
+
+def _failure(
+    code: int, cause: Optional[str], outcomes: Sequence[Optional[Outcome]], launcher: str
+) -> JobError:
+    """The error that names the rank at fault: one that has only lost a peer is not, if there is another."""
+    raised = [(rank, outcome) for rank, outcome in enumerate(outcomes) if isinstance(outcome, Raised)]
+    raised.sort(key=lambda item: (item[1].blames_peers, item[1].time))
+    match = _CAUSE.match(cause) if cause else None
+    without_a_word = match is not None and not _has_raised(outcomes, int(match[2]))
+    if raised and not (raised[0][1].blames_peers and without_a_word):
+        rank, outcome = raised[0]
+        summary = f"{failed(code, launcher)}: rank {rank} raised {outcome.summary}"
+        return JobError(f"{summary}\n\nRank {rank}: {outcome.traceback}", code, rank, outcome.traceback)
+    if match is not None:
+        return JobError(f"{failed(code, launcher)}: {match[1]}", code, int(match[2]))
+    if code != 0:
+        return JobError(f"{failed(code, launcher)}: exit code {code}; what was printed above says more", code)
+    rank = next(rank for rank, outcome in enumerate(outcomes) if outcome is None)
+    return JobError(f"rank {rank} ended without a result", code, rank)
+
+
+def _has_raised(outcomes: Sequence[Optional[Outcome]], rank: int) -> bool:
+    return rank < len(outcomes) and isinstance(outcomes[rank], Raised)
+
+
+def _value(rank: int, outcome: Optional[Outcome], code: int) -> Any:
+    assert isinstance(outcome, Returned)
+    try:
+        return pickle.loads(outcome.value)
+    except Exception as error:
+        raise JobError(f"the result of rank {rank} cannot be read: {error}", code, rank) from error

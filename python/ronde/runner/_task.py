@@ -1,0 +1,36 @@
+"""A rank of `ronde.run`: `python -m ronde.runner._task FOLDER` calls the function that is in the folder."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+from ._folder import JobFolder
+from .common.util.env import get_env_rank_and_size
+
+
+def main(path: str) -> int:
+    """Leaves in the folder what the function returned or raised. Gives the exit code."""
+    folder = JobFolder(path)
+    rank, _ = get_env_rank_and_size()
+    try:
+        folder.write_result(rank, _call(folder))
+    except BaseException as error:  # also an interrupt and SystemExit: whoever waits must hear of them
+        folder.write_exception(rank, error)
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _call(folder: JobFolder) -> object:
+    function = folder.read_function()
+    try:
+        return function()
+    except SystemExit as exit:
+        if exit.code in (None, 0):
+            return None
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

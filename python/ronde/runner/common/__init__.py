@@ -1,0 +1,1 @@
+"""The part of `horovod.runner.common` that programs import."""

@@ -1,0 +1,1 @@
+"""Helpers that programs started by the launcher import."""

@@ -1,0 +1,77 @@
+"""The launcher: `horovodrun`, and jobs that a program starts.
+
+`horovodrun` is `ronde run`, which takes its flags.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Any, Optional, Sequence
+
+from .. import __version__, cli
+from ..common.util import gloo_built, mpi_built
+from . import _job
+from ._arguments import _HorovodArgs, launcher_flags
+
+__all__ = ["check_build", "gloo_built", "horovod_version", "mpi_built", "run_commandline"]
+
+# The release of Horovod whose interface this is.
+_INTERFACE = "0.28.1"
+
+
+def horovod_version() -> str:
+    """What `horovod.__version__` is: the release whose interface this is, then our own."""
+    return f"{_INTERFACE}+ronde.{__version__}"
+
+
+def run_commandline(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs `horovodrun` with `argv`, the process's own arguments if None, and returns its exit code.
+
+    That is 0, the code of the rank that failed first, or 2 for wrong usage, flags of elastic jobs included.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    for word in words:
+        if not word.startswith("-"):
+            break
+        if word in ("-v", "--version"):
+            print(horovod_version())
+            return 0
+        if word in ("-cb", "--check-build"):
+            print(check_build())
+            return 0
+    return cli.main(["run", *words])
+
+
+def check_build() -> str:
+    """What this build can do, in horovodrun's form."""
+    mark = {True: "X", False: " "}
+    torch = mark[importlib.util.find_spec("torch") is not None]
+    mpi, gloo = mark[bool(mpi_built())], mark[bool(gloo_built())]
+    return (
+        f"Horovod v{horovod_version()}:\n\n"
+        f"Available Frameworks:\n    [ ] TensorFlow\n    [{torch}] PyTorch\n    [ ] MXNet\n\n"
+        f"Available Controllers:\n    [{mpi}] MPI\n    [{gloo}] Gloo\n\n"
+        "Available Tensor Operations:\n"
+        f"    [ ] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{mpi}] MPI\n    [{gloo}] Gloo\n\n"
+        "In Gloo's place is Ronde's own shared memory, for one host; several need MPI."
+    )
+
+
+def _run(args: _HorovodArgs) -> Optional[list[Any]]:
+    """Starts the job that `args` describes, and waits for its end.
+
+    Gives the results by rank if it is a function, None if it is a command. Raises `JobError`, a RuntimeError,
+    if a rank fails; NotImplementedError for elastic jobs; ValueError if there is nothing to start.
+    """
+    flags = launcher_flags(args)
+    launcher = "mpirun" if args.use_mpi else "horovodrun"
+    if args.run_func is not None:
+        return _job.call(flags, args.num_proc, args.run_func, args.executable, launcher)
+    if not args.command:
+        raise ValueError("nothing to start: set run_func or command")
+    code, cause = _job.execute(flags, args.command)
+    if code != 0:
+        reason = f"exit code {code}" if cause is None else cause
+        raise _job.JobError(f"{_job.failed(code, launcher)}: {reason}", code)
+    return None

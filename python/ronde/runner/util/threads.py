@@ -1,0 +1,74 @@
+"""Functions called in threads of their own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, Callable, Optional
+
+_LOG = logging.getLogger(__name__)
+
+
+def in_thread(
+    target: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    name: Optional[str] = None,
+    daemon: bool = True,
+    silent: bool = False,
+) -> threading.Thread:
+    """Calls `target(*args)` in a thread, and returns the thread. What it raises is logged, unless `silent`.
+
+    Raises ValueError if `args` is not a tuple.
+    """
+    _check_args(args)
+
+    def call() -> None:
+        try:
+            target(*args)
+        except Exception:
+            if not silent:
+                _LOG.exception("%r failed in a thread", target)
+
+    thread = threading.Thread(target=call, name=name, daemon=daemon)
+    thread.start()
+    return thread
+
+
+def on_event(
+    event: threading.Event,
+    func: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    stop: Optional[threading.Event] = None,
+    check_stop_interval_s: float = 1.0,
+    daemon: bool = True,
+    silent: bool = False,
+) -> threading.Thread:
+    """Calls `func(*args)` in a thread once `event` is set, and returns the thread.
+
+    The thread also ends when `stop` is set, which is looked at every `check_stop_interval_s` seconds. What
+    `func` raises is logged, unless `silent`. Raises ValueError if there is no event, `args` is not a tuple,
+    or the thread is no daemon and could not be stopped.
+    """
+    if event is None:
+        raise ValueError("Event must not be None")
+    _check_args(args)
+    if stop is None and not daemon:
+        raise ValueError("Stop event must be given for non-daemon event thread")
+
+    def wait() -> None:
+        if stop is None:
+            event.wait()
+        else:
+            while not event.wait(timeout=check_stop_interval_s):
+                if stop.is_set():
+                    return
+            if stop.is_set():
+                return
+        func(*args)
+
+    return in_thread(wait, daemon=daemon, silent=silent)
+
+
+def _check_args(args: Any) -> None:
+    if not isinstance(args, tuple):
+        raise ValueError(f"args must be a tuple, not {type(args)}, for a single argument use (arg,)")

@@ -1,0 +1,29 @@
+"""Horovod's package name, provided by Ronde: `horovod.torch` is the module `ronde.torch` itself, and so on.
+
+Not here: TensorFlow, Keras, MXNet, Spark and Ray.
+"""
+
+import importlib
+from typing import Any
+
+from . import _alias, _conflict
+
+_conflict.refuse()
+_alias.install()
+
+from horovod.runner import run  # noqa: E402  (it takes the alias)
+from horovod.runner.launch import horovod_version  # noqa: E402
+
+__all__ = ["__version__", "run"]
+
+__version__: str = horovod_version()
+
+
+def __getattr__(name: str) -> Any:
+    # Programs ask whether there is horovod.torch after no more than `import horovod`.
+    if name in ("common", "torch"):
+        try:
+            return importlib.import_module(f"horovod.{name}")
+        except ImportError as error:
+            raise AttributeError(f"horovod.{name} cannot be imported: {error}") from error
+    raise AttributeError(f"module 'horovod' has no attribute {name!r}")

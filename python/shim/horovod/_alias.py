@@ -1,0 +1,61 @@
+"""`horovod.X` as another name for the module `ronde.X`.
+
+One module object under two names, so that a class is the same class whichever name it was imported by, and
+what a test replaces under one name is replaced under the other.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Optional, Sequence
+
+_OURS = ("common", "runner", "torch")
+_ABSENT = ("_keras", "keras", "mxnet", "ray", "spark", "tensorflow")
+
+
+def install() -> None:
+    """Puts the alias before all other finders, which would load the files of `ronde` a second time under the
+    other name.
+    """
+    sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
+    ) -> Optional[ModuleSpec]:
+        package, *rest = fullname.split(".")
+        if package != "horovod" or not rest:
+            return None
+        if rest[0] in _ABSENT:
+            raise ModuleNotFoundError(
+                f"Ronde provides no {fullname}: it has horovod.torch, horovod.common and horovod.runner",
+                name=fullname,
+            )
+        if rest[0] not in _OURS:
+            return None
+        real = importlib.util.find_spec(".".join(["ronde", *rest]))
+        if real is None:
+            return None
+        is_package = real.submodule_search_locations is not None
+        return ModuleSpec(fullname, _Loader(real.name), origin=real.origin, is_package=is_package)
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self._name)
+        self._own_spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # It has been executed under its own name. The import system has just given it the spec of the other
+        # one.
+        module.__spec__ = self._own_spec

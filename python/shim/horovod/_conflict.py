@@ -1,0 +1,16 @@
+"""Two distributions that provide one package, and which of them to uninstall."""
+
+from importlib import metadata
+
+
+def refuse() -> None:
+    """Raises ImportError if Horovod itself is installed: its files and these would be one package of both."""
+    try:
+        other = metadata.distribution("horovod")
+    except metadata.PackageNotFoundError:
+        return
+    raise ImportError(
+        f"horovod {other.version} and ronde-horovod are both installed, and both are the package horovod.\n"
+        "To use Ronde:   pip uninstall -y horovod && pip install --force-reinstall --no-deps ronde-horovod\n"
+        "To use Horovod: pip uninstall -y ronde-horovod && pip install --force-reinstall --no-deps horovod"
+    )
