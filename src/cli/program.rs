@@ -9,14 +9,20 @@ use std::sync::OnceLock;
 pub struct Program {
     again: Vec<OsString>,
     arguments: Vec<OsString>,
+    is_contained: bool,
 }
 
 static PROGRAM: OnceLock<Program> = OnceLock::new();
 
 impl Program {
-    /// One that is called with `arguments`, and that `again` starts: a command and its first arguments.
-    pub fn new(again: Vec<OsString>, arguments: Vec<OsString>) -> Self {
-        Self { again, arguments }
+    /// One that another program contains: it is called with `arguments`, and `again` starts it: a command and its first
+    /// arguments.
+    pub fn contained(again: Vec<OsString>, arguments: Vec<OsString>) -> Self {
+        Self {
+            again,
+            arguments,
+            is_contained: true,
+        }
     }
 
     /// This process's. Under another name or after an upgrade the path may be gone; then the name it was called by is what
@@ -25,7 +31,11 @@ impl Program {
         let mut arguments = std::env::args_os();
         let name = arguments.next();
         let path = std::env::current_exe().ok().map(OsString::from);
-        Self::new(path.or(name).into_iter().collect(), arguments.collect())
+        Self {
+            again: path.or(name).into_iter().collect(),
+            arguments: arguments.collect(),
+            is_contained: false,
+        }
     }
 
     pub(super) fn arguments(&self) -> &[OsString] {
@@ -41,6 +51,11 @@ impl Program {
 /// What the program was called with, beside its name.
 pub(super) fn arguments() -> &'static [OsString] {
     &PROGRAM.get_or_init(Program::from_env).arguments
+}
+
+/// Whether another program contains it.
+pub(super) fn is_contained() -> bool {
+    PROGRAM.get_or_init(Program::from_env).is_contained
 }
 
 /// What starts it again.

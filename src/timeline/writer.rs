@@ -1,7 +1,6 @@
 //! The writer thread: empties the tracks into the documents.
 //!
-//! It sleeps until a ring is a quarter full or a second has passed, so that an idle job wakes it once a second
-//! and a busy one a few times; while nothing is recorded it sleeps until it is told to. Orders to begin and end a
+//! It sleeps until a ring is a quarter full or a twentieth of a second has passed, whether the job is idle or busy; while nothing is recorded it sleeps until it is told to. Orders to begin and end a
 //! recording come to it through a channel: what the tracks have handed over before is written first.
 
 use std::path::{Path, PathBuf};
@@ -16,8 +15,9 @@ use super::inbox::Inbox;
 use super::record;
 use crate::clock::Alignment;
 
-/// Longest time that an event stays unwritten.
-const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest time that an event stays unwritten. Horovod writes at once, and programs look into the file a tenth of a second
+/// later; this is twenty writes a second.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Bits of what is recorded. Something is.
 pub(super) const RECORDING: u32 = 1;

@@ -25,7 +25,7 @@ fn flags_become_variables_and_unset_ones_do_not() {
 
 #[test]
 fn wrong_usage_is_refused_by_name() {
-    let table: [(&[&str], &str); 12] = [
+    let table: [(&[&str], &str); 13] = [
         (&["-np", "0", "true"], "0 is not in 1..="),
         (
             &["-np", "65", "true"],
@@ -39,6 +39,10 @@ fn wrong_usage_is_refused_by_name() {
             "processes (4) than there are available slots (2)",
         ),
         (&["-np", "2", "--min-np", "2", "true"], "--min-np"),
+        (
+            &["--host-discovery-script", "find.sh", "true"],
+            "--host-discovery-script",
+        ),
         (
             &["-np", "2", "--blacklist-cooldown-range", "1", "2", "true"],
             "--blacklist-cooldown-range",

@@ -62,7 +62,7 @@ pub(super) struct Args {
         long,
         visible_alias = "np",
         value_name = "N",
-        required_unless_present = "check_build"
+        required_unless_present_any = refused::names().chain(["check_build"])
     )]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=RANKS_MAX))]
     num_proc: Option<u64>,
@@ -103,7 +103,7 @@ pub(super) struct Args {
     #[command(flatten)]
     flags: KnobFlags,
     /// Command of each rank, and its arguments
-    #[arg(last = true, value_name = "CMD", required_unless_present = "check_build")]
+    #[arg(last = true, value_name = "CMD", required_unless_present_any = refused::names().chain(["check_build"]))]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
@@ -184,12 +184,14 @@ fn start_elsewhere(
 
 /// What `--check-build` prints, in horovodrun's form.
 fn check_build() -> String {
+    let mark = |there| if there { "X" } else { " " };
     format!(
         "Ronde v{}:\n\n\
-         Available Frameworks:\n    [ ] TensorFlow\n    [ ] PyTorch\n    [ ] MXNet\n    [X] Rust\n\n\
+         Available Frameworks:\n    [ ] TensorFlow\n    [{torch}] PyTorch\n    [ ] MXNet\n    [X] Rust\n\n\
          Available Controllers:\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Local\n\n\
          Available Tensor Operations:\n    [ ] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Shared memory\n",
         env!("CARGO_PKG_VERSION"),
-        mpi = if cfg!(feature = "mpi") { "X" } else { " " },
+        mpi = mark(cfg!(feature = "mpi")),
+        torch = mark(program::is_contained()), // by the Python package, which is for PyTorch
     )
 }

@@ -30,9 +30,9 @@ pub(super) struct MpiFlags {
     /// Key of ssh for the other hosts
     #[arg(short = 'i', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     ssh_identity_file: Option<OsString>,
-    /// Network interfaces between the hosts, such as eth0,eth1; also --network-interface
+    /// Network interfaces between the hosts, such as eth0,eth1; also --network-interface, once for each
     #[arg(long, alias = "network-interface", value_name = "NAMES", value_hint = ValueHint::Other)]
-    network_interfaces: Option<String>,
+    network_interfaces: Vec<String>,
 }
 
 impl MpiFlags {
@@ -46,12 +46,7 @@ impl MpiFlags {
 
     /// Whether the job is one for `mpirun`, whatever its hosts.
     pub(super) fn wanted(&self) -> bool {
-        self.mpi
-            || self.print_command
-            || self.tcp
-            || self.mpi_args.is_some()
-            || self.binding_args.is_some()
-            || self.network_interfaces.is_some()
+        self.mpi || self.print_command || self.tcp || self.mpi_args.is_some() || self.binding_args.is_some()
     }
 
     /// Whether the command line is only to be printed.
@@ -73,7 +68,7 @@ impl MpiFlags {
             is_root: rustix::process::geteuid().is_root(),
             ssh_port: self.ssh_port,
             ssh_identity_file: self.ssh_identity_file.clone(),
-            interfaces: self.network_interfaces.clone(),
+            interfaces: Some(self.network_interfaces.join(",")).filter(|names| !names.is_empty()),
             tcp: self.tcp,
             binding_args: self.binding_args.clone(),
             mpi_args: self.mpi_args.clone(),

@@ -23,6 +23,11 @@ const REFUSED: &[(&str, usize, &str)] = &[
     ("jsrun", 0, JSRUN),
 ];
 
+/// Names of the flags: who is refused one need not be told first what else is missing.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    REFUSED.iter().map(|(name, _, _)| *name)
+}
+
 /// Takes no values of its own: parsing fails when one of the flags is given.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused;
