@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 #[pyfunction]
 #[pyo3(signature = (argv, program, /))]
 pub(crate) fn cli(py: Python<'_>, argv: Vec<OsString>, program: Vec<OsString>) -> u8 {
-    let program = ronde::cli::Program::new(program, argv);
+    let program = ronde::cli::Program::contained(program, argv);
     let code = py.detach(|| ronde::cli::run(program));
     // An exit code tells its number to nobody but the system.
     let is_it = |number: &u8| ExitCode::from(*number) == code;

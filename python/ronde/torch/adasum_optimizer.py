@@ -1,0 +1,146 @@
+"""The distributed optimizer for ``op=Adasum``: the ranks' own steps are combined, not their gradients.
+
+A step of an adaptive optimizer is no multiple of the gradient, so that Adasum, which looks at the angles
+between what the ranks bring, has to see the steps themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Iterable, Iterator, Optional
+
+import torch
+
+from ..common.process_sets import global_process_set
+from ..common.util import num_rank_is_power_2
+from .compression import Compressor
+from .model_check import check_same_model
+from .mpi_ops import Adasum, allreduce_async_, size, synchronize
+from .reducer import Shipment, described, generation, memory_order
+from .wrapping import construct, default_name, names_by_parameter, parameters_of, rebuild
+
+
+class _DistributedAdasumOptimizer(torch.optim.Optimizer):
+    """What the optimizer has besides the methods of the one that it is derived from."""
+
+    def __init__(
+        self,
+        wrapped: torch.optim.Optimizer,
+        named_parameters: Optional[Iterable[tuple[str, torch.Tensor]]],
+        compression: type[Compressor],
+        backward_passes_per_step: int,
+    ) -> None:
+        if not num_rank_is_power_2(size()):
+            raise NotImplementedError(f"Adasum wants 2, 4, 8 … ranks; this job has {size()}")
+        construct(self, wrapped)
+        self._attach(names_by_parameter(self, named_parameters), compression, backward_passes_per_step)
+
+    def _attach(self, names: dict[torch.Tensor, str], compression: type[Compressor], passes: int) -> None:
+        self._parameter_names = names
+        self._compression = compression
+        #: What Horovod calls it; here any number of backward passes add up, as nothing happens before `step`.
+        self.backward_passes_per_step = passes
+        self._compared: Optional[int] = None
+        #: Where the parameters were before the step; kept, so that memory is asked for once.
+        self._starts: dict[torch.Tensor, torch.Tensor] = {}
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Changes ``backward_passes_per_step``. ValueError if it is not positive."""
+        if passes <= 0:
+            raise ValueError(f"backward_passes_per_step must be positive, not {passes}")
+        self.backward_passes_per_step = passes
+
+    def synchronize(self) -> None:
+        """Does nothing: gradients stay each rank's own."""
+
+    def skip_synchronize(self) -> Any:
+        """AssertionError: a step without the other ranks would make the models differ."""
+        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Changes nothing: backward passes never reduce."""
+        yield
+
+    def step(self, closure: Optional[Callable[[], Any]] = None, **kwargs: Any) -> Any:
+        """Makes this rank's own step and combines what it has changed with the other ranks' changes.
+
+        Every rank calls it. If the ranks cannot combine, the parameters are what they were before (the
+        optimizer's state is not), and HorovodInternalError is raised; ValueError, at the first step, if the
+        ranks' models differ.
+        """
+        trained = [parameter for parameter in parameters_of(self) if parameter.requires_grad]
+        if self._compared != generation():
+            names = self._parameter_names
+            parameters = {names[parameter]: described(parameter) for parameter in trained}
+            answer = check_same_model(parameters, global_process_set)
+            self._compared = generation() if answer.is_final else None
+        for parameter in trained:
+            self._keep_start(parameter)
+        loss = super().step(**kwargs) if closure is None else super().step(closure, **kwargs)
+        self._combine(trained)
+        return loss
+
+    # Tells torch not to wrap it: the wrapped class's step is wrapped, and would run step hooks a second time.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def _keep_start(self, parameter: torch.Tensor) -> None:
+        start = self._starts.get(parameter)
+        if start is None or start.shape != parameter.shape or start.dtype != parameter.dtype:
+            start = self._starts[parameter] = torch.empty_like(parameter, requires_grad=False)
+        start.copy_(parameter.detach())
+
+    def _combine(self, trained: list[torch.Tensor]) -> None:
+        """Replaces what the step has changed in the parameters by the ranks' combined changes."""
+        started = []
+        failure: Optional[BaseException] = None
+        try:
+            for parameter in trained:
+                changed = parameter.detach()
+                changed.sub_(self._starts[parameter])
+                shipment = Shipment(changed, memory_order(changed), self._compression)
+                handle = allreduce_async_(shipment.sent, None, self._parameter_names[parameter], Adasum)
+                started.append((handle, shipment))
+        except Exception as error:
+            failure = error
+        for handle, _ in started:
+            # All are waited for: nothing writes to the parameters once this is over.
+            try:
+                synchronize(handle)
+            except Exception as error:
+                failure = failure or error
+        for parameter, (_, shipment) in zip(trained, started):
+            changed = shipment.tensor
+            combined = shipment.result(self._compression)
+            if combined is not changed:
+                changed.copy_(combined)
+            changed.add_(self._starts[parameter])
+        if failure is not None:
+            for parameter in trained:
+                parameter.detach().copy_(self._starts[parameter])
+            raise failure
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the wrapped optimizer's; all ranks add the same group."""
+        before = len(self.param_groups)
+        super().add_param_group(param_group)
+        if "_parameter_names" not in vars(self):
+            return  # being constructed
+        for number, group in enumerate(self.param_groups[before:], before):
+            for index, parameter in enumerate(group["params"]):
+                self._parameter_names.setdefault(parameter, default_name(number, index))
+        self._compared = None
+
+    def __reduce__(self) -> Any:
+        # The class cannot be imported by its name: it is made again.
+        names = [self._parameter_names[parameter] for parameter in parameters_of(self)]
+        distributed = (names, self._compression, self.backward_passes_per_step)
+        state = dict(super().__getstate__(), _distributed=distributed)
+        return rebuild, (_DistributedAdasumOptimizer, type(self).__mro__[2]), state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        distributed = state.pop("_distributed", None)
+        super().__setstate__(state)
+        if distributed is not None:
+            names, compression, passes = distributed
+            self._attach(dict(zip(parameters_of(self), names)), compression, passes)

@@ -1,0 +1,165 @@
+"""The state of an elastic training with PyTorch: models, optimizers, samplers, and any Python objects."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Optional
+
+import torch
+
+from ...common.elastic import ObjectState
+from ..functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from ..mpi_ops import rank
+from .sampler import ElasticSampler
+
+
+class StateHandler:
+    """Saves, restores and broadcasts a value of some type. Programs write their own for
+    :func:`set_handler_registry`."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def save(self) -> None:
+        """Keeps the value's state."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Gives the value the state that was kept last."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Gives the values of all ranks the state of rank 0's, and keeps it."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """The job has other ranks."""
+
+    def set_value(self, value: Any) -> None:
+        """Goes over to another value."""
+        self.value = value
+        self.save()
+
+
+class _StateDictHandler(StateHandler):
+    """For values with ``state_dict`` and ``load_state_dict``."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self.save()
+
+    def save(self) -> None:
+        self._saved = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        # What is loaded may become the value's own, and change with it.
+        self.value.load_state_dict(copy.deepcopy(self._saved))
+
+    def sync(self) -> None:
+        self.value.load_state_dict(broadcast_object(self.value.state_dict()))
+        self.save()
+
+
+class ModelStateHandler(_StateDictHandler):
+    """For models."""
+
+    def sync(self) -> None:
+        broadcast_parameters(self.value.state_dict(), root_rank=0)
+        self.save()
+
+
+class OptimizerStateHandler(_StateDictHandler):
+    """For optimizers."""
+
+    def sync(self) -> None:
+        broadcast_optimizer_state(self.value, root_rank=0)
+        self.save()
+
+
+class SchedulerStateHandler(_StateDictHandler):
+    """For learning rate schedulers, which as plain objects would take copies of their optimizers along."""
+
+
+class SamplerStateHandler(_StateDictHandler):
+    """For samplers."""
+
+    def reset(self) -> None:
+        self.value.reset()
+
+
+# `LRScheduler` since torch 2.0, where the other is a class derived from it that nobody uses.
+_Scheduler = getattr(torch.optim.lr_scheduler, "LRScheduler", None) or torch.optim.lr_scheduler._LRScheduler
+
+_handler_registry: list[tuple[type, type[StateHandler]]] = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (_Scheduler, SchedulerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+]
+
+
+def get_handler_registry() -> list[tuple[type, type[StateHandler]]]:
+    """What handles a value: pairs of a type and the handler for its instances, of which the first counts."""
+    return _handler_registry
+
+
+def set_handler_registry(registry: list[tuple[type, type[StateHandler]]]) -> None:
+    """Replaces what :func:`get_handler_registry` returns, for states that are made from here on."""
+    global _handler_registry
+    _handler_registry = registry
+
+
+def _handler_of(value: Any) -> Optional[StateHandler]:
+    for kind, handler in _handler_registry:
+        if isinstance(value, kind):
+            return handler(value)
+    return None
+
+
+class TorchState(ObjectState):
+    """The state of a training: ``model``, ``optimizer`` and whatever else, as attributes under their names.
+
+    Models, optimizers, schedulers and :class:`ElasticSampler` keep their identity and are filled with what is
+    saved or broadcast; other values are objects, which are copied, and pickled for the other ranks.
+    """
+
+    def __init__(
+        self,
+        model: Optional[torch.nn.Module] = None,
+        optimizer: Optional[torch.optim.Optimizer] = None,
+        **kwargs: Any,
+    ) -> None:
+        values = dict(kwargs, model=model, optimizer=optimizer)
+        handlers = {name: _handler_of(value) for name, value in values.items()}
+        self._handlers = {name: handler for name, handler in handlers.items() if handler is not None}
+        for name in self._handlers:
+            super().__setattr__(name, values.pop(name))
+        super().__init__(bcast_object=broadcast_object, get_rank=rank, **values)
+
+    def save(self) -> None:
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self) -> None:
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def sync(self) -> None:
+        for handler in self._handlers.values():
+            handler.sync()
+        super().sync()
+
+    def reset(self) -> None:
+        for handler in self._handlers.values():
+            handler.reset()
+
+    def _of_all_ranks(self, value: Any) -> list[Any]:
+        return allgather_object(value, "elastic")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        handler = vars(self).get("_handlers", {}).get(name)
+        if handler is not None:
+            handler.set_value(value)
+        super().__setattr__(name, value)

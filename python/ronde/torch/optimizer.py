@@ -1,0 +1,280 @@
+"""``DistributedOptimizer``: an optimizer whose step begins with gradients that are reduced over the ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+import weakref
+from typing import Any, Callable, Iterable, Iterator, Optional
+
+import torch
+
+from ..common.process_sets import ProcessSet, global_process_set
+from .adasum_optimizer import _DistributedAdasumOptimizer
+from .compression import Compression, Compressor
+from .mpi_ops import Adasum, Average, size
+from .reducer import Groups, Reducer, is_reducing
+from .wrapping import construct, default_name, distributed_class, names_by_parameter, parameters_of, rebuild
+
+
+class _DistributedOptimizer(torch.optim.Optimizer):
+    """What a distributed optimizer has besides the methods of the optimizer that it is derived from."""
+
+    def __init__(
+        self,
+        wrapped: torch.optim.Optimizer,
+        named_parameters: Optional[Iterable[tuple[str, torch.Tensor]]],
+        options: dict[str, Any],
+    ) -> None:
+        construct(self, wrapped)
+        self._attach(names_by_parameter(self, named_parameters), options)
+
+    def _attach(self, names: dict[torch.Tensor, str], options: dict[str, Any]) -> None:
+        self._parameter_names = names
+        self._synchronized = False
+        self._should_synchronize = True
+        self._options = options
+        self._reducer = Reducer(**options)
+        weakref.finalize(self, self._reducer.close).atexit = False
+        if is_reducing(self._reducer.process_set):
+            self._hook(parameters_of(self))
+
+    def _hook(self, parameters: Iterable[torch.Tensor]) -> None:
+        named = [(parameter, self._parameter_names[parameter]) for parameter in parameters]
+        self._reducer.add(named)
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        """Backward passes whose gradients are added up before they are reduced."""
+        return self._reducer.passes
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Changes :attr:`backward_passes_per_step`, between steps. ValueError if it is not positive."""
+        self._reducer.set_passes(_positive(passes))
+        self._options["passes"] = passes
+
+    def synchronize(self) -> None:
+        """Waits until all gradients are reduced. To change them before the step: :meth:`skip_synchronize`.
+
+        Every rank of the process set calls it. ValueError at the first step, on all ranks, if their models
+        differ; HorovodInternalError for what goes wrong between ranks.
+        """
+        self._reducer.finish()
+        self._synchronized = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it, :meth:`step` takes the gradients as they are. For changes of the reduced gradients::
+
+        loss.backward()
+        optimizer.synchronize()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        """
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within it, backward passes only add to the gradients; the next pass outside reduces the sum::
+
+            with optimizer.no_sync():
+                loss(first_half).backward()
+            loss(second_half).backward()
+            optimizer.step()
+
+        Passes within do not count for ``backward_passes_per_step``.
+        """
+        before = self._reducer.is_paused
+        self._reducer.is_paused = True
+        try:
+            yield
+        finally:
+            self._reducer.is_paused = before
+
+    def step(self, closure: Optional[Callable[[], Any]] = None, **kwargs: Any) -> Any:
+        """Waits until all gradients are reduced, then steps; with ``closure``, whenever it has computed them.
+
+        Gradients of fewer backward passes than ``backward_passes_per_step`` are reduced as they are.
+        """
+        if not self._should_synchronize:
+            self._synchronized = False
+            return self._inner_step(closure, kwargs)
+        if self._synchronized:
+            warnings.warn(
+                "optimizer.step() called without optimizer.skip_synchronize() context after "
+                "optimizer.synchronize(): the gradients are reduced twice",
+                stacklevel=2,
+            )
+        if closure is None:
+            self.synchronize()
+        else:
+            closure = self._reducing(closure)
+        try:
+            return self._inner_step(closure, kwargs)
+        finally:
+            self._synchronized = False
+
+    # Tells torch not to wrap it: the wrapped class's step is wrapped, and would run step hooks a second time.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def _inner_step(self, closure: Optional[Callable[[], Any]], kwargs: dict[str, Any]) -> Any:
+        if closure is None:
+            return super().step(**kwargs)
+        return super().step(closure, **kwargs)
+
+    def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """A closure after which the gradients that it has computed are reduced."""
+        if self._reducer.is_touched:
+            self.synchronize()  # of a backward pass before it
+
+        def reducing() -> Any:
+            loss = closure()
+            if self._reducer.is_touched or not self._synchronized:
+                self.synchronize()
+            return loss
+
+        return reducing
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """As the wrapped optimizer's. AssertionError while gradients are being reduced, or added up to be."""
+        if self._reducer.is_touched:
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                "optimizer.synchronize(); the gradients are still being reduced"
+            )
+        super().zero_grad(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """As the wrapped optimizer's; gradients that are being reduced are forgotten."""
+        self._reducer.forget()
+        self._synchronized = False
+        self._should_synchronize = True
+        super().load_state_dict(*args, **kwargs)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the wrapped optimizer's; all ranks add the same group, between steps."""
+        before = len(self.param_groups)
+        super().add_param_group(param_group)
+        if "_reducer" not in vars(self):
+            return  # being constructed
+        added = []
+        for number, group in enumerate(self.param_groups[before:], before):
+            for index, parameter in enumerate(group["params"]):
+                self._parameter_names.setdefault(parameter, default_name(number, index))
+                added.append(parameter)
+        if is_reducing(self._reducer.process_set):
+            self._hook(added)
+
+    def __reduce__(self) -> Any:
+        # The class cannot be imported by its name: it is made again.
+        options = dict(self._options)
+        if options["process_set"] is global_process_set:
+            options["process_set"] = None  # the one of the process that reads it
+        names = [self._parameter_names[parameter] for parameter in parameters_of(self)]
+        state = dict(super().__getstate__(), _distributed=(names, options))
+        return rebuild, (_DistributedOptimizer, type(self).__mro__[2]), state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        names, options = state.pop("_distributed", (None, None))
+        super().__setstate__(state)
+        if options is not None:
+            options["process_set"] = options["process_set"] or global_process_set
+            self._attach(dict(zip(parameters_of(self), names)), options)
+
+
+def DistributedOptimizer(
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Optional[Iterable[tuple[str, torch.Tensor]]] = None,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Groups = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> torch.optim.Optimizer:
+    """An optimizer like ``optimizer``, whose gradients are reduced over the ranks before each step.
+
+    It is of a class of the same name, derived from that of ``optimizer``, shares its parameter groups and has
+    a state of its own. Each gradient is handed over by the backward pass as soon as it is there; :meth:`step`
+    waits for all. All ranks must have the same parameters, in any order: by their names, which are the
+    timeline's too.
+
+    ``named_parameters``
+        ``model.named_parameters()``; without it parameters are named by their place in the optimizer.
+    ``compression``
+        How gradients are made smaller for the way: :class:`Compression`, or a class of yours.
+    ``backward_passes_per_step``
+        Backward passes whose gradients are added up (not averaged) before they are reduced.
+    ``op``
+        ``Average``, ``Sum`` …; ``Adasum`` combines what each rank's own step has changed, instead of
+        gradients.
+    ``gradient_predivide_factor``
+        For averages: gradients are divided by it before they are summed, by the rest of the ranks' number
+        afterwards.
+    ``groups``
+        Number of groups of parameters, or lists of parameters, whose gradients are reduced together.
+        (``num_groups`` is an older name for it.)
+    ``sparse_as_dense``
+        Whether sparse gradients are reduced as dense ones; else the ranks' entries are gathered.
+    ``process_set``
+        The ranks that train together; on other ranks the optimizer is a plain one.
+
+    ValueError for arguments that make no sense; NotImplementedError for ``Adasum`` on a process set or a
+    number of ranks that it does not work with.
+    """
+    if isinstance(optimizer, (_DistributedOptimizer, _DistributedAdasumOptimizer)):
+        raise ValueError("the optimizer is a DistributedOptimizer already")
+    _positive(backward_passes_per_step)
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor is not supported with op != Average")
+    if num_groups:
+        warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=2)
+        groups = num_groups if groups is None else groups
+    _check_groups(groups)
+    if op == Adasum and size() > 1:
+        if process_set is not global_process_set:
+            raise NotImplementedError("Adasum does not work with process sets other than that of all ranks")
+        adasum_class = distributed_class(_DistributedAdasumOptimizer, type(optimizer))
+        return adasum_class(optimizer, named_parameters, compression, backward_passes_per_step)
+    options = {
+        "compression": compression,
+        "passes": backward_passes_per_step,
+        "op": op,
+        "predivide": gradient_predivide_factor,
+        "groups": groups,
+        "sparse_as_dense": sparse_as_dense,
+        "process_set": process_set,
+    }
+    return distributed_class(_DistributedOptimizer, type(optimizer))(optimizer, named_parameters, options)
+
+
+def _positive(passes: int) -> int:
+    if passes <= 0:
+        raise ValueError(f"backward_passes_per_step must be positive, not {passes}")
+    return passes
+
+
+def _check_groups(groups: Any) -> None:
+    if groups is None:
+        return
+    if isinstance(groups, int):
+        if groups <= 0:
+            raise ValueError(f"groups must be a positive number, or lists of parameters; not {groups}")
+        return
+    if not isinstance(groups, (list, tuple)):
+        raise ValueError(f"groups must be a number, or lists of parameters; not a {type(groups).__name__}")
+    grouped = set()
+    for group in groups:
+        for parameter in group:
+            if not isinstance(parameter, torch.Tensor):
+                raise ValueError(f"groups must consist of torch.Tensor; this is a {type(parameter).__name__}")
+            if parameter in grouped:
+                raise ValueError("A parameter can only appear once in groups.")
+            grouped.add(parameter)
