@@ -181,7 +181,11 @@ def stop_timeline() -> None:
 
 def synchronize(handle: SupportsIndex, /) -> Any | None:
     """
-    Sleeps until the operation of this handle is over and gives its result; none for a handle that is not known, or no more.
+    Waits for the operation of this handle, asleep, and gives its result; the handle is used up.
+
+    That is a tensor, a list of them for a group, and for alltoall a pair: the tensor, and the rows that came from each rank
+    (int32). None for a handle that is not known, or no more. Raises what has gone wrong, as HorovodInternalError.
+    KeyboardInterrupt leaves the handle as it is.
     """
 
 def version() -> str:

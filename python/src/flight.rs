@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{IntoPyDict, PyList};
 use ronde::adasum;
 use ronde::{Delivery, RawHandle};
 use smallvec::SmallVec;
@@ -50,14 +51,16 @@ impl Held {
 
 /// What an operation gives back.
 pub(crate) enum Yield {
+    /// The input itself, which it has overwritten.
+    Input,
     /// A tensor that it has written to.
     Given(Held),
     /// What the runtime has allocated.
     Allocated,
-    /// The same, and how many rows came from each rank.
+    /// The same, and how many rows came from each rank, as a tensor of 32-bit integers.
     Exchanged,
-    /// A tensor that is still to be computed from all ranks'.
-    Adasum(Held, adasum::Scale),
+    /// A tensor that is still to be computed from all ranks', into this one or the input.
+    Adasum(Option<Held>, adasum::Scale),
 }
 
 /// One tensor's operation.
@@ -115,7 +118,11 @@ pub(crate) fn poll(handle: u64) -> PyResult<bool> {
         .ok_or_else(|| PyValueError::new_err(format!("Handle {handle} was not created or has been cleared.")))
 }
 
-/// Sleeps until the operation of this handle is over and gives its result; none for a handle that is not known, or no more.
+/// Waits for the operation of this handle, asleep, and gives its result; the handle is used up.
+///
+/// That is a tensor, a list of them for a group, and for alltoall a pair: the tensor, and the rows that came from each rank
+/// (int32). None for a handle that is not known, or no more. Raises what has gone wrong, as HorovodInternalError.
+/// KeyboardInterrupt leaves the handle as it is.
 #[pyfunction]
 #[pyo3(signature = (handle, /))]
 pub(crate) fn synchronize(py: Python<'_>, handle: u64) -> PyResult<Option<Bound<'_, PyAny>>> {
@@ -167,18 +174,22 @@ impl Part {
         let outcome = self.handle.wait(); // known
         let input = self.input.release(py);
         outcome.map_err(|error| raise(py, &error))?;
-        input?;
+        let input = input?;
         let delivery = |handle: &RawHandle| handle.take_delivery().unwrap_or_default();
         match self.yields {
+            Yield::Input => Ok(input),
             Yield::Given(output) => output.release(py),
             Yield::Allocated => allocated(py, delivery(&self.handle)),
             Yield::Exchanged => {
                 let mut delivery = delivery(&self.handle);
                 let splits = std::mem::take(&mut delivery.splits);
+                let torch = py.import(intern!(py, "torch"))?;
+                let dtype = [("dtype", torch.getattr(intern!(py, "int32"))?)].into_py_dict(py)?;
+                let splits = torch.call_method(intern!(py, "tensor"), (splits,), Some(&dtype))?;
                 (allocated(py, delivery)?, splits).into_bound_py_any(py)
             }
             Yield::Adasum(output, scale) => {
-                let output = output.release(py)?;
+                let output = output.map_or(Ok(input), |output| output.release(py))?;
                 let to = View::of(&output)?;
                 let Delivery { memory, shape, .. } = delivery(&self.handle);
                 if let (Some(mut memory), Some(&ranks)) = (memory, shape.first()) {

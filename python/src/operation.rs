@@ -282,7 +282,8 @@ impl<'a> Work<'a> {
 struct Pair {
     view: View,
     input: Held,
-    output: Held,
+    /// Where the result goes, if not to the tensor itself.
+    output: Option<Held>,
     to: *mut u8,
 }
 
@@ -290,13 +291,13 @@ impl Pair {
     fn new(tensor: &Bound<'_, PyAny>, output: &Bound<'_, PyAny>) -> PyResult<Self> {
         let view = View::of(tensor)?;
         let (output, to) = if output.is(tensor) {
-            (Held::new(tensor, &view), view.address)
+            (None, view.address)
         } else {
             let to = View::of(output)?;
             if (to.dtype, to.bytes()) != (view.dtype, view.bytes()) {
                 return Err(PyValueError::new_err("the output is not like the tensor"));
             }
-            (Held::new(output, &to), to.address)
+            (Some(Held::new(output, &to)), to.address)
         };
         Ok(Self {
             input: Held::new(tensor, &view),
@@ -315,7 +316,7 @@ impl Pair {
             view: self.view,
             operation,
             input: self.input,
-            yields: Yield::Given(self.output),
+            yields: self.output.map_or(Yield::Input, Yield::Given),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The writer thread: empties the tracks into the documents.
 //!
-//! It sleeps until a ring is a quarter full or a twentieth of a second has passed, whether the job is idle or busy; while nothing is recorded it sleeps until it is told to. Orders to begin and end a
-//! recording come to it through a channel: what the tracks have handed over before is written first.
+//! It sleeps until a ring is a quarter full or a twentieth of a second has passed; while nothing is recorded it sleeps until
+//! it is told to. Orders to begin and end a recording come to it through a channel: what the tracks have handed over
+//! before is written first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

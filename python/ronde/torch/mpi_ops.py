@@ -88,24 +88,18 @@ handle_average_backwards_compatibility = get_average_backwards_compatibility_fun
 
 # Bound here: what is called for every gradient of every step looks nothing up.
 _allreduce = _ronde.allreduce
-_synchronize = _ronde.synchronize
 
 poll: Callable[[int], bool] = _ronde.poll
 """Whether the operation of this handle is over. ValueError for a handle that is not known, or no more."""
 
 
-def synchronize(handle: int) -> Any:
-    """Waits for the operation of this handle, asleep, and returns its result; the handle is used up.
+synchronize: Callable[[int], Any] = _ronde.synchronize
+"""Waits for the operation of this handle, asleep, and returns its result; the handle is used up.
 
-    That is a tensor, a list of them for a group, and for alltoall a pair: the tensor, and the rows that came
-    from each rank (int32). None for a handle that is not known, or no more. Raises what has gone wrong, as
-    HorovodInternalError. KeyboardInterrupt leaves the handle as it is.
-    """
-    result = _synchronize(handle)
-    if type(result) is tuple:
-        output, received_splits = result
-        return output, torch.tensor(received_splits, dtype=torch.int32, device="cpu")
-    return result
+That is a tensor, a list of them for a group, and for alltoall a pair: the tensor, and the rows that came from each
+rank (int32). None for a handle that is not known, or no more. Raises what has gone wrong, as HorovodInternalError.
+KeyboardInterrupt leaves the handle as it is.
+"""
 
 
 def _checked_op(average: Optional[bool], op: Optional[int], process_set: ProcessSet) -> int:

@@ -1,0 +1,90 @@
+"""The models that are trained here, and their data."""
+import torch
+from torch import nn
+
+VOCABULARY = 1000
+
+
+class Tensors(nn.Module):
+    """Parameters of these shapes, and a loss whose gradients cost next to nothing."""
+
+    def __init__(self, shapes):
+        super().__init__()
+        self.tensors = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in shapes)
+
+    def forward(self):
+        return sum(Ones.apply(tensor) for tensor in self.tensors)
+
+
+class Ones(torch.autograd.Function):
+    """Zero, with a gradient of ones, made once."""
+
+    made = {}
+
+    @staticmethod
+    def forward(context, tensor):
+        context.shape = tensor.shape
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(context, gradient):
+        if context.shape not in Ones.made:
+            Ones.made[context.shape] = torch.ones(context.shape)
+        return Ones.made[context.shape]
+
+
+def resnet50_shapes():
+    """The 161 tensors of ResNet-50 (He et al., 2016, table 1): convolutions, batch norms and one linear layer."""
+    shapes = []
+
+    def convolution(into, out_of, size):
+        shapes.extend([(into, out_of, size, size), (into,), (into,)])
+
+    convolution(64, 3, 7)
+    channels = 64
+    for width, blocks in [(64, 3), (128, 4), (256, 6), (512, 3)]:
+        for block in range(blocks):
+            convolution(width, channels, 1)
+            convolution(width, width, 3)
+            convolution(4 * width, width, 1)
+            if block == 0:
+                convolution(4 * width, channels, 1)
+            channels = 4 * width
+    return shapes + [(1000, channels), (1000,)]
+
+
+class SmallCnn(nn.Module):
+    """For 8 × 8 pictures."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 10),
+        )
+
+    def forward(self, images):
+        return self.layers(images)
+
+
+def digits(batch):
+    """The first pictures of the digits that scikit-learn brings, and what they show."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    images = torch.tensor(data.images[:batch], dtype=torch.float32).unsqueeze(1) / 16
+    return images, torch.tensor(data.target[:batch])
+
+
+class Transformer(nn.Module):
+    """A decoder's worth of layers over random tokens."""
+
+    def __init__(self, layers, width=256, heads=4):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, width)
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, layers)
+        self.head = nn.Linear(width, VOCABULARY)
+
+    def forward(self, tokens):
+        return self.head(self.layers(self.embedding(tokens)))
