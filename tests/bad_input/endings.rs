@@ -159,7 +159,7 @@ pub(crate) fn joined(context: &Context) {
             );
             says(
                 &error,
-                "tensor from 0 needs rank 0, which has joined and has no more data; broadcast from a rank that has not",
+                "tensor from 0 needs rank 0, which has joined and has no more data",
             );
         }
         let from_1 = context
