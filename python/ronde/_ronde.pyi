@@ -124,7 +124,7 @@ def mpi_built() -> bool:
     Whether MPI is built in.
     """
 
-def poll(handle: SupportsIndex, /) -> bool:
+def poll(handle: SupportsIndex) -> bool:
     """
     Whether the operation of this handle is over.
     """
@@ -179,7 +179,7 @@ def stop_timeline() -> None:
     Ends it.
     """
 
-def synchronize(handle: SupportsIndex, /) -> Any | None:
+def synchronize(handle: SupportsIndex) -> Any | None:
     """
     Waits for the operation of this handle, asleep, and gives its result; the handle is used up.
 

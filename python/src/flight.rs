@@ -108,7 +108,7 @@ pub(crate) fn forget_all() {
 
 /// Whether the operation of this handle is over.
 #[pyfunction]
-#[pyo3(signature = (handle, /))]
+#[pyo3(signature = (handle))]
 pub(crate) fn poll(handle: u64) -> PyResult<bool> {
     let is_done = flights(|flights| {
         let flight = flights.by_handle.get(&handle)?;
@@ -124,7 +124,7 @@ pub(crate) fn poll(handle: u64) -> PyResult<bool> {
 /// (int32). None for a handle that is not known, or no more. Raises what has gone wrong, as HorovodInternalError.
 /// KeyboardInterrupt leaves the handle as it is.
 #[pyfunction]
-#[pyo3(signature = (handle, /))]
+#[pyo3(signature = (handle))]
 pub(crate) fn synchronize(py: Python<'_>, handle: u64) -> PyResult<Option<Bound<'_, PyAny>>> {
     let Some(flight) = flights(|flights| flights.by_handle.remove(&handle)) else {
         return Ok(None);

@@ -1,7 +1,7 @@
 //! `ronde._ronde`: what Ronde's Python package calls.
 //!
 //! The package's own modules hold names, defaults and everything that is torch's; here tensors become addresses, and
-//! errors become exceptions. A tensor is held, in [`flight`], from its submission until it has been reaped under the GIL; the
+//! errors become exceptions. A tensor is held, in `flight`, from its submission until it has been reaped under the GIL; the
 //! cycle thread sees its address and never a Python object. Whoever waits lets go of the GIL.
 
 use pyo3::prelude::*;

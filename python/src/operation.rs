@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use ronde::{Dtype, Operation, RawHandle, RawOutput, RawTensor, ReduceOp, adasum};
 use smallvec::{SmallVec, smallvec};
 
-use crate::error::{About, internal, raise};
+use crate::error::{About, internal};
 use crate::flight::{Flight, Held, Part, Yield, keep};
 use crate::runtime::{next_number, use_number, with_set};
 use crate::tensor::View;
@@ -145,7 +145,7 @@ pub(crate) fn alltoall(
     let mut view = View::of(tensor)?;
     let splits = match splits {
         Some(splits) => {
-            let splits = checked_splits(&splits, &view, set_id)?;
+            let splits = checked_splits(tensor.py(), &splits, &view, set_id)?;
             // Rows that go to nobody stay where they are.
             view.shape[0] = splits.iter().sum();
             splits
@@ -387,7 +387,7 @@ fn submit(py: Python<'_>, set_id: u32, work: Work<'_>, name: &Name) -> PyResult<
         // SAFETY: the tensors are contiguous and in host memory, of the type and shape that the view tells; `Held` keeps
         // their memory until the operation is over. That nobody writes to them meanwhile is the caller's to see to, as with
         // Horovod: elements may come out wrong, but no memory that is not theirs is touched.
-        unsafe { set.submit(&work.operation, &work.raw(&name.text)) }.map_err(|error| raise(py, &error))
+        unsafe { set.submit(&work.operation, &work.raw(&name.text)) }
     })?;
     name.is_used(set_id);
     Ok(keep(Flight {
@@ -408,7 +408,7 @@ fn submit_group(py: Python<'_>, set_id: u32, works: Vec<Work<'_>>, name: &Name) 
             .map(|(work, name)| (work.operation, work.raw(name)));
         let parts: Vec<_> = parts.collect();
         // SAFETY: as for one tensor.
-        unsafe { set.submit_group(text, &parts) }.map_err(|error| raise(py, &error))
+        unsafe { set.submit_group(text, &parts) }
     })?;
     name.is_used(set_id);
     let parts: SmallVec<[Part; 1]> = works
@@ -423,9 +423,9 @@ fn submit_group(py: Python<'_>, set_id: u32, works: Vec<Work<'_>>, name: &Name) 
 }
 
 /// The splits of an alltoall, in Horovod's terms where they are wrong.
-fn checked_splits(splits: &[i64], view: &View, set_id: u32) -> PyResult<Vec<usize>> {
+fn checked_splits(py: Python<'_>, splits: &[i64], view: &View, set_id: u32) -> PyResult<Vec<usize>> {
     let wrong = |what: String| Err(PyValueError::new_err(what));
-    let ranks = with_set_size(set_id)?;
+    let ranks = with_set(py, set_id, |set| Ok(set.size()))?;
     let Some(&rows) = view.shape.first() else {
         return Ok(Vec::new()); // the runtime says what is wrong with that
     };
@@ -448,8 +448,4 @@ fn checked_splits(splits: &[i64], view: &View, set_id: u32) -> PyResult<Vec<usiz
         ));
     }
     Ok(counts)
-}
-
-fn with_set_size(set_id: u32) -> PyResult<usize> {
-    Python::attach(|py| with_set(py, set_id, |set| Ok(set.size())))
 }

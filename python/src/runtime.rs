@@ -56,16 +56,22 @@ fn working_context(py: Python<'_>) -> PyResult<Arc<Context>> {
 pub(crate) fn with_set<R>(
     py: Python<'_>,
     id: u32,
-    work: impl FnOnce(&ProcessSet) -> PyResult<R>,
+    work: impl FnOnce(&ProcessSet) -> Result<R, Error>,
 ) -> PyResult<R> {
-    let context = CONTEXT.read().unwrap_or_else(PoisonError::into_inner);
-    let Some(context) = context.as_deref() else {
-        return Err(internal(py, NOT_INITIALIZED, About::default()));
+    let outcome = {
+        let context = CONTEXT.read().unwrap_or_else(PoisonError::into_inner);
+        match context.as_deref() {
+            None => None,
+            Some(context) if id == 0 => Some(Some(work(context))),
+            Some(context) => Some(context.process_set(id).map(|set| work(&set))),
+        }
     };
-    if id == 0 {
-        return work(context);
+    // Exceptions are Python code, which might want to end the context: so they are made when nothing is locked.
+    match outcome {
+        None => Err(internal(py, NOT_INITIALIZED, About::default())),
+        Some(None) => Err(process_sets::unknown(id)),
+        Some(Some(outcome)) => outcome.map_err(|error| raise(py, &error)),
     }
-    work(&context.process_set(id).ok_or_else(|| process_sets::unknown(id))?)
 }
 
 /// Joins the job that the environment describes: all of it, or the part of these ranks, numbered in this order. Without
@@ -207,9 +213,7 @@ pub(crate) fn mpi_built() -> bool {
 #[pyfunction]
 #[pyo3(signature = (set_id, /))]
 pub(crate) fn barrier(py: Python<'_>, set_id: u32) -> PyResult<()> {
-    let handle = with_set(py, set_id, |set| {
-        set.start_barrier().map_err(|error| raise(py, &error))
-    })?;
+    let handle = with_set(py, set_id, ProcessSet::start_barrier)?;
     finish(py, &handle)
 }
 

@@ -282,3 +282,9 @@ def test_positional_arguments_are_horovods(hvd):
     assert scattered.tolist() == [6 * size]
     handle = hvd.reducescatter_async(rows, "e", hvd.Sum, hvd.global_process_set, 2.0, 3.0)
     assert hvd.synchronize(handle).tolist() == [6 * size]
+
+
+def test_a_handle_may_be_named(hvd):
+    handle = hvd.allreduce_async(torch.ones(2), name="handle by name", op=hvd.Sum)
+    result = hvd.synchronize(handle=handle)
+    assert result.tolist() == [hvd.size()] * 2
