@@ -13,15 +13,22 @@ pub(crate) const NOT_INITIALIZED: &str = "Horovod has not been initialized; use 
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     let message = message(error);
     if is_callers_fault(error) {
-        return PyValueError::new_err(message);
+        return raised(&py.get_type::<PyValueError>(), &message, about(error));
     }
     internal(py, &message, about(error))
 }
 
 /// A `HorovodInternalError`.
 pub(crate) fn internal(py: Python<'_>, message: &str, about: About<'_>) -> PyErr {
-    let raised = || {
-        let exception = internal_error(py)?.call1((message,))?;
+    match internal_error(py) {
+        Ok(class) => raised(class, message, about),
+        Err(error) => error,
+    }
+}
+
+fn raised(class: &Bound<'_, PyType>, message: &str, about: About<'_>) -> PyErr {
+    let made = || {
+        let exception = class.call1((message,))?;
         for (name, rank) in [("rank", about.rank), ("first_rank", about.first_rank)] {
             if let Some(rank) = rank {
                 exception.setattr(name, rank)?;
@@ -32,7 +39,7 @@ pub(crate) fn internal(py: Python<'_>, message: &str, about: About<'_>) -> PyErr
         }
         Ok(PyErr::from_value(exception))
     };
-    raised().unwrap_or_else(|error: PyErr| error)
+    made().unwrap_or_else(|error: PyErr| error)
 }
 
 /// What an exception's attributes tell.
@@ -79,7 +86,8 @@ fn about(error: &Error) -> About<'_> {
         | Error::PeerSilent { rank, .. }
         | Error::PeerFailed { rank, .. }
         | Error::PeerStalled { rank, .. }
-        | Error::Internal { rank, .. } => About {
+        | Error::Internal { rank, .. }
+        | Error::NotAMember { rank, .. } => About {
             rank: Some(*rank),
             ..About::default()
         },
@@ -88,7 +96,9 @@ fn about(error: &Error) -> About<'_> {
             rank: Some(mismatch.rank),
             first_rank: Some(mismatch.first_rank),
         },
-        Error::RankJoined { tensor, rank } | Error::HasJoined { tensor, rank } => About {
+        Error::RankJoined { tensor, rank }
+        | Error::HasJoined { tensor, rank }
+        | Error::DuplicateName { tensor, rank } => About {
             tensor: Some(tensor),
             rank: Some(*rank),
             first_rank: None,
@@ -100,7 +110,13 @@ fn about(error: &Error) -> About<'_> {
         },
         Error::NoRows { tensor, .. }
         | Error::OutOfMemory { tensor, .. }
-        | Error::Unsupported { tensor, .. } => About {
+        | Error::Unsupported { tensor, .. }
+        | Error::ReservedName { tensor }
+        | Error::InvalidDtype { tensor, .. }
+        | Error::InvalidSplits { tensor, .. }
+        | Error::UnevenRows { tensor, .. }
+        | Error::InvalidRoot { tensor, .. }
+        | Error::RootNotAMember { tensor, .. } => About {
             tensor: Some(tensor),
             ..About::default()
         },

@@ -5,6 +5,7 @@ runs the same tests in the same order.
 """
 
 import os
+import tempfile
 
 import pytest
 
@@ -15,6 +16,14 @@ _SETTINGS = {
     "HOROVOD_DYNAMIC_PROCESS_SETS": "1",
     "HOROVOD_TIMELINE": "DYNAMIC",
 }
+
+
+def pytest_configure(config):
+    """Gives each rank a folder for temporary files of its own: pytest tidies up in one that others use."""
+    if "HOROVOD_RANK" in os.environ and config.option.basetemp is None:
+        folder = tempfile.TemporaryDirectory(prefix="ronde-tests-")
+        config.add_cleanup(folder.cleanup)
+        config.option.basetemp = os.path.join(folder.name, "rank")
 
 
 @pytest.fixture(scope="session")

@@ -59,8 +59,9 @@ def test_a_name_is_in_use(several):
     handle = None
     if hvd.rank() == 0:
         handle = hvd.allreduce_async(tensor, name="in_use")
-        with pytest.raises(ValueError, match="same name as another tensor that is currently being processed"):
+        with pytest.raises(ValueError, match="same name as another tensor that is currently being processed") as raised:
             hvd.allreduce_async(tensor, name="in_use")
+        assert (raised.value.tensor, raised.value.rank) == ("allreduce.in_use", 0)
     hvd.barrier()
     if hvd.rank():
         handle = hvd.allreduce_async(tensor, name="in_use")
@@ -170,3 +171,9 @@ def test_others_fail_while_a_rank_has_joined(several):
     if hvd.rank():
         raises(hvd, "(?i)not supported with join|joined", hvd.broadcast, torch.ones(2), 0, name="from_joined")
     hvd.join()
+
+
+def test_errors_of_the_caller_tell_the_tensor_too(hvd):
+    with pytest.raises(ValueError, match="invalid root rank") as raised:
+        hvd.broadcast_async(torch.zeros(3), 99, name="no root")
+    assert raised.value.tensor == "broadcast.no root"
