@@ -20,7 +20,7 @@ use crate::error::raise;
 use crate::tensor::{View, tensor_of};
 
 /// How long a wait may keep a signal waiting.
-const SLICE: Duration = Duration::from_millis(100);
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
 /// A tensor that an operation uses.
 pub(crate) struct Held {

@@ -152,13 +152,12 @@ pub(crate) fn alltoall(
         }
         None => Vec::new(),
     };
-    let work = Work {
-        output: RawOutput::Allocate,
-        input: Held::new(tensor, &view),
+    let work = Work::viewed(
+        tensor,
         view,
-        operation: Operation::Alltoall { splits: &splits },
-        yields: Yield::Exchanged,
-    };
+        Operation::Alltoall { splits: &splits },
+        Yield::Exchanged,
+    );
     submit(tensor.py(), set_id, work, &Name::new("alltoall", name, set_id))
 }
 
@@ -249,14 +248,18 @@ struct Work<'a> {
 impl<'a> Work<'a> {
     /// Of which the result goes to memory that the runtime allocates.
     fn allocating(tensor: &Bound<'_, PyAny>, operation: Operation<'a>, yields: Yield) -> PyResult<Self> {
-        let view = View::of(tensor)?;
-        Ok(Self {
+        Ok(Self::viewed(tensor, View::of(tensor)?, operation, yields))
+    }
+
+    /// The same of what is seen of the tensor already.
+    fn viewed(tensor: &Bound<'_, PyAny>, view: View, operation: Operation<'a>, yields: Yield) -> Self {
+        Self {
             input: Held::new(tensor, &view),
             view,
             operation,
             output: RawOutput::Allocate,
             yields,
-        })
+        }
     }
 
     fn raw<'n>(&'n self, name: &'n str) -> RawTensor<'n> {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -11,7 +10,7 @@ use ronde::context::Builder;
 use ronde::{Context, Error, ProcessSet, RawHandle, identity};
 
 use crate::error::{About, NOT_INITIALIZED, internal, raise};
-use crate::flight::{forget_all, wait};
+use crate::flight::{SLICE, forget_all, wait};
 
 pub(crate) mod process_sets;
 
@@ -20,9 +19,6 @@ static CONTEXT: RwLock<Option<Arc<Context>>> = RwLock::new(None);
 /// How many unnamed operations each process set of this context has had. They are counted anew in each, so that ranks that
 /// have failed differently agree again.
 static UNNAMED: Mutex<BTreeMap<u32, u64>> = Mutex::new(BTreeMap::new());
-
-/// How long waiting for the other ranks may keep a signal waiting.
-const SLICE: Duration = Duration::from_millis(100);
 
 fn unnamed() -> MutexGuard<'static, BTreeMap<u32, u64>> {
     UNNAMED.lock().unwrap_or_else(PoisonError::into_inner)

@@ -9,9 +9,11 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
 
-from .. import _ronde
+from .basics import HorovodBasics
 
 _FRONT_ENDS = ("torch",)
+
+_basics = HorovodBasics()
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
@@ -32,37 +34,37 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 def mpi_built(verbose: bool = False) -> bool:
     """Whether MPI is built in."""
-    return _ronde.mpi_built()
+    return _basics.mpi_built()
 
 
 def gloo_built(verbose: bool = False) -> bool:
     """Whether ranks can meet without MPI: always."""
-    return True
+    return _basics.gloo_built()
 
 
 def nccl_built(verbose: bool = False) -> bool:
     """Whether NCCL is built in: no."""
-    return False
+    return bool(_basics.nccl_built())
 
 
 def ddl_built(verbose: bool = False) -> bool:
     """Whether IBM's DDL is built in: no."""
-    return False
+    return _basics.ddl_built()
 
 
 def ccl_built(verbose: bool = False) -> bool:
     """Whether oneCCL is built in: no."""
-    return False
+    return _basics.ccl_built()
 
 
 def cuda_built(verbose: bool = False) -> bool:
     """Whether CUDA is built in: no."""
-    return False
+    return _basics.cuda_built()
 
 
 def rocm_built(verbose: bool = False) -> bool:
     """Whether ROCm is built in: no."""
-    return False
+    return _basics.rocm_built()
 
 
 @contextlib.contextmanager

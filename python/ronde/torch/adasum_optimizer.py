@@ -12,12 +12,11 @@ from typing import Any, Callable, Iterable, Iterator, Optional
 import torch
 
 from ..common.process_sets import global_process_set
-from ..common.util import num_rank_is_power_2
 from .compression import Compressor
 from .model_check import check_same_model
-from .mpi_ops import Adasum, allreduce_async_, size, synchronize
+from .mpi_ops import Adasum, allreduce_async_, synchronize
 from .reducer import Shipment, described, generation, memory_order
-from .wrapping import construct, default_name, names_by_parameter, parameters_of, rebuild
+from .wrapping import construct, default_names, names_by_parameter, parameters_of, positive, rebuild
 
 
 class _DistributedAdasumOptimizer(torch.optim.Optimizer):
@@ -30,8 +29,6 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
         compression: type[Compressor],
         backward_passes_per_step: int,
     ) -> None:
-        if not num_rank_is_power_2(size()):
-            raise NotImplementedError(f"Adasum wants 2, 4, 8 … ranks; this job has {size()}")
         construct(self, wrapped)
         self._attach(names_by_parameter(self, named_parameters), compression, backward_passes_per_step)
 
@@ -46,9 +43,7 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes ``backward_passes_per_step``. ValueError if it is not positive."""
-        if passes <= 0:
-            raise ValueError(f"backward_passes_per_step must be positive, not {passes}")
-        self.backward_passes_per_step = passes
+        self.backward_passes_per_step = positive(passes)
 
     def synchronize(self) -> None:
         """Does nothing: gradients stay each rank's own."""
@@ -126,9 +121,7 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
         if "_parameter_names" not in vars(self):
             return  # being constructed
-        for number, group in enumerate(self.param_groups[before:], before):
-            for index, parameter in enumerate(group["params"]):
-                self._parameter_names.setdefault(parameter, default_name(number, index))
+        self._parameter_names = {**default_names(self, before), **self._parameter_names}  # some may have names
         self._compared = None
 
     def __reduce__(self) -> Any:

@@ -106,11 +106,16 @@ def _checked_op(average: Optional[bool], op: Optional[int], process_set: Process
     """How to combine the tensors, of what an operation was given."""
     op = handle_average_backwards_compatibility(op, average)
     if op == Adasum:
-        if process_set is not global_process_set:
-            raise NotImplementedError("Adasum does not work with process sets other than that of all ranks")
-        if not num_rank_is_power_2(size()):
-            raise NotImplementedError(f"Adasum wants 2, 4, 8 … ranks; this job has {size()}")
+        check_adasum(process_set)
     return op
+
+
+def check_adasum(process_set: ProcessSet) -> None:
+    """NotImplementedError for ranks that Adasum does not work with."""
+    if process_set is not global_process_set:
+        raise NotImplementedError("Adasum does not work with process sets other than that of all ranks")
+    if not num_rank_is_power_2(size()):
+        raise NotImplementedError(f"Adasum wants 2, 4, 8 … ranks; this job has {size()}")
 
 
 def _set_id(process_set: ProcessSet) -> int:

@@ -12,9 +12,17 @@ import torch
 from ..common.process_sets import ProcessSet, global_process_set
 from .adasum_optimizer import _DistributedAdasumOptimizer
 from .compression import Compression, Compressor
-from .mpi_ops import Adasum, Average, size
+from .mpi_ops import Adasum, Average, check_adasum, size
 from .reducer import Groups, Reducer, is_reducing
-from .wrapping import construct, default_name, distributed_class, names_by_parameter, parameters_of, rebuild
+from .wrapping import (
+    construct,
+    default_names,
+    distributed_class,
+    names_by_parameter,
+    parameters_of,
+    positive,
+    rebuild,
+)
 
 
 class _DistributedOptimizer(torch.optim.Optimizer):
@@ -50,7 +58,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes :attr:`backward_passes_per_step`, between steps. ValueError if it is not positive."""
-        self._reducer.set_passes(_positive(passes))
+        self._reducer.set_passes(positive(passes))
         self._options["passes"] = passes
 
     def synchronize(self) -> None:
@@ -162,11 +170,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
         if "_reducer" not in vars(self):
             return  # being constructed
-        added = []
-        for number, group in enumerate(self.param_groups[before:], before):
-            for index, parameter in enumerate(group["params"]):
-                self._parameter_names.setdefault(parameter, default_name(number, index))
-                added.append(parameter)
+        added = default_names(self, before)
+        self._parameter_names = {**added, **self._parameter_names}  # some may have names
         if is_reducing(self._reducer.process_set):
             self._hook(added)
 
@@ -231,7 +236,7 @@ def DistributedOptimizer(
     """
     if isinstance(optimizer, (_DistributedOptimizer, _DistributedAdasumOptimizer)):
         raise ValueError("the optimizer is a DistributedOptimizer already")
-    _positive(backward_passes_per_step)
+    positive(backward_passes_per_step)
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor is not supported with op != Average")
     if num_groups:
@@ -239,8 +244,7 @@ def DistributedOptimizer(
         groups = num_groups if groups is None else groups
     _check_groups(groups)
     if op == Adasum and size() > 1:
-        if process_set is not global_process_set:
-            raise NotImplementedError("Adasum does not work with process sets other than that of all ranks")
+        check_adasum(process_set)
         adasum_class = distributed_class(_DistributedAdasumOptimizer, type(optimizer))
         return adasum_class(optimizer, named_parameters, compression, backward_passes_per_step)
     options = {
@@ -253,12 +257,6 @@ def DistributedOptimizer(
         "process_set": process_set,
     }
     return distributed_class(_DistributedOptimizer, type(optimizer))(optimizer, named_parameters, options)
-
-
-def _positive(passes: int) -> int:
-    if passes <= 0:
-        raise ValueError(f"backward_passes_per_step must be positive, not {passes}")
-    return passes
 
 
 def _check_groups(groups: Any) -> None:

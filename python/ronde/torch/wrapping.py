@@ -51,9 +51,13 @@ def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def default_name(group: int, index: int) -> str:
-    """The name of a parameter that nobody has named: its place in the optimizer's groups."""
-    return f"allreduce.noname.{group}.{index}"
+def default_names(optimizer: _Optimizer, first_group: int = 0) -> dict[torch.Tensor, str]:
+    """Names of parameters that nobody has named, from this group on: their places in the optimizer's groups."""
+    return {
+        parameter: f"allreduce.noname.{number}.{index}"
+        for number, group in enumerate(optimizer.param_groups[first_group:], first_group)
+        for index, parameter in enumerate(group["params"])
+    }
 
 
 def names_by_parameter(
@@ -64,11 +68,7 @@ def names_by_parameter(
     ValueError for entries that are not tuples, for names that come twice, and for parameters without a name.
     """
     if named_parameters is None:
-        return {
-            parameter: default_name(number, index)
-            for number, group in enumerate(optimizer.param_groups)
-            for index, parameter in enumerate(group["params"])
-        }
+        return default_names(optimizer)
     named: list[Any] = list(named_parameters)
     if not all(isinstance(entry, tuple) for entry in named):
         raise ValueError(
@@ -91,3 +91,10 @@ def names_by_parameter(
             f"those have shapes {shapes}"
         )
     return by_parameter
+
+
+def positive(passes: int) -> int:
+    """``backward_passes_per_step``, as it is; ValueError if it is not positive."""
+    if passes <= 0:
+        raise ValueError(f"backward_passes_per_step must be positive, not {passes}")
+    return passes
