@@ -2,8 +2,10 @@
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-use crate::tensor::{Dtype, Element, Shape, Span};
+use crate::gpu;
+use crate::tensor::{Device, Dtype, Element, Shape, Span};
 
 /// What came out of an operation, beside what it wrote to where the caller said.
 #[derive(Debug, Default)]
@@ -18,12 +20,27 @@ pub struct Delivery {
     pub last_joined: Option<usize>,
 }
 
-/// Memory for the elements of one tensor, allocated as a `Vec` of its element type would be.
+/// Memory for the elements of one tensor: in host memory allocated as a `Vec` of its element type would be, or on a GPU.
 #[derive(Debug)]
 pub struct Memory {
     address: NonNull<u8>,
     layout: Layout,
     dtype: Dtype,
+    /// Where it is, if not in host memory.
+    on: Option<OnGpu>,
+}
+
+/// A GPU's memory.
+struct OnGpu {
+    device: Arc<gpu::Device>,
+    /// The stream of the caller: it is given back when what is on that stream then is done.
+    stream: gpu::Stream,
+}
+
+impl std::fmt::Debug for OnGpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CUDA device {}", self.device.ordinal)
+    }
 }
 
 // SAFETY: it is the only owner of its allocation, which any thread may write and free.
@@ -44,6 +61,37 @@ impl Memory {
             address,
             layout,
             dtype,
+            on: None,
+        })
+    }
+
+    /// The same on a GPU: there for what comes onto `stream` from here on, and given back by way of the caller's stream.
+    pub(crate) fn on_device(
+        dtype: Dtype,
+        bytes: usize,
+        device: &Arc<gpu::Device>,
+        stream: gpu::Stream,
+        callers: gpu::Stream,
+    ) -> Option<Self> {
+        let layout = Layout::from_size_align(bytes, dtype.size_bytes()).ok()?;
+        // Of nothing, too: an address of nothing would be taken for a tensor that is not there.
+        let address = device.gpu.allocate_on(bytes.max(1), stream).ok()?;
+        Some(Self {
+            address: NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize))?,
+            layout,
+            dtype,
+            on: Some(OnGpu {
+                device: Arc::clone(device),
+                stream: callers,
+            }),
+        })
+    }
+
+    /// Where it is.
+    pub fn device(&self) -> Device {
+        self.on.as_ref().map_or(Device::Cpu, |on| Device::Cuda {
+            ordinal: on.device.ordinal,
+            stream: on.stream.0,
         })
     }
 
@@ -69,7 +117,7 @@ impl Memory {
         self.dtype
     }
 
-    /// The elements; `None` if they are not of type `T`.
+    /// The elements, copied to host memory if they are not there; `None` if they are not of type `T`, or their device has failed.
     ///
     /// # Safety
     /// All of them must have been written.
@@ -78,6 +126,17 @@ impl Memory {
             return None;
         }
         let elements = self.layout.size() / size_of::<T>();
+        if let Some(on) = &self.on {
+            let mut vector = Vec::<T>::with_capacity(elements);
+            let from = self.address.as_ptr().expose_provenance() as u64;
+            // SAFETY: there is room for as many, and all of them are written, on the device by the caller's promise.
+            unsafe {
+                let to = vector.as_mut_ptr().cast();
+                on.device.gpu.download(to, from, self.layout.size()).ok()?;
+                vector.set_len(elements);
+            }
+            return Some(vector);
+        }
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: allocated by the global allocator with the layout of `elements` values of `T`, or dangling for none;
         // written, by the caller's promise; and no longer owned by `this`.
@@ -87,7 +146,9 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.layout.size() > 0 {
+        if let Some(on) = &self.on {
+            on.device.gpu.free_on(self.address.as_ptr().expose_provenance() as u64, on.stream);
+        } else if self.layout.size() > 0 {
             // SAFETY: allocated in `new` with this layout, and not given away.
             unsafe { std::alloc::dealloc(self.address.as_ptr(), self.layout) };
         }

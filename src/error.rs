@@ -357,6 +357,14 @@ pub enum Error {
         /// The limit.
         limit_bytes: usize,
     },
+    /// A tensor's GPU, or NCCL.
+    #[error("rank {rank}: {source}")]
+    Gpu {
+        /// This rank.
+        rank: usize,
+        /// What has gone wrong.
+        source: Arc<crate::gpu::GpuError>,
+    },
     /// The cycle thread panicked: a bug in Ronde.
     #[error("internal error on rank {rank}: {message}; please report it")]
     Internal {

@@ -47,6 +47,7 @@ mod drive;
 pub mod error;
 pub mod fusion;
 mod gain;
+mod gpu;
 pub mod identity;
 pub mod knobs;
 pub mod logging;
@@ -77,6 +78,7 @@ pub use context::{
 };
 pub use delivery::{Delivery, Memory};
 pub use error::Error;
+pub use gpu::{CudaVec, GpuError};
 pub use settings::Settings;
 pub use tensor::{Device, Dtype, Element, ReduceOp};
 

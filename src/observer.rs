@@ -9,7 +9,7 @@ use crate::identity::Hosts;
 use crate::negotiation::OpKind;
 use crate::queue::Tensor;
 use crate::settings::Settings;
-use crate::timeline::Order;
+use crate::timeline::{Activity, Order};
 
 /// Watches cycles go by: timeline, step metrics and tuner in a job, a log in the simulator. It must be quick; it
 /// runs between the collectives.
@@ -73,6 +73,20 @@ pub(crate) struct Executed<'a> {
     pub(crate) allocated: Option<Nanos>,
     pub(crate) ended: Nanos,
     pub(crate) phases: Phases,
+    /// What happened one after another, where a device has said so; then it began when the host had launched it.
+    pub(crate) on_device: Option<&'a [Activity]>,
+}
+
+impl Executed<'_> {
+    /// How long it was moved, nanoseconds: not how long it waited for its data or its turn.
+    pub(crate) fn moving_ns(&self) -> u64 {
+        let Some(activities) = self.on_device else {
+            return (self.ended - self.began).as_nanos() as u64;
+        };
+        let measured = activities.iter().filter(|activity| activity.measured);
+        let collective: u64 = measured.map(|activity| (activity.ended - activity.began).as_nanos() as u64).sum();
+        collective + self.phases.copy_in_ns + self.phases.copy_out_ns
+    }
 }
 
 /// What an observer learns when a cycle ends.

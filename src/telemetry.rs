@@ -141,13 +141,15 @@ impl Tuning {
     }
 
     fn executed(&mut self, batch: &Executed<'_>) {
-        let collective_ns = (batch.ended - batch.began).as_nanos() as u64;
+        let collective_ns = batch.moving_ns();
         let executed = ExecutedBatch {
             ended: batch.ended,
             collective_ns,
             wait_ns: batch.phases.wait_ns,
         };
-        if self.autotune.wants_traces() {
+        if batch.on_device.is_some() {
+            self.tracer.disturbed(); // replay knows no batch that goes on while the next cycle runs
+        } else if self.autotune.wants_traces() {
             self.tracer.executed(batch);
         }
         let items = batch.members.iter().map(|member| member.submission.item);

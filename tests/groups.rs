@@ -180,6 +180,7 @@ fn groups_of_none_of_one_and_of_several_types() {
                         name: $name,
                         dtype: ronde::Dtype::$dtype,
                         shape: $shape,
+                        device: ronde::Device::Cpu,
                         input: address,
                         output: RawOutput::Into {
                             address,
@@ -250,6 +251,7 @@ fn a_refused_member_fails_alone() {
                     name,
                     dtype,
                     shape,
+                    device: ronde::Device::Cpu,
                     input: address,
                     output,
                 },

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use crate::collective::Collective;
+use crate::collective::nccl::gpu_error;
 use crate::collective::shaped::ShapedCollective;
 use crate::error::Error;
+use crate::gpu::{self, GpuError};
 use crate::identity::{Hosts, Identity};
 use crate::knobs::{self, Knobs};
 use crate::shm::Watch;
@@ -38,7 +40,14 @@ pub(crate) struct Opened {
 }
 
 /// See the module; the same for all process sets of a context.
-pub(crate) enum Backend {
+pub(crate) struct Backend {
+    reach: Reach,
+    /// Each rank has a GPU, and says so before it meets the others.
+    on_gpu: bool,
+}
+
+/// How ranks meet, and what is in host memory travels.
+enum Reach {
     /// Shared memory.
     Local,
     /// MPI, whichever way that goes.
@@ -49,33 +58,43 @@ impl Backend {
     /// The one that the knobs name, or that the job needs.
     ///
     /// # Errors
-    /// Ranks on several hosts without MPI; MPI without its feature.
+    /// Ranks on several hosts without MPI; MPI without its feature; no GPU for this rank, if it is to have one.
     pub(crate) fn choose(knobs: &Knobs, identity: &Identity) -> Result<Self, Error> {
         let several_hosts = identity.local_size != identity.size;
-        match knobs.backend {
-            knobs::Backend::Mpi => Ok(Self::Mpi(mpi::Mpi::new()?)),
-            knobs::Backend::Auto if several_hosts && cfg!(feature = "mpi") => Ok(Self::Mpi(mpi::Mpi::new()?)),
-            knobs::Backend::Auto | knobs::Backend::Local if several_hosts => Err(Error::SeveralHosts {
-                size: identity.size,
-                local_size: identity.local_size,
-            }),
-            knobs::Backend::Auto | knobs::Backend::Local => Ok(Self::Local),
+        let reach = match knobs.backend {
+            knobs::Backend::Mpi => Reach::Mpi(mpi::Mpi::new()?),
+            knobs::Backend::Auto | knobs::Backend::Nccl if several_hosts && cfg!(feature = "mpi") => {
+                Reach::Mpi(mpi::Mpi::new()?)
+            }
+            _ if several_hosts => {
+                return Err(Error::SeveralHosts {
+                    size: identity.size,
+                    local_size: identity.local_size,
+                });
+            }
+            knobs::Backend::Auto | knobs::Backend::Local | knobs::Backend::Nccl => Reach::Local,
+        };
+        let on_gpu = knobs.backend == knobs::Backend::Nccl;
+        if on_gpu {
+            open_gpu(identity.local_rank).map_err(|source| gpu_error(identity.rank, source))?;
         }
+        Ok(Self { reach, on_gpu })
     }
 
     /// Its word for `RONDE_BACKEND`.
     pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Mpi(_) => "mpi",
+        match &self.reach {
+            _ if self.on_gpu => "nccl",
+            Reach::Local => "local",
+            Reach::Mpi(_) => "mpi",
         }
     }
 
     /// What this process has sent over MPI, if that is what it uses.
     pub(crate) fn traffic(&self) -> Option<MpiTraffic> {
-        match self {
-            Self::Local => None,
-            Self::Mpi(mpi) => Some(mpi.traffic()),
+        match &self.reach {
+            Reach::Local => None,
+            Reach::Mpi(mpi) => Some(mpi.traffic()),
         }
     }
 
@@ -89,9 +108,9 @@ impl Backend {
         cache_words: usize,
         knobs: &Knobs,
     ) -> Result<Opened, Failure> {
-        let mut opened = match self {
-            Self::Local => local::open(meeting, cache_words, knobs)?,
-            Self::Mpi(mpi) => mpi.open(meeting, knobs)?,
+        let mut opened = match &self.reach {
+            Reach::Local => local::open(meeting, cache_words, knobs)?,
+            Reach::Mpi(mpi) => mpi.open(meeting, knobs)?,
         };
         if let Some(link) = knobs.link {
             let shaped = ShapedCollective::new(opened.collective, link, meeting.rank, meeting.members.len());
@@ -99,4 +118,9 @@ impl Backend {
         }
         Ok(opened)
     }
+}
+
+/// Opens the GPU of the rank that is number `local_rank` on this host, for all that this process will do with it.
+fn open_gpu(local_rank: usize) -> Result<(), GpuError> {
+    gpu::devices().get(gpu::ordinal_of(local_rank)?).map(drop)
 }

@@ -3,6 +3,7 @@
 //! A step is written, submitted and waited for (the time that counts), and checked. [`super::run()`] makes a benchmark of
 //! steps, [`Job::measure`] one of many measurements of the same job.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::agree::{self, Difference};
@@ -11,6 +12,7 @@ use super::schedule::Schedule;
 use super::verify::{Place, Verifier, VerifyError};
 use super::workload::Workload;
 use crate::error::Error;
+use crate::gpu::GpuError;
 use crate::tensor::ReduceOp;
 
 /// What each step of a job does.
@@ -58,22 +60,29 @@ pub struct Job<'a, R: Runtime> {
 impl<'a, R: Runtime> Job<'a, R> {
     /// Makes the buffers of `load` on this rank.
     ///
+    /// # Errors
+    /// A GPU without room for them, if that is where they are to be.
+    ///
     /// # Panics
     /// If it has no tensors.
-    pub fn new(runtime: &'a R, load: &'a Load) -> Self {
+    pub fn new(runtime: &'a R, load: &'a Load) -> Result<Self, RunError> {
         let tensors = &load.workload.tensors;
         assert!(!tensors.is_empty(), "nothing to measure");
-        Self {
+        let zeros = |ordinal| {
+            let tensors = tensors.iter();
+            tensors
+                .map(|tensor| Payload::zeros(tensor.dtype, tensor.elements(), ordinal))
+                .collect()
+        };
+        let payloads = runtime.ordinal().and_then(zeros);
+        Ok(Self {
             runtime,
             load,
             verifier: Verifier::new(runtime.rank(), runtime.size(), load.chunk_bytes),
-            payloads: tensors
-                .iter()
-                .map(|tensor| Payload::zeros(tensor.dtype, tensor.elements()))
-                .collect(),
+            payloads: payloads.map_err(|source| gpu_error(runtime, 0, source))?,
             flights: Vec::with_capacity(tensors.len()),
             steps_done: 0,
-        }
+        })
     }
 
     /// Checks that every rank has this load and these numbers, of what they are called; all ranks call it.
@@ -90,15 +99,22 @@ impl<'a, R: Runtime> Job<'a, R> {
     /// One step: write, submit and wait (the time returned), check.
     pub(super) fn step(&mut self, extent: Extent) -> Result<Duration, RunError> {
         let step = self.steps_done;
+        let on_gpu = |source| gpu_error(self.runtime, step, source);
         for (tensor, payload) in self.payloads.iter_mut().enumerate() {
-            payload.write(&self.verifier, place(self.load, step, tensor), extent);
+            payload
+                .write(&self.verifier, place(self.load, step, tensor), extent)
+                .map_err(on_gpu)?;
         }
         let start = Instant::now();
         self.exchange(start)
             .map_err(|source| RunError::Runtime { step, source })?;
         let elapsed = start.elapsed();
         self.runtime.mark_step();
-        for (tensor, payload) in self.payloads.iter().enumerate() {
+        let on_gpu = |source| gpu_error(self.runtime, step, source);
+        for (tensor, payload) in self.payloads.iter_mut().enumerate() {
+            payload
+                .fetch(&self.verifier, place(self.load, step, tensor), extent)
+                .map_err(on_gpu)?;
             payload.check(&self.verifier, place(self.load, step, tensor), extent)?;
         }
         self.steps_done += 1;
@@ -125,6 +141,19 @@ impl<'a, R: Runtime> Job<'a, R> {
             .allreduce(name, values, ReduceOp::Max)
             .and_then(|pending| self.runtime.wait(pending))
             .map_err(|source| RunError::Runtime { step, source })
+    }
+
+    /// What has gone wrong on this rank's GPU, between steps.
+    pub(super) fn gpu_error(&self, source: GpuError) -> RunError {
+        gpu_error(self.runtime, self.steps_done, source)
+    }
+}
+
+fn gpu_error<R: Runtime>(runtime: &R, step: usize, source: GpuError) -> RunError {
+    let (rank, source) = (runtime.rank(), Arc::new(source));
+    RunError::Runtime {
+        step,
+        source: Error::Gpu { rank, source },
     }
 }
 

@@ -3,7 +3,8 @@
 //! An allreduce must at least read each rank's gradients and write the results, so copying the same tensors, on all ranks
 //! at once, is the least it can cost. The copy is libc's `memcpy` or one with non-temporal stores, whichever is faster:
 //! large copies gain when the target is not first read into the cache, small ones lose. Source and target differ, all
-//! pages are warm, and each byte counts once (a copied gigabyte is one, although it is read and written).
+//! pages are warm, and each byte counts once (a copied gigabyte is one, although it is read and written). Tensors on a GPU are
+//! copied there, by the driver, and timed by the device's clock.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +15,12 @@ pub enum CopyMethod {
     Libc,
     /// Stores that bypass the cache, for tensors of [`STREAM_BYTES_MIN`] and more; `memcpy` for smaller ones.
     NonTemporal,
+    /// The driver's copy on a GPU, one call per tensor.
+    Device,
 }
 
 impl CopyMethod {
-    /// The methods this machine has.
+    /// The methods this machine has for host memory.
     pub fn available() -> &'static [Self] {
         if stream::is_available() {
             &[Self::Libc, Self::NonTemporal]
@@ -53,6 +56,7 @@ pub fn copy<T: Copy>(source: &[T], target: &mut [T], method: CopyMethod) {
 pub struct MemcpyTimes {
     libc: Vec<Duration>,
     non_temporal: Vec<Duration>,
+    device: Vec<Duration>,
 }
 
 impl MemcpyTimes {
@@ -62,10 +66,15 @@ impl MemcpyTimes {
     pub fn round(&mut self, method: CopyMethod, copy_all: impl FnOnce(CopyMethod)) {
         let start = Instant::now();
         copy_all(method);
-        let elapsed = start.elapsed();
+        self.keep(method, start.elapsed());
+    }
+
+    /// Keeps the time of a round by `method`.
+    pub fn keep(&mut self, method: CopyMethod, elapsed: Duration) {
         match method {
             CopyMethod::Libc => self.libc.push(elapsed),
             CopyMethod::NonTemporal => self.non_temporal.push(elapsed),
+            CopyMethod::Device => self.device.push(elapsed),
         }
     }
 
@@ -74,6 +83,7 @@ impl MemcpyTimes {
         match method {
             CopyMethod::Libc => &self.libc,
             CopyMethod::NonTemporal => &self.non_temporal,
+            CopyMethod::Device => &self.device,
         }
     }
 }

@@ -3,10 +3,12 @@
 //! A [`Workload`] is the list of tensors of one step in the order backward yields them. It comes from a known
 //! architecture ([`models`]) or from a file ([`profile`]); [`schedule`] spreads its submissions over a backward pass,
 //! [`run()`] executes the steps, [`verify`] proves that every step computed the right numbers, [`memcpy`] measures how fast
-//! this machine merely copies the same bytes, and [`report`] turns all of it into one JSON object and a few lines for
+//! this machine (or its GPU) merely copies the same bytes, and [`report`] turns all of it into one JSON object and a few lines for
 //! people. A sweep keeps a [`Job`] and measures it many times.
 
 mod agree;
+mod baseline;
+mod buffer;
 mod job;
 mod measure;
 pub mod memcpy;

@@ -2,17 +2,19 @@
 
 use half::{bf16, f16};
 
-use super::memcpy::{self, CopyMethod};
-use super::verify::{PatternElement, Place, Verifier, VerifyError};
+use super::buffer::{self, Buffer};
+use super::memcpy::CopyMethod;
+use super::verify::{Place, Verifier, VerifyError};
 use crate::backend::MpiTraffic;
-use crate::context::{Context, Handle, ProcessSet};
+use crate::context::{self, Context, Handle, ProcessSet};
 use crate::error::Error;
-use crate::tensor::{Dtype, Element, ReduceOp};
+use crate::gpu::{self, GpuError, Stopwatch, Stream};
+use crate::tensor::{Dtype, ReduceOp};
 
 /// What the benchmark needs of a runtime: [`crate::Context`], or a stand-in that tests drive.
 pub trait Runtime {
     /// A submission under way; waiting gives the buffer back.
-    type Pending<T: Element>;
+    type Pending<B: context::Buffer>;
 
     /// This process's rank.
     fn rank(&self) -> usize;
@@ -20,22 +22,30 @@ pub trait Runtime {
     /// Number of ranks.
     fn size(&self) -> usize;
 
+    /// The CUDA device that the workload's tensors are to be on; none, if they are to be in host memory.
+    ///
+    /// # Errors
+    /// There is no such device.
+    fn ordinal(&self) -> Result<Option<u32>, GpuError> {
+        Ok(None)
+    }
+
     /// Starts reducing `data` over all ranks, in place.
     ///
     /// # Errors
     /// What the runtime finds wrong at once.
-    fn allreduce<T: Element>(
+    fn allreduce<B: context::Buffer>(
         &self,
         name: &str,
-        data: Vec<T>,
+        data: B,
         op: ReduceOp,
-    ) -> Result<Self::Pending<T>, Error>;
+    ) -> Result<Self::Pending<B>, Error>;
 
     /// Waits for a submission.
     ///
     /// # Errors
     /// What went wrong since.
-    fn wait<T: Element>(&self, pending: Self::Pending<T>) -> Result<Vec<T>, Error>;
+    fn wait<B: context::Buffer>(&self, pending: Self::Pending<B>) -> Result<B, Error>;
 
     /// Marks the end of a step.
     fn mark_step(&self);
@@ -47,7 +57,7 @@ pub trait Runtime {
 }
 
 impl Runtime for Context {
-    type Pending<T: Element> = Handle<Vec<T>>;
+    type Pending<B: context::Buffer> = Handle<B>;
 
     fn rank(&self) -> usize {
         self.rank()
@@ -57,11 +67,16 @@ impl Runtime for Context {
         self.size()
     }
 
-    fn allreduce<T: Element>(&self, name: &str, data: Vec<T>, op: ReduceOp) -> Result<Handle<Vec<T>>, Error> {
+    fn ordinal(&self) -> Result<Option<u32>, GpuError> {
+        let on_gpu = self.backend() == "nccl";
+        on_gpu.then(|| gpu::ordinal_of(self.local_rank())).transpose()
+    }
+
+    fn allreduce<B: context::Buffer>(&self, name: &str, data: B, op: ReduceOp) -> Result<Handle<B>, Error> {
         Ok(ProcessSet::allreduce(self, name, data, op)?)
     }
 
-    fn wait<T: Element>(&self, pending: Handle<Vec<T>>) -> Result<Vec<T>, Error> {
+    fn wait<B: context::Buffer>(&self, pending: Handle<B>) -> Result<B, Error> {
         Ok(pending.wait()?)
     }
 
@@ -77,34 +92,56 @@ impl Runtime for Context {
 macro_rules! payload {
     ($($variant:ident($type:ty)),* $(,)?) => {
         /// One tensor's buffer.
-        #[derive(Debug)]
         pub(super) enum Payload {
-            $($variant(Vec<$type>),)*
+            $($variant(Buffer<$type>),)*
         }
 
         /// One tensor under way.
         pub(super) enum Flight<R: Runtime> {
-            $($variant(R::Pending<$type>),)*
+            $($variant(buffer::Flight<R, $type>),)*
         }
 
         impl Payload {
-            /// A buffer of `elements` zeros.
-            pub(super) fn zeros(dtype: Dtype, elements: usize) -> Self {
-                match dtype {
-                    $(Dtype::$variant => Self::$variant(vec![<$type>::from_small(0); elements]),)*
+            /// A buffer of `elements` zeros, on CUDA device `ordinal` if there is one named.
+            pub(super) fn zeros(dtype: Dtype, elements: usize, ordinal: Option<u32>) -> Result<Self, GpuError> {
+                Ok(match dtype {
+                    $(Dtype::$variant => Self::$variant(Buffer::zeros(ordinal, elements)?),)*
                     other => unreachable!("{other} is none of `PATTERN_DTYPES`, and profiles refuse it"),
-                }
+                })
+            }
+
+            /// See [`Buffer::target`].
+            pub(super) fn target(&self, stopwatch: Option<&Stopwatch>) -> Result<Self, GpuError> {
+                Ok(match self {
+                    $(Self::$variant(data) => Self::$variant(data.target(stopwatch)?),)*
+                })
             }
 
             /// Writes this rank's inputs, everywhere or at the sentinels.
-            pub(super) fn write(&mut self, verifier: &Verifier, place: Place<'_>, extent: Extent) {
-                match (self, extent) {
-                    $((Self::$variant(data), Extent::Full) => verifier.fill(place, data),
-                    (Self::$variant(data), Extent::Sentinels) => verifier.write_sentinels(place, data),)*
+            pub(super) fn write(
+                &mut self,
+                verifier: &Verifier,
+                place: Place<'_>,
+                extent: Extent,
+            ) -> Result<(), GpuError> {
+                match self {
+                    $(Self::$variant(data) => data.write(verifier, place, extent),)*
                 }
             }
 
-            /// Checks the averages, everywhere or at the sentinels.
+            /// See [`Buffer::fetch`].
+            pub(super) fn fetch(
+                &mut self,
+                verifier: &Verifier,
+                place: Place<'_>,
+                extent: Extent,
+            ) -> Result<(), GpuError> {
+                match self {
+                    $(Self::$variant(data) => data.fetch(verifier, place, extent),)*
+                }
+            }
+
+            /// Checks the averages that have been fetched, everywhere or at the sentinels.
             pub(super) fn check(
                 &self,
                 verifier: &Verifier,
@@ -112,17 +149,23 @@ macro_rules! payload {
                 extent: Extent,
             ) -> Result<(), VerifyError> {
                 match (self, extent) {
-                    $((Self::$variant(data), Extent::Full) => verifier.check(place, data),
-                    (Self::$variant(data), Extent::Sentinels) => verifier.check_sentinels(place, data),)*
+                    $((Self::$variant(data), Extent::Full) => verifier.check(place, data.values()),
+                    (Self::$variant(data), Extent::Sentinels) => verifier.check_sentinels(place, data.values()),)*
                 }
             }
 
-            /// Copies this buffer over `target`, which has the same type and length.
+            /// Copies this buffer over `target`, which has the same type and length, in host memory.
             pub(super) fn copy_to(&self, target: &mut Self, method: CopyMethod) {
                 match (self, target) {
-                    $((Self::$variant(source), Self::$variant(target)) => {
-                        memcpy::copy(source, target, method);
-                    })*
+                    $((Self::$variant(source), Self::$variant(target)) => source.copy_to(target, method),)*
+                    _ => unreachable!("the copies of a payload were allocated with its types"),
+                }
+            }
+
+            /// Puts the same onto `stream`, on a GPU.
+            pub(super) fn copy_on(&self, target: &mut Self, stream: Stream) -> Result<(), GpuError> {
+                match (self, target) {
+                    $((Self::$variant(source), Self::$variant(target)) => source.copy_on(target, stream),)*
                     _ => unreachable!("the copies of a payload were allocated with its types"),
                 }
             }
@@ -130,9 +173,7 @@ macro_rules! payload {
             /// Submits the buffer.
             pub(super) fn submit<R: Runtime>(self, runtime: &R, name: &str) -> Result<Flight<R>, Error> {
                 Ok(match self {
-                    $(Self::$variant(data) => {
-                        Flight::$variant(runtime.allreduce(name, data, ReduceOp::Average)?)
-                    })*
+                    $(Self::$variant(data) => Flight::$variant(data.submit(runtime, name)?),)*
                 })
             }
         }
@@ -141,7 +182,7 @@ macro_rules! payload {
             /// Waits for the buffer.
             pub(super) fn land(self, runtime: &R) -> Result<Payload, Error> {
                 Ok(match self {
-                    $(Self::$variant(pending) => Payload::$variant(runtime.wait(pending)?),)*
+                    $(Self::$variant(pending) => Payload::$variant(pending.land(runtime)?),)*
                 })
             }
         }

@@ -12,11 +12,10 @@
 
 use serde::Serialize;
 
+use super::baseline::Baseline;
 use super::job::{Job, Load, RunError, milliseconds};
-use super::memcpy::{CopyMethod, MemcpyTimes};
-use super::payload::{Extent, Payload, Runtime};
+use super::payload::{Extent, Runtime};
 use crate::backend::MpiTraffic;
-use crate::percentile::percentile_of;
 
 /// Timed steps between two rounds of the memcpy baseline.
 pub const MEMCPY_INTERVAL_STEPS: usize = 10;
@@ -109,13 +108,13 @@ pub fn run<R: Runtime>(
     observer: &mut impl Observer,
 ) -> Result<Measurement, RunError> {
     assert!(plan.warmup_steps > 0 && plan.steps > 0, "nothing to measure");
-    let mut job = Job::new(runtime, &plan.load);
+    let mut job = Job::new(runtime, &plan.load)?;
     job.agree(&[
         ("warm-up steps", plan.warmup_steps),
         ("tuning steps at most", plan.tuning_steps_max),
         ("timed steps", plan.steps),
     ])?;
-    let mut baseline = Baseline::new(&job.payloads, &plan.load);
+    let mut baseline = Baseline::new(&job)?;
 
     job.step(Extent::Full)?;
     for done in 1..=plan.warmup_steps {
@@ -189,61 +188,6 @@ fn tune<R: Runtime>(
         }
     }
     Ok(limit)
-}
-
-/// The memcpy baseline of this rank: a second set of buffers and the times of its rounds.
-struct Baseline {
-    targets: Vec<Payload>,
-    times: MemcpyTimes,
-}
-
-impl Baseline {
-    fn new(payloads: &[Payload], load: &Load) -> Self {
-        let zeros = |tensor: &super::TensorSpec| Payload::zeros(tensor.dtype, tensor.elements());
-        let mut targets: Vec<Payload> = load.workload.tensors.iter().map(zeros).collect();
-        copy_all(payloads, &mut targets, CopyMethod::Libc); // an untimed round: pages are mapped and warm afterwards
-        Self {
-            targets,
-            times: MemcpyTimes::default(),
-        }
-    }
-
-    /// One round by each method, all ranks at once.
-    fn round<R: Runtime>(&mut self, job: &mut Job<'_, R>) -> Result<(), RunError> {
-        for &method in CopyMethod::available() {
-            job.slowest("bench.barrier", vec![0.0])?;
-            let targets = &mut self.targets;
-            self.times
-                .round(method, |method| copy_all(&job.payloads, targets, method));
-        }
-        Ok(())
-    }
-
-    /// The faster method's bandwidth: payload over the median of its rounds, each as long as its slowest rank took.
-    fn gb_per_s<R: Runtime>(&self, job: &Job<'_, R>) -> Result<f64, RunError> {
-        let bytes = job.load.workload.bytes();
-        let mut best = 0.0_f64;
-        for &method in CopyMethod::available() {
-            let own_ms = self
-                .times
-                .rounds(method)
-                .iter()
-                .copied()
-                .map(milliseconds)
-                .collect();
-            let round_ms = job.slowest("bench.memcpy_ms", own_ms)?;
-            if let Some(median_ms) = percentile_of(round_ms, 0.5) {
-                best = best.max(super::report::gb_per_s(bytes, median_ms));
-            }
-        }
-        Ok(best)
-    }
-}
-
-fn copy_all(sources: &[Payload], targets: &mut [Payload], method: CopyMethod) {
-    for (source, target) in sources.iter().zip(targets) {
-        source.copy_to(target, method);
-    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::*;
 use crate::bench::schedule::{ComputeKind, Schedule};
 use crate::bench::verify::PatternElement;
 use crate::bench::{Series, SeriesEnd, SeriesTimes, TensorSpec, Workload, models};
+use crate::context::Buffer;
 use crate::error::Error;
 use crate::tensor::{Dtype, Element, ReduceOp};
 
@@ -33,10 +34,16 @@ struct ThreadRank {
     marks: Cell<usize>,
 }
 
-struct Submitted<T> {
+struct Submitted<B> {
     name: String,
-    data: Vec<T>,
+    data: B,
     op: ReduceOp,
+}
+
+/// What a buffer in host memory holds.
+fn elements<B: Buffer>(data: &mut B) -> &mut [B::Element] {
+    // SAFETY: so many elements are there, and nobody else has them while this borrows the buffer.
+    unsafe { std::slice::from_raw_parts_mut(data.address().cast(), data.elements()) }
 }
 
 /// An element's number and back, by way of the one trait that all bench elements have.
@@ -70,7 +77,7 @@ fn from_number<T: Element>(number: f64) -> T {
 }
 
 impl Runtime for ThreadRank {
-    type Pending<T: Element> = Submitted<T>;
+    type Pending<B: Buffer> = Submitted<B>;
 
     fn rank(&self) -> usize {
         self.rank
@@ -80,7 +87,7 @@ impl Runtime for ThreadRank {
         self.size
     }
 
-    fn allreduce<T: Element>(&self, name: &str, data: Vec<T>, op: ReduceOp) -> Result<Submitted<T>, Error> {
+    fn allreduce<B: Buffer>(&self, name: &str, data: B, op: ReduceOp) -> Result<Submitted<B>, Error> {
         Ok(Submitted {
             name: name.to_owned(),
             data,
@@ -88,8 +95,9 @@ impl Runtime for ThreadRank {
         })
     }
 
-    fn wait<T: Element>(&self, pending: Submitted<T>) -> Result<Vec<T>, Error> {
-        let Submitted { name, data, op } = pending;
+    fn wait<B: Buffer>(&self, pending: Submitted<B>) -> Result<B, Error> {
+        let Submitted { name, data: mut buffer, op } = pending;
+        let data = elements(&mut buffer);
         let own = data.iter().map(|&value| to_number(value)).collect();
         self.table
             .contributions
@@ -121,7 +129,10 @@ impl Runtime for ThreadRank {
             }
             self.averages.set(self.averages.get() + 1);
         }
-        Ok(result.into_iter().map(from_number).collect())
+        for (element, number) in data.iter_mut().zip(result) {
+            *element = from_number(number);
+        }
+        Ok(buffer)
     }
 
     fn mark_step(&self) {
@@ -347,7 +358,7 @@ fn measured(series: &[Series], times: &[Option<Duration>]) -> Vec<Vec<SeriesTime
     // Every step takes 4 ms and a little.
     plan.load.schedule = Schedule::new(&plan.load.workload, Duration::from_millis(4), ComputeKind::Sleep);
     on_ranks(times.len(), None, |runtime| {
-        let mut job = Job::new(runtime, &plan.load);
+        let mut job = Job::new(runtime, &plan.load).unwrap();
         job.agree(&[]).unwrap();
         let mut steps = 0;
         let mut results = Vec::new();

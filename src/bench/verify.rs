@@ -205,7 +205,7 @@ impl Verifier {
     }
 
     /// Positions of a step's sentinels in a tensor of `elements`; a position may come twice.
-    fn sentinels<T>(&self, step: usize, elements: usize) -> SmallVec<[usize; 2 + 2 * EDGES_PER_STEP]> {
+    pub(super) fn sentinels<T>(&self, step: usize, elements: usize) -> SmallVec<[usize; 2 + 2 * EDGES_PER_STEP]> {
         let mut positions = SmallVec::new();
         if elements == 0 {
             return positions;

@@ -11,6 +11,7 @@ mod kernels;
 pub mod local;
 #[cfg(feature = "mpi")]
 pub(crate) mod mpi;
+pub(crate) mod nccl;
 mod stream;
 
 use crate::error::Error;

@@ -1,7 +1,7 @@
 //! Buffers that callers lend or give to the runtime, and what comes back when something fails.
 
 use crate::error::Error;
-use crate::tensor::{Dtype, Element};
+use crate::tensor::{Device, Dtype, Element};
 
 /// Memory that the runtime may own while a tensor is in flight: `Vec<T>` or `Box<[T]>` of an [`Element`] type.
 ///
@@ -17,6 +17,10 @@ pub unsafe trait Buffer: Send + 'static {
     fn elements(&self) -> usize;
     /// The first element.
     fn address(&mut self) -> *mut u8;
+    /// Where its memory is.
+    fn device(&self) -> Device {
+        Device::Cpu
+    }
 }
 
 // SAFETY: a vector's elements lie on the heap and stay there while the vector is only moved.

@@ -6,7 +6,7 @@ use crate::delivery::Delivery;
 /// What an allgather, an alltoall or a reducescatter gives back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gathered<B: Buffer> {
-    /// The elements of the result.
+    /// The elements of the result; of a buffer on a GPU, copied to host memory.
     pub tensor: Vec<B::Element>,
     /// Its dimensions.
     pub shape: Vec<usize>,

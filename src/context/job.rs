@@ -11,6 +11,7 @@ use crate::clock::{Clock, Reference};
 use crate::cycle::{Cycle, Parts};
 use crate::drive::{Engine, Fellows};
 use crate::error::Error;
+use crate::gpu::{self, Home, Registry};
 use crate::identity::{self, Hosts, Identity};
 use crate::knobs::Knobs;
 use crate::negotiation::ResponseCache;
@@ -45,6 +46,8 @@ pub(super) struct Job {
     init: u32,
     /// Who sees, in the set of all ranks, whether they live; once that is open.
     watch: OnceLock<Arc<dyn Watch>>,
+    /// The GPUs that this process uses.
+    gpus: Arc<Registry>,
     /// Whether only allreduces do without ranks that have joined.
     strict_join: bool,
     /// How the job's ranks are spread; likewise.
@@ -78,6 +81,7 @@ impl Job {
             fellows: Arc::default(),
             key,
             backend,
+            gpus: Arc::clone(gpu::devices()),
             strict_join,
             watch: OnceLock::new(),
             hosts: OnceLock::new(),
@@ -112,10 +116,11 @@ impl Job {
         let members: Arc<[usize]> = (0..self.identity.size).collect();
         let terms = terms(&self.knobs, process_sets);
         let meeting = self.meeting(self.key.clone(), self.init, &members, terms);
+        let home = self.home();
         let running = self
-            .start(meeting, observer)
+            .start(meeting, observer, &home)
             .map_err(|failure| failure.into_error(Error::Rendezvous))?;
-        Ok(self.set(0, members, Some(running)))
+        Ok(self.set(0, members, home, Some(running)))
     }
 
     /// Opens the process set `id`, the `generation`-th of the job, of `members`; without an engine if this rank is none
@@ -130,7 +135,7 @@ impl Job {
         members: Arc<[usize]>,
     ) -> Result<ProcessSet, Error> {
         let Ok(rank) = members.binary_search(&self.identity.rank) else {
-            return Ok(self.set(id, members, None));
+            return Ok(self.set(id, members, self.home(), None));
         };
         // Ranks need not have been in the same sets before: the contexts are counted, not the meetings.
         let key = format!("{}#{}/set{id}.{generation}", self.key, self.init);
@@ -144,14 +149,15 @@ impl Job {
             Arc::clone(&self.progress),
             &self.timeline,
         );
-        let running = self.start(meeting, Box::new(observer)).map_err(|failure| {
+        let home = self.home();
+        let running = self.start(meeting, Box::new(observer), &home).map_err(|failure| {
             failure.into_error(|source| Error::ProcessSetStart {
                 set: id,
                 members: members.to_vec(),
                 source,
             })
         })?;
-        Ok(self.set(id, members, Some(running)))
+        Ok(self.set(id, members, home, Some(running)))
     }
 
     /// The job's ranks are spread over `hosts`: what cannot go host by host there is off, whatever was asked for.
@@ -176,7 +182,12 @@ impl Job {
         self.progress.begin_with(self.progress.settings().flat());
     }
 
-    fn set(&self, id: u32, members: Arc<[usize]>, running: Option<Running>) -> ProcessSet {
+    /// Where the tensors on GPUs of a set that is opened will live.
+    fn home(&self) -> Arc<Home> {
+        Arc::new(Home::new(Arc::clone(&self.gpus), self.identity.local_rank))
+    }
+
+    fn set(&self, id: u32, members: Arc<[usize]>, home: Arc<Home>, running: Option<Running>) -> ProcessSet {
         let job_rank = self.identity.rank;
         ProcessSet {
             inner: Arc::new(Inner {
@@ -184,6 +195,7 @@ impl Job {
                 members,
                 job_rank,
                 strict_join: self.strict_join,
+                home,
                 running,
             }),
         }
@@ -203,7 +215,12 @@ impl Job {
     }
 
     /// Meets the other members and starts the engine.
-    fn start(&self, meeting: Meeting, mut observer: Box<dyn Observer>) -> Result<Running, StartFailure> {
+    fn start(
+        &self,
+        meeting: Meeting,
+        mut observer: Box<dyn Observer>,
+        home: &Arc<Home>,
+    ) -> Result<Running, StartFailure> {
         let knobs = &self.knobs;
         let members = Arc::clone(&meeting.members);
         let is_world = self.watch.get().is_none(); // it is opened first
@@ -239,6 +256,7 @@ impl Job {
                 ..self.progress.settings()
             },
             early: knobs.early_cycle,
+            home: Arc::clone(home),
         });
         self.fellows.add(Arc::clone(&front));
         let engine = Arc::new(Engine {

@@ -87,7 +87,7 @@ impl Context {
         self.job.identity.rank
     }
 
-    /// How the ranks reach one another: `local` or `mpi`, as `RONDE_BACKEND` names it.
+    /// How the ranks reach one another: `local` or `mpi`, as `RONDE_BACKEND` names it; `nccl` where that asks for GPUs.
     pub fn backend(&self) -> &'static str {
         self.job.backend()
     }

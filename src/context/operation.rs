@@ -1,10 +1,12 @@
 //! Operations as front ends describe them that manage memory themselves, and the checks that one rank can make alone.
 
+use std::sync::Arc;
+
 use super::ProcessSet;
 use crate::error::Error;
 use crate::negotiation::{OpKind, Params};
 use crate::queue::{Entry, Output};
-use crate::tensor::{Dtype, ReduceOp, Shape, Span};
+use crate::tensor::{Device, Dtype, ReduceOp, Shape, Span};
 
 /// What the names of the runtime's own operations begin with: a tensor of that name on one rank would meet a join of
 /// the others.
@@ -55,6 +57,8 @@ pub struct RawTensor<'a> {
     pub dtype: Dtype,
     /// Dimensions, outermost first.
     pub shape: &'a [usize],
+    /// Where its memory is, the output's too. On a GPU the input is ready when what is on the stream now is done.
+    pub device: Device,
     /// The first element.
     pub input: *const u8,
     /// Where the result goes.
@@ -156,7 +160,12 @@ impl Operation<'_> {
         set: &ProcessSet,
         tensor: &RawTensor<'t>,
     ) -> Result<Entry<'t>, Error> {
-        let params = self.params(set, tensor)?;
+        let mut params = self.params(set, tensor)?;
+        let on = set.inner.home.submit(tensor.device).map_err(|error| Error::Gpu {
+            rank: set.inner.job_rank,
+            source: Arc::new(error),
+        })?;
+        params.device = on.as_ref().map(|on| on.device.ordinal);
         let is_same_size = matches!(self, Self::Allreduce { .. } | Self::Broadcast { .. });
         let bytes = params.bytes();
         let (address, output) = match tensor.output {
@@ -182,6 +191,7 @@ impl Operation<'_> {
             params,
             span: Some(span),
             output,
+            on,
         })
     }
 }

@@ -10,6 +10,7 @@ use super::operation::{Operation, RawOutput, RawTensor, shape_of};
 use super::{Reduce, Scope, fork, scope};
 use crate::drive::Engine;
 use crate::error::Error;
+use crate::gpu::Home;
 use crate::negotiation::{OpKind, Params};
 use crate::queue::{Entry, Output, lock};
 use crate::tensor::{Dtype, Shape};
@@ -33,6 +34,8 @@ pub(super) struct Inner {
     pub(super) job_rank: usize,
     /// Whether only allreduces do without ranks that have joined.
     pub(super) strict_join: bool,
+    /// Where its tensors on GPUs live.
+    pub(super) home: Arc<Home>,
     /// `None` if this rank is not a member.
     pub(super) running: Option<Running>,
 }
@@ -55,6 +58,7 @@ impl ProcessSet {
                 members: members.into(),
                 job_rank,
                 strict_join: false,
+                home: Arc::new(Home::new(Arc::clone(crate::gpu::devices()), job_rank)),
                 running: Some(Running { engine, thread }),
             }),
         }
@@ -325,6 +329,7 @@ impl ProcessSet {
             params: Params::plain(kind, Dtype::U8, Shape::new()),
             span: None,
             output: Output::Fixed,
+            on: None,
         })
     }
 
@@ -444,6 +449,7 @@ impl Place {
             name,
             dtype: B::DTYPE,
             shape,
+            device: buffer.device(),
             input: address,
             output: match self {
                 Self::Same => RawOutput::Into { address, bytes },

@@ -168,6 +168,7 @@ impl Registry {
             params,
             span: None,
             output: Output::Fixed,
+            on: None,
         })?;
         handle.wait()
     }

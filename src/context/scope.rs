@@ -8,7 +8,7 @@ use super::handle::RawHandle;
 use super::operation::{Operation, RawOutput, RawTensor, shape_of};
 use super::{ProcessSet, Reduce};
 use crate::error::Error;
-use crate::tensor::Element;
+use crate::tensor::{Device, Element};
 
 /// Submits slices that outlive the scope; see [`ProcessSet::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
@@ -133,6 +133,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             name,
             dtype: T::DTYPE,
             shape: &shape,
+            device: Device::Cpu,
             input: input.cast(),
             output: RawOutput::Into {
                 address: output.cast(),

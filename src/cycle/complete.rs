@@ -71,6 +71,7 @@ impl Cycle {
             return;
         }
         self.front.close(&error);
+        self.gpu.stop(&error);
         let hits = self.hits.iter_mut().filter_map(Option::take);
         let ready = self.groups.take_held().chain(self.ready.drain(..));
         let pending = hits
@@ -93,6 +94,9 @@ impl Cycle {
 
     /// Lets the observer go, and answers those whose orders it will not carry out.
     fn close_books(&mut self, error: &Error) {
+        if self.land().is_err() {
+            // Its tensors have been told.
+        }
         // What was marked since the last cycle counts, unless the observer itself may be what failed.
         let end = self.cycle_end();
         let is_marked = !end.step_marks.is_empty() || !end.epoch_marks.is_empty();

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::Cycle;
 use super::ready::{Ready, share_rows};
 use crate::clock::Nanos;
-use crate::collective::{Collective, Phases, Reduction, Stages};
+use crate::collective::{Collective, Phases, Reduction, Stages, nccl};
 use crate::error::Error;
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
@@ -24,12 +24,28 @@ pub(super) struct Load {
 impl Cycle {
     /// Moves the batches of the plan. Negotiation ended at `agreed`.
     pub(super) fn execute(&mut self, agreed: Nanos) -> Result<(), Error> {
-        let (rank, size) = (self.transport.rank(), self.transport.size());
+        let plan = std::mem::take(&mut self.plan); // to be gone through while all else is at hand
         let mut began = agreed;
-        for batch in self.plan.batches() {
+        let outcome = plan.batches().try_for_each(|batch| {
+            let first = &self.ready[batch[0] as usize].submission.params;
+            if first.device.is_some() && first.kind.moves_data() {
+                return self.launch(batch);
+            }
+            began = self.execute_batch(batch, began)?;
+            Ok(())
+        });
+        self.plan = plan;
+        outcome?;
+        self.gpu.take_off(&mut self.ready)
+    }
+
+    /// Moves a batch in host memory, after what ended at `began`; when that has ended.
+    fn execute_batch(&mut self, batch: &[u32], began: Nanos) -> Result<Nanos, Error> {
+        let (rank, size) = (self.transport.rank(), self.transport.size());
+        {
             let mut made_room = false;
             for &position in batch {
-                made_room |= self.ready[position as usize].make_room(rank, size);
+                made_room |= self.ready[position as usize].make_room(rank, size, None);
             }
             let allocated = made_room.then(|| self.front.clock.now());
             let first = &self.ready[batch[0] as usize];
@@ -52,6 +68,7 @@ impl Cycle {
                     allocated,
                     ended,
                     phases,
+                    on_device: None,
                 });
             }
             let own = |&&position: &&u32| !self.ready[position as usize].submission.is_absent();
@@ -60,14 +77,13 @@ impl Cycle {
                 self.ready[position as usize].complete();
             }
             self.front.completions().announce();
-            began = ended;
+            Ok(ended)
         }
-        Ok(())
     }
 }
 
 impl Load {
-    fn fill<'a>(&mut self, members: impl Iterator<Item = &'a Ready>, size: usize) {
+    pub(super) fn fill<'a>(&mut self, members: impl Iterator<Item = &'a Ready>, size: usize) {
         self.spans.clear();
         self.bytes.clear();
         self.absent.clear();
@@ -91,6 +107,17 @@ impl Load {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// What was filled in, for a GPU.
+    pub(super) fn on_gpu(&self, kind: OpKind, reduction: Reduction, root: usize) -> nccl::Batch<'_> {
+        nccl::Batch {
+            kind,
+            spans: &self.spans,
+            bytes: &self.bytes,
+            reduction,
+            root,
         }
     }
 

@@ -7,7 +7,8 @@
 //! response cache (changed only by agreements).
 //!
 //! The phases lie in files of their own: `negotiate` (what is ready everywhere), `groups` (who waits for mates),
-//! `plan` (which tensors share a batch), `execute` (moving them), `complete` (closing the books, in the end for good).
+//! `plan` (which tensors share a batch), `execute` (moving them; `device`: those on a GPU), `complete` (closing the books, in the
+//! end for good).
 //! `clocks` compares the ranks' clocks now and then.
 
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use crate::clock::{Nanos, Reference};
 use crate::collective::Collective;
 use crate::error::Error;
 use crate::fusion::Plan;
+use crate::gpu::Home;
 use crate::negotiation::coordinator::Ticks;
 use crate::negotiation::{Coordinator, OpKind, Order, Request, ResponseCache};
 use crate::observer::{NoObserver, Observer};
@@ -28,6 +30,7 @@ use crate::transport::{Agreement, Block, Transport};
 
 mod clocks;
 mod complete;
+mod device;
 mod execute;
 mod groups;
 mod negotiate;
@@ -91,6 +94,7 @@ pub(crate) struct Cycle {
     packing: plan::Packing,
     plan: Plan,
     load: execute::Load,
+    gpu: device::OnGpu,
     frame: Vec<u8>,
     frames: Vec<Vec<u8>>,
     ticks: Vec<Ticks>,
@@ -114,6 +118,8 @@ pub(crate) struct Parts {
     pub(crate) settings: Settings,
     /// Whether a cycle may start before the cycle time has passed.
     pub(crate) early: bool,
+    /// Where tensors on GPUs live.
+    pub(crate) home: Arc<Home>,
 }
 
 impl Cycle {
@@ -129,12 +135,14 @@ impl Cycle {
             is_world,
             settings,
             early,
+            home,
         } = parts;
         let compares = transport.size() > 1 && !transport.shares_clock();
         let clocks = Clocks::new(reference, is_world && compares && transport.rank() == 0);
         let coordinator = (transport.rank() == 0).then(|| Coordinator::new(Arc::clone(&members)));
         let agreed = Agreement::new(coordinator.is_some());
         Self {
+            gpu: device::OnGpu::new(home, Arc::clone(&front)),
             members,
             transport,
             collective,
@@ -172,6 +180,7 @@ impl Cycle {
 
     /// Runs one cycle that begins at `now`. After an error nothing more can be reduced; see [`end`](Self::end).
     pub(crate) fn step(&mut self, now: Nanos) -> Result<(), Error> {
+        self.land()?;
         self.collect(now);
         self.negotiate()?;
         let agreed = self.front.clock.now();
@@ -265,7 +274,7 @@ impl Cycle {
 
     /// Tensors picked up and not yet through.
     pub(crate) fn pending(&self) -> usize {
-        self.hits_held + self.misses.len() + self.groups.held()
+        self.hits_held + self.misses.len() + self.groups.held() + self.gpu.in_flight()
     }
 
     /// Tensors that some ranks wait for, as the lowest rank knows it: name, since when, and the ranks of the job that
@@ -303,9 +312,11 @@ impl Cycle {
 
     /// Looks after peers and stalled tensors while no cycle runs; the answer is when to look again.
     pub(crate) fn look_around(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
+        self.land()?;
         let pending = self.pending() > 0;
         if pending {
             self.transport.check_peers()?;
+            self.gpu.check()?;
         }
         // The observer looks at the cycle that holds it: taken out for the moment.
         let mut observer = std::mem::replace(&mut self.observer, Box::new(NoObserver));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::collective::nccl::Lane;
 use crate::delivery::{Delivery, Memory};
 use crate::error::Error;
 use crate::negotiation::{Agreed, OpKind};
@@ -71,7 +72,8 @@ impl Ready {
 
     /// Finds room for the result on rank `rank` of `size`, where the caller has left that to the cycle. True if
     /// memory was allocated.
-    pub(super) fn make_room(&mut self, rank: usize, size: usize) -> bool {
+    /// On a GPU, `lane` allocates.
+    pub(super) fn make_room(&mut self, rank: usize, size: usize, lane: Option<&Lane>) -> bool {
         let params = &self.submission.params;
         if params.kind == OpKind::Join {
             let mut yields = Box::<Yield>::default();
@@ -103,7 +105,7 @@ impl Ready {
                 });
             }
             Some(_) => {}
-            None => match Memory::new(params.dtype, bytes) {
+            None => match self.allocate(bytes, lane) {
                 Some(memory) => yields.delivery.memory = Some(memory),
                 None => {
                     yields.failure = Some(Error::OutOfMemory {
@@ -144,20 +146,44 @@ impl Ready {
         (std::iter::once(output_rows).chain(inner).collect(), splits)
     }
 
+    /// Memory for `bytes` bytes of result.
+    fn allocate(&self, bytes: usize, lane: Option<&Lane>) -> Option<Memory> {
+        let dtype = self.submission.params.dtype;
+        match (lane, &self.submission.on) {
+            (Some(lane), Some(on)) => {
+                Memory::on_device(dtype, bytes, lane.device(), lane.stream(), on.stream)
+            }
+            _ => Memory::new(dtype, bytes),
+        }
+    }
+
     /// Tells the caller that it is over.
     pub(super) fn complete(&mut self) {
-        let ticket = &self.submission.ticket;
-        let outcome = match self.yields.take().map(|yields| *yields) {
+        let outcome = match self.yields.take() {
             None => Ok(()),
-            Some(Yield {
-                failure: Some(error), ..
-            }) => Err(error),
-            Some(Yield { delivery, .. }) => {
-                ticket.deliver(delivery);
+            Some(yields) => self.hand_over(*yields),
+        };
+        self.submission.ticket.complete(outcome);
+    }
+
+    /// Leaves for the caller what came out, and what it is to be told. The observer may still ask for the dimensions.
+    pub(super) fn deliver(&mut self) -> Result<(), Error> {
+        let Some(yields) = self.yields.take() else { return Ok(()) };
+        let mut kept = Box::<Yield>::default();
+        kept.delivery.shape = yields.delivery.shape.clone();
+        let outcome = self.hand_over(*yields);
+        self.yields = Some(kept);
+        outcome
+    }
+
+    fn hand_over(&self, yields: Yield) -> Result<(), Error> {
+        match yields.failure {
+            Some(error) => Err(error),
+            None => {
+                self.submission.ticket.deliver(yields.delivery);
                 Ok(())
             }
-        };
-        ticket.complete(outcome);
+        }
     }
 }
 

@@ -449,7 +449,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// How the ranks reach each other.
+    /// How the ranks reach each other. nccl is auto for what is in host memory, and says that each rank has a GPU.
     backend: Backend {
         env: "RONDE_BACKEND",
         flag: Flag::value("backend"),

@@ -28,6 +28,8 @@ pub enum Backend {
     Local,
     /// MPI, ranks on any hosts; needs the feature `mpi`.
     Mpi,
+    /// As with [`Auto`](Self::Auto), and each rank has a GPU; needs the feature `nccl`.
+    Nccl,
 }
 
 /// Where the timeline goes (`HOROVOD_TIMELINE`).
@@ -89,6 +91,6 @@ impl LogLevel {
 
 impl Backend {
     /// The words of `RONDE_BACKEND`, in the order of the variants.
-    pub(super) const WORDS: &'static [&'static str] = &["auto", "local", "mpi"];
-    pub(super) const ALL: [Backend; 3] = [Backend::Auto, Backend::Local, Backend::Mpi];
+    pub(super) const WORDS: &'static [&'static str] = &["auto", "local", "mpi", "nccl"];
+    pub(super) const ALL: [Backend; 4] = [Backend::Auto, Backend::Local, Backend::Mpi, Backend::Nccl];
 }

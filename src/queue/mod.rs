@@ -16,6 +16,7 @@ pub(crate) use ticket::Ticket;
 
 use crate::clock::{Clock, Nanos};
 use crate::error::Error;
+use crate::gpu::OnDevice;
 use crate::negotiation::{OpKind, Order, Params};
 use crate::tensor::Span;
 use crate::timeline::period::{Item, PeriodFinder};
@@ -58,6 +59,8 @@ pub(crate) struct Entry<'a> {
     /// `None` if nothing travels.
     pub(crate) span: Option<Span>,
     pub(crate) output: Output,
+    /// `None` for tensors in host memory.
+    pub(crate) on: Option<OnDevice>,
 }
 
 /// One tensor on its way from the caller to a cycle.
@@ -70,6 +73,8 @@ pub(crate) struct Submission {
     /// `None` if nothing travels.
     pub(crate) span: Option<Span>,
     pub(crate) output: Output,
+    /// `None` for tensors in host memory, and of other ranks.
+    pub(crate) on: Option<OnDevice>,
     pub(crate) at: Nanos,
 }
 
@@ -88,6 +93,7 @@ impl Submission {
             params,
             span,
             output: Output::Absent,
+            on: None,
             at: Nanos(0),
         }
     }
@@ -183,6 +189,11 @@ impl Front {
             doorbell,
             clock,
         }
+    }
+
+    /// This process's rank in the job.
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
     }
 
     /// Puts a tensor in the queue and asks for a cycle.
@@ -400,6 +411,7 @@ impl Intake {
             params,
             span,
             output,
+            on,
         } = entry;
         if self.joined {
             return Err(Error::HasJoined {
@@ -418,6 +430,7 @@ impl Intake {
             item,
             span,
             output,
+            on,
             at,
         });
         Ok(ticket)

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::negotiation::{OpKind, Order, Params, ResponseCache};
 use crate::queue::{Entry, Front, Output, Ticket, lock};
 use crate::settings::Settings;
+use crate::gpu;
 use crate::tensor::{Dtype, Shape, Span};
 use crate::transport::Transport;
 use crate::transport::sim::{SimClock, SimSet, SimTransport, World};
@@ -88,6 +89,7 @@ impl Member {
             is_world: set.members().len() == world.ranks(),
             settings,
             early: setup.early,
+            home: Arc::new(gpu::Home::new(Arc::clone(gpu::devices()), job_rank)),
         });
         let engine = Arc::new(Engine {
             front,
@@ -153,6 +155,7 @@ impl Member {
             params: Params::plain(kind, dtype, shape),
             span,
             output: Output::Fixed,
+            on: None,
         })
     }
 

@@ -58,6 +58,9 @@ pub(super) fn record(track: &mut Track, batch: &Executed<'_>, agreed: Nanos) {
 /// What happened while a batch was executed, one after another: of a streaming collective the parts that do not
 /// overlap with others ([`horovod`](crate::timeline::horovod)).
 fn activities(batch: &Executed<'_>) -> SmallVec<[Activity; 4]> {
+    if let Some(activities) = batch.on_device {
+        return activities.into();
+    }
     let mut activities = SmallVec::new();
     let mut put = |name, began, ended, measured| {
         activities.push(Activity {
@@ -110,6 +113,7 @@ mod tests {
                     tail_out_ns,
                     ..Phases::default()
                 },
+                on_device: None,
             };
             let activities = activities(&batch);
             let spans = activities

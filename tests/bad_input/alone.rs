@@ -239,6 +239,7 @@ pub(crate) fn outputs(context: &Context) {
                     name: "sized",
                     dtype: Dtype::U8,
                     shape: &[6],
+                    device: ronde::Device::Cpu,
                     input: input.as_ptr(),
                     output: RawOutput::Into {
                         address: output.as_mut_ptr(),

@@ -56,6 +56,7 @@ impl Ask<'_> {
             name,
             dtype: self.dtype,
             shape: self.shape,
+            device: ronde::Device::Cpu,
             input: ZEROS.as_ptr().cast(),
             output: RawOutput::Allocate,
         }

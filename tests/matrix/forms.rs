@@ -202,6 +202,7 @@ impl<'c> Bench<'c> {
                 name: &format!("{what}.{index}"),
                 dtype: T::DTYPE,
                 shape: &part.shape,
+                device: ronde::Device::Cpu,
                 input: part.input.as_ptr().cast(),
                 output: RawOutput::Into {
                     address: output.as_mut_ptr().cast(),

@@ -66,6 +66,7 @@ impl Job {
                 late_ns: MS / 2,
                 ..Phases::default()
             },
+            on_device: None,
         });
         self.now = ended.0;
         let shape = self.shape;

@@ -6,6 +6,9 @@ use crate::bench::Workload;
 /// Copies of the gradients on each rank: themselves and the memcpy baseline's target.
 pub(super) const COPIES_WITH_BASELINE: u64 = 2;
 
+/// Where they are on a GPU: what is uploaded and downloaded.
+pub(super) const COPIES_ON_GPU: u64 = 1;
+
 /// Too little memory.
 #[derive(Debug, thiserror::Error)]
 #[error(

@@ -21,8 +21,9 @@ use super::knob_flags::KnobFlags;
 use super::run::{self, LaunchSpec, Output};
 use super::{EXIT_USAGE, fail, print, program};
 use crate::bench::{Load, Plan};
+use crate::gpu::{self, GpuError};
 use crate::identity::{Identity, Source};
-use crate::knobs::Knobs;
+use crate::knobs::{Backend, Knobs};
 
 /// Ranks started where `-np` does not say: two, so that something is exchanged, on every machine alike.
 const NP_DEFAULT: usize = 2;
@@ -74,6 +75,10 @@ enum SetupError {
         "-np {np} contradicts the job of {size} ranks that this process was started in; leave -np out here"
     )]
     InnerRankCount { np: usize, size: usize },
+    #[error("backend nccl: {0}")]
+    Gpu(#[from] GpuError),
+    #[error("backend nccl: tensors on GPUs cannot be shaped to a network, only those in host memory; leave --link out")]
+    ShapedGpu,
     #[error("cannot write {}: {source}", path.display())]
     Output { path: PathBuf, source: std::io::Error },
 }
@@ -83,7 +88,7 @@ impl SetupError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Load(error) => error.exit_code(),
-            Self::InnerRankCount { .. } => EXIT_USAGE,
+            Self::InnerRankCount { .. } | Self::Gpu(_) | Self::ShapedGpu => EXIT_USAGE,
             Self::Identity(_) | Self::Knob(_) | Self::Output { .. } => 1,
         }
     }
@@ -124,8 +129,16 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
     {
         check_writable(path)?;
     }
+    let on_gpu = knobs.backend == Backend::Nccl;
+    if on_gpu && knobs.link.is_some() {
+        return Err(SetupError::ShapedGpu);
+    }
     if identity.source == Source::Single {
-        memory::check(&workload, ranks, memory::COPIES_WITH_BASELINE)?;
+        if on_gpu {
+            gpu::check()?; // said once, before there are ranks that would each say it
+        }
+        let copies = if on_gpu { memory::COPIES_ON_GPU } else { memory::COPIES_WITH_BASELINE };
+        memory::check(&workload, ranks, copies)?;
         if ranks > 1 {
             return Ok(launch(args, ranks));
         }

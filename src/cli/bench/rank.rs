@@ -3,18 +3,19 @@
 use std::process::ExitCode;
 
 use super::progress::Display;
-use super::{Args, fail, print};
+use super::{Args, EXIT_USAGE, fail, print};
 use crate::autotune::AutotuneReport;
 use crate::bench::report::{AutotuneSummary, BenchReport, SlowRankReport, StepSummary, gb_per_s};
 use crate::bench::{self, Measurement, Plan};
 use crate::context::Context;
+use crate::error::Error;
 use crate::knobs::Knobs;
 
 /// Runs `plan` as a rank of the job that the environment describes, with `knobs` as environment and flags give them.
 pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
     let context = match Context::builder().knobs(knobs.clone()).quiet_autotune().build() {
         Ok(context) => context,
-        Err(error) => return fail(&format!("bench: {error}"), 1),
+        Err(error) => return fail(&format!("bench: {error}"), exit_code(&error)),
     };
     let mut display = Display::new(&context);
     let outcome = bench::run(&context, plan, &mut display);
@@ -26,6 +27,14 @@ pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
         }
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => fail(&format!("bench: {error}"), 1),
+    }
+}
+
+/// 2 where a GPU was asked for that cannot be had, 1 otherwise.
+fn exit_code(error: &Error) -> u8 {
+    match error {
+        Error::Gpu { .. } => EXIT_USAGE,
+        _ => 1,
     }
 }
 

@@ -95,7 +95,7 @@ fn serve(context: &Context, args: &Args, mut supervisor: Option<&mut Supervisor>
     let load = args
         .load
         .load(args.load.workload()?, (context.rank(), context.size()));
-    let mut job = Job::new(context, &load);
+    let mut job = Job::new(context, &load)?;
     job.agree(&[])?;
     if let Some(supervisor) = &supervisor {
         supervisor.say(&Message::Ready);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::gpu::{Home, devices};
 use crate::clock::{Clock, MonotonicClock};
 use crate::collective::local::LocalCollective;
 use crate::cycle::Parts;
@@ -97,6 +98,7 @@ fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
         is_world: true,
         settings: Settings::default(),
         early: true,
+        home: Arc::new(Home::new(Arc::clone(devices()), rank)),
     })
 }
 

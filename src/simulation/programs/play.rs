@@ -218,6 +218,7 @@ impl Load {
             name: &work.name,
             dtype: work.dtype,
             shape: &self.shape,
+            device: crate::tensor::Device::Cpu,
             input,
             output: match &mut self.output {
                 Room::InPlace => RawOutput::Into {

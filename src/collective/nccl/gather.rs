@@ -1,0 +1,214 @@
+//! What moves bytes and combines nothing: broadcast, allgather, alltoall.
+
+use super::layout::{places, room};
+use super::program::{Copies, Program, entry};
+use super::{Batch, Place, Scratch};
+use crate::gpu::{Call, Number};
+use crate::tensor::Span;
+
+// ---- broadcast -----------------------------------------------------------------------------------------------------
+
+pub(super) fn broadcast_bytes(batch: &Batch<'_>) -> usize {
+    match batch.spans {
+        [_] => 0,
+        spans => spans.iter().map(|span| room(span.bytes())).sum(),
+    }
+}
+
+pub(super) fn broadcast_sink(batch: &Batch<'_>) -> usize {
+    match batch.spans {
+        [span] if span.is_absent() => span.bytes(),
+        _ => 0,
+    }
+}
+
+pub(super) fn broadcast(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Program {
+    let call = |from, to, count| Call::Broadcast {
+        from,
+        to,
+        count,
+        number: Number::U8,
+        root: batch.root,
+    };
+    if let [span] = batch.spans {
+        let (from, to) = match span.is_absent() {
+            true => (scratch.sink, scratch.sink),
+            false => (span.input() as u64, span.output() as u64),
+        };
+        let calls = (span.bytes() > 0).then(|| call(from, to, span.bytes()));
+        return Program {
+            calls: calls.into_iter().collect(),
+            ..Program::default()
+        };
+    }
+    let at = places(batch.spans.iter().map(Span::bytes));
+    let Some(&total @ 1..) = at.last() else {
+        return Program::default();
+    };
+    let is_root = place.rank == batch.root;
+    let stretches = || batch.spans.iter().zip(&at);
+    let inward = stretches()
+        .filter(|_| is_root)
+        .filter_map(|(span, at)| entry(span.input() as u64, scratch.buffer + *at as u64, span.bytes()));
+    let outward = stretches()
+        .filter(|(span, _)| !span.keeps_nothing() && !(is_root && span.input() == span.output()))
+        .filter_map(|(span, at)| entry(scratch.buffer + *at as u64, span.output() as u64, span.bytes()));
+    Program {
+        inward: copies(inward),
+        calls: vec![call(scratch.buffer, scratch.buffer, total)],
+        outward: copies(outward),
+    }
+}
+
+/// Copies, if there are any.
+fn copies(entries: impl Iterator<Item = crate::gpu::Entry>) -> Vec<Copies> {
+    let entries: Vec<_> = entries.collect();
+    if entries.is_empty() { Vec::new() } else { vec![Copies::plain(entries)] }
+}
+
+// ---- allgather -----------------------------------------------------------------------------------------------------
+
+/// Where the ranks' stretches begin in what is gathered, and where it ends: in an output of one tensor, or in the fusion buffer, where
+/// each rank has all its tensors one after another.
+fn stretches(batch: &Batch<'_>, size: usize) -> Vec<usize> {
+    let of_rank = |rank: usize| -> usize {
+        let bytes = (0..batch.spans.len()).map(|tensor| batch.bytes[tensor * size + rank]);
+        match batch.spans {
+            [_] => bytes.sum(),
+            _ => bytes.map(room).sum(),
+        }
+    };
+    let mut at = 0;
+    let mut places = vec![0];
+    for rank in 0..size {
+        at += of_rank(rank);
+        places.push(at);
+    }
+    places
+}
+
+pub(super) fn allgather_bytes(batch: &Batch<'_>, place: Place) -> usize {
+    match batch.spans {
+        [_] => 0,
+        _ => stretches(batch, place.size)[place.size],
+    }
+}
+
+pub(super) fn allgather_sink(batch: &Batch<'_>, place: Place) -> usize {
+    match batch.spans {
+        [span] if span.keeps_nothing() => stretches(batch, place.size)[place.size],
+        _ => 0,
+    }
+}
+
+pub(super) fn allgather(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Program {
+    let Place { rank, size } = place;
+    let at = stretches(batch, size);
+    if at[size] == 0 {
+        return Program::default();
+    }
+    if let [span] = batch.spans {
+        let output = if span.keeps_nothing() { scratch.sink } else { span.output() as u64 };
+        return Program {
+            calls: gathering(&at, rank, span.input() as u64, output),
+            ..Program::default()
+        };
+    }
+    let bytes = |tensor: usize, rank: usize| batch.bytes[tensor * size + rank];
+    // Where the tensors of each rank begin.
+    let within: Vec<Vec<usize>> = (0..size)
+        .map(|rank| places((0..batch.spans.len()).map(|tensor| bytes(tensor, rank))))
+        .collect();
+    let in_buffer = |tensor: usize, rank: usize| scratch.buffer + (at[rank] + within[rank][tensor]) as u64;
+    let tensors = || batch.spans.iter().enumerate();
+    let inward = tensors()
+        .filter_map(|(tensor, span)| entry(span.input() as u64, in_buffer(tensor, rank), bytes(tensor, rank)));
+    let outward = tensors().filter(|(_, span)| !span.keeps_nothing()).flat_map(|(tensor, span)| {
+        let mut to = span.output() as u64;
+        let own = span.input() as u64;
+        (0..size)
+            .filter_map(move |from| {
+                let (at, bytes) = (to, bytes(tensor, from));
+                to += bytes as u64;
+                let in_place = from == rank && at == own; // the input lies where its rows belong
+                (!in_place).then(|| entry(in_buffer(tensor, from), at, bytes)).flatten()
+            })
+            .collect::<Vec<_>>()
+    });
+    Program {
+        inward: copies(inward),
+        calls: gathering(&at, rank, scratch.buffer + at[rank] as u64, scratch.buffer),
+        outward: copies(outward),
+    }
+}
+
+/// The calls that bring every rank's stretch to `output`: one, where they are all as long, else a broadcast from each.
+fn gathering(at: &[usize], rank: usize, input: u64, output: u64) -> Vec<Call> {
+    let lengths = || at.windows(2).map(|pair| pair[1] - pair[0]);
+    let first = at[1];
+    if lengths().all(|length| length == first) {
+        return vec![Call::Allgather {
+            from: input,
+            to: output,
+            count: first,
+            number: Number::U8,
+        }];
+    }
+    let broadcast = |(root, count): (usize, usize)| {
+        let to = output + at[root] as u64;
+        (count > 0).then_some(Call::Broadcast {
+            from: if root == rank { input } else { to },
+            to,
+            count,
+            number: Number::U8,
+            root,
+        })
+    };
+    lengths().enumerate().filter_map(broadcast).collect()
+}
+
+// ---- alltoall ------------------------------------------------------------------------------------------------------
+
+fn received(batch: &Batch<'_>, tensor: usize, place: Place) -> usize {
+    let Place { rank, size } = place;
+    (0..size).map(|from| batch.bytes[(tensor * size + from) * size + rank]).sum()
+}
+
+pub(super) fn alltoall_sink(batch: &Batch<'_>, place: Place) -> usize {
+    let spans = batch.spans.iter().enumerate();
+    let dropped = spans.filter(|(_, span)| span.keeps_nothing());
+    dropped.map(|(tensor, _)| received(batch, tensor, place)).max().unwrap_or(0)
+}
+
+pub(super) fn alltoall(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Program {
+    let Place { rank, size } = place;
+    let mut calls = Vec::new();
+    for (tensor, span) in batch.spans.iter().enumerate() {
+        let bytes = |from: usize, to: usize| batch.bytes[(tensor * size + from) * size + to];
+        let mut from = span.input() as u64;
+        let mut to = if span.keeps_nothing() { scratch.sink } else { span.output() as u64 };
+        for peer in 0..size {
+            let (sent, received) = (bytes(rank, peer), bytes(peer, rank));
+            if sent > 0 {
+                calls.push(Call::Send {
+                    from,
+                    count: sent,
+                    peer,
+                });
+            }
+            if received > 0 {
+                calls.push(Call::Receive {
+                    to,
+                    count: received,
+                    peer,
+                });
+            }
+            from += sent as u64;
+            to += received as u64;
+        }
+    }
+    Program {
+        calls,
+        ..Program::default()
+    }
+}

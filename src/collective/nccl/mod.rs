@@ -1,0 +1,159 @@
+//! Tensors on GPUs: one stream and one NCCL communicator for each process set, on the device of this rank.
+//!
+//! A batch becomes a [`Program`]: a pure list of what goes onto the stream, the same on all ranks where ranks must do the same. It is
+//! *launched*, not executed: this returns when all of it is on the stream, behind the events that say when the callers' data is
+//! ready, and `cycle/device.rs` hears from the last event when it is over. So no call here waits for the device, but for
+//! making a communicator and for fusion buffers that grow, which ranks do together ([`lane`]).
+//!
+//! Results are the same on all ranks, but not, as in host memory, bit for bit whatever the fusion: NCCL adds in an order that
+//! depends on the size of a message.
+
+use std::sync::Arc;
+
+use super::Reduction;
+use crate::error::Error;
+use crate::gpu::{Device, GpuError, Mark, Stream};
+use crate::negotiation::OpKind;
+use crate::tensor::Span;
+use crate::transport::Transport;
+
+mod gather;
+mod lane;
+mod layout;
+mod number;
+mod program;
+mod reduce;
+mod scatter;
+
+pub(crate) use lane::{Lane, Trouble};
+use program::Program;
+
+/// A batch of tensors on the GPU, as [`super::Collective`] describes batches.
+pub(crate) struct Batch<'a> {
+    pub(crate) kind: OpKind,
+    pub(crate) spans: &'a [Span],
+    /// Tables of lengths; see [`super::Collective`].
+    pub(crate) bytes: &'a [usize],
+    pub(crate) reduction: Reduction,
+    /// Of a broadcast: a place in the set.
+    pub(crate) root: usize,
+}
+
+/// This rank's place in the set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+}
+
+/// A batch on the stream.
+pub(crate) struct Launched {
+    /// The stream has come to it, and the data is ready.
+    pub(crate) began: Mark,
+    /// Contributions have been copied to the fusion buffer, if there was anything to copy.
+    pub(crate) copied_in: Mark,
+    /// NCCL is done.
+    pub(crate) reduced: Mark,
+    /// All is over.
+    pub(crate) ended: Mark,
+}
+
+/// Memory of the device for what is between inputs and outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Scratch {
+    /// The fusion buffer: of [`Batch::buffer_bytes`], on every rank.
+    buffer: u64,
+    /// Where a rank puts what it has no use for, and finds what it has none of: of [`Batch::sink_bytes`].
+    sink: u64,
+}
+
+impl Batch<'_> {
+    /// What goes onto the stream.
+    fn program(&self, place: Place, scratch: Scratch) -> Program {
+        match self.kind {
+            OpKind::Allreduce => reduce::program(self, place, scratch),
+            OpKind::Broadcast => gather::broadcast(self, place, scratch),
+            OpKind::Allgather => gather::allgather(self, place, scratch),
+            OpKind::Alltoall => gather::alltoall(self, place, scratch),
+            OpKind::Reducescatter => scatter::program(self, place, scratch),
+            OpKind::Join | OpKind::Barrier | OpKind::Agree => Program::default(),
+        }
+    }
+
+    /// What it wants of the fusion buffer; the same on all ranks.
+    fn buffer_bytes(&self, place: Place) -> usize {
+        match self.kind {
+            OpKind::Allreduce => reduce::buffer_bytes(self, place),
+            OpKind::Broadcast => gather::broadcast_bytes(self),
+            OpKind::Allgather => gather::allgather_bytes(self, place),
+            OpKind::Reducescatter => scatter::buffer_bytes(self, place),
+            OpKind::Alltoall | OpKind::Join | OpKind::Barrier | OpKind::Agree => 0,
+        }
+    }
+
+    /// What it wants of the sink on this rank.
+    fn sink_bytes(&self, place: Place) -> usize {
+        match self.kind {
+            OpKind::Allreduce => reduce::sink_bytes(self, place),
+            OpKind::Broadcast => gather::broadcast_sink(self),
+            OpKind::Allgather => gather::allgather_sink(self, place),
+            OpKind::Alltoall => gather::alltoall_sink(self, place),
+            OpKind::Reducescatter => scatter::sink_bytes(self, place),
+            OpKind::Join | OpKind::Barrier | OpKind::Agree => 0,
+        }
+    }
+
+    /// Some of its tensors, by themselves.
+    fn part(&self, tensors: std::ops::Range<usize>) -> Batch<'_> {
+        let each = self.bytes.len() / self.spans.len().max(1);
+        Batch {
+            spans: &self.spans[tensors.clone()],
+            bytes: &self.bytes[tensors.start * each..tensors.end * each],
+            ..*self
+        }
+    }
+
+    /// The batch in parts that want no more than `limit` bytes of the fusion buffer each, as far as one tensor can do with it.
+    fn parts(&self, place: Place, limit: usize) -> Vec<std::ops::Range<usize>> {
+        let mut parts: Vec<std::ops::Range<usize>> = Vec::new();
+        for tensor in 0..self.spans.len() {
+            let with_it = |part: &std::ops::Range<usize>| part.start..tensor + 1;
+            let fits = |part: &std::ops::Range<usize>| self.part(with_it(part)).buffer_bytes(place) <= limit;
+            match parts.last_mut() {
+                Some(last) if fits(last) => *last = with_it(last),
+                _ => parts.push(tensor..tensor + 1),
+            }
+        }
+        parts
+    }
+}
+
+/// An error of this rank's GPU.
+pub(crate) fn gpu_error(rank: usize, error: GpuError) -> Error {
+    Error::Gpu {
+        rank,
+        source: Arc::new(error),
+    }
+}
+
+/// What makes the lane of a set: on which device, among whom.
+pub(crate) struct Terms<'a> {
+    pub(crate) device: Result<Arc<Device>, GpuError>,
+    pub(crate) transport: &'a mut dyn Transport,
+    /// Ranks of the job.
+    pub(crate) members: &'a [usize],
+}
+
+/// Where the callers' data comes about.
+pub(crate) struct Awaited<'a> {
+    /// For each of the callers' streams, that which comes last.
+    pub(crate) marks: &'a [&'a Mark],
+}
+
+impl Awaited<'_> {
+    fn by(&self, device: &Device, stream: Stream) -> Result<(), GpuError> {
+        self.marks
+            .iter()
+            .try_for_each(|mark| device.gpu.follow(stream, mark.event))
+    }
+}

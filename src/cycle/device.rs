@@ -1,0 +1,357 @@
+//! Batches on a GPU: a cycle launches them and goes on; a thread of their own waits for each one's last event and completes its
+//! tensors. So negotiation of what comes next overlaps with what is on the device, and no tensor costs a wait of its own.
+//!
+//! What the cycle's observer is told of such a batch it is told at the beginning of the next cycle, with the times at which it
+//! happened: before anything new of the same tensors can be.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use super::Cycle;
+use super::ready::Ready;
+use crate::clock::Nanos;
+use crate::collective::nccl::{Awaited, Lane, Launched, Place, Terms, Trouble, gpu_error};
+use crate::collective::Reduction;
+use crate::error::Error;
+use crate::gpu::{Device, Home, Mark};
+use crate::negotiation::OpKind;
+use crate::observer::Executed;
+use crate::queue::{Front, lock};
+
+mod anchor;
+mod times;
+
+use anchor::Anchor;
+use times::Times;
+
+/// How long what is on the device may take when the context is shut down, before it is ended.
+const ORDERLY_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long what is on the device may take to end when it has been told to.
+const ABORT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The set's device on this rank, and what is on it.
+pub(super) struct OnGpu {
+    home: Arc<Home>,
+    front: Arc<Front>,
+    /// Made when there is a first tensor for it.
+    lane: Option<Lane>,
+    reaper: Option<Reaper>,
+    shared: Arc<Shared>,
+    /// Launched in this cycle, with the positions of their tensors.
+    launched: Vec<(Start, SmallVec<[u32; 16]>)>,
+}
+
+/// A batch that has been launched.
+struct Start {
+    kind: OpKind,
+    launched: Launched,
+    /// When the host was about to launch it, and when it had made the communicator for it, if it had to.
+    began: Nanos,
+    met: Option<Nanos>,
+}
+
+/// A launched batch and its tensors.
+struct Flight {
+    start: Start,
+    members: Vec<Ready>,
+}
+
+/// A batch that is over, for the observer.
+struct Landed {
+    flight: Flight,
+    times: Option<Times>,
+    error: Option<Error>,
+}
+
+/// What cycle and reaper both see.
+#[derive(Default)]
+struct Shared {
+    landed: Mutex<Vec<Landed>>,
+    /// Tensors.
+    in_flight: AtomicUsize,
+    /// Why nothing that is in flight counts any more.
+    given_up: Mutex<Option<Error>>,
+    has_left: AtomicBool,
+}
+
+/// The thread, and the way to it.
+struct Reaper {
+    flights: Sender<Flight>,
+    thread: JoinHandle<()>,
+}
+
+impl OnGpu {
+    pub(super) fn new(home: Arc<Home>, front: Arc<Front>) -> Self {
+        Self {
+            home,
+            front,
+            lane: None,
+            reaper: None,
+            shared: Arc::default(),
+            launched: Vec::new(),
+        }
+    }
+
+    /// Tensors on the device.
+    pub(super) fn in_flight(&self) -> usize {
+        self.shared.in_flight.load(Ordering::Acquire)
+    }
+
+    /// Whether all is well with what is in flight.
+    ///
+    /// # Errors
+    /// What NCCL has found out.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.lane.as_ref().map_or(Ok(()), Lane::check)
+    }
+
+    /// Hands what was launched in this cycle, and its tensors out of `ready`, to the reaper.
+    pub(super) fn take_off(&mut self, ready: &mut Vec<Ready>) -> Result<(), Error> {
+        if self.launched.is_empty() {
+            return Ok(());
+        }
+        let mut ready: Vec<Option<Ready>> = ready.drain(..).map(Some).collect();
+        for (start, positions) in self.launched.drain(..) {
+            let members: Vec<Ready> = positions
+                .iter()
+                .filter_map(|&position| ready[position as usize].take())
+                .collect();
+            self.shared.in_flight.fetch_add(members.len(), Ordering::AcqRel);
+            let reaper = match &mut self.reaper {
+                Some(reaper) => reaper,
+                none => none.insert(Reaper::start(&self.front, &self.shared, &start.launched.ended)?),
+            };
+            // It takes all that comes until `stop`.
+            let _ = reaper.flights.send(Flight { start, members });
+        }
+        Ok(())
+    }
+
+    /// Ends the lane: what is in flight is waited for a little, if the cycle ends in an orderly way, and then given up.
+    pub(super) fn stop(&mut self, why: &Error) {
+        let Some(mut lane) = self.lane.take() else { return };
+        self.launched.clear();
+        let wait = |patience: Duration| {
+            let end = Instant::now() + patience;
+            while self.in_flight() > 0 && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.in_flight() == 0
+        };
+        let is_over = wait(if why.is_orderly() { ORDERLY_PATIENCE } else { Duration::ZERO });
+        if !is_over || !why.is_orderly() {
+            *lock(&self.shared.given_up) = Some(why.clone());
+            lane.abort();
+        }
+        // Nothing may write into the tensors of who is told next: also what was launched and not handed over.
+        let mut is_idle = wait(ABORT_PATIENCE);
+        if let Ok(last) = lane.device().mark(lane.stream()) {
+            let end = Instant::now() + ABORT_PATIENCE;
+            // An error of the device means that it does nothing any more.
+            while matches!(lane.device().gpu.has_come(last.event), Ok(false)) {
+                if Instant::now() > end {
+                    is_idle = false;
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let reaper = self.reaper.take();
+        if !is_idle {
+            tracing::error!("the GPU does not end what it was given; its memory and a thread are left to it");
+            std::mem::forget((lane, reaper));
+            return;
+        }
+        if let Some(Reaper { flights, thread }) = reaper {
+            drop(flights);
+            let _ = thread.join(); // it catches nothing that panics, and has nothing to say
+        }
+    }
+}
+
+impl Drop for OnGpu {
+    fn drop(&mut self) {
+        self.stop(&Error::ShutDown);
+    }
+}
+
+impl Cycle {
+    /// Puts a batch onto the device.
+    ///
+    /// # Errors
+    /// This rank cannot go on.
+    pub(super) fn launch(&mut self, batch: &[u32]) -> Result<(), Error> {
+        match self.try_launch(batch) {
+            Ok(start) => {
+                self.gpu.launched.push((start, batch.into()));
+                Ok(())
+            }
+            Err(Trouble::OfRank(error)) => Err(error),
+            Err(Trouble::OfBatch(error)) => {
+                let members = || batch.iter().map(|&position| &self.ready[position as usize]);
+                for member in members() {
+                    self.observer.refused(&member.submission.tensor, &error);
+                }
+                let own = members().filter(|member| !member.submission.is_absent());
+                self.front.release(own.count());
+                for member in members() {
+                    member.submission.ticket.complete(Err(error.clone()));
+                }
+                self.front.completions().announce();
+                Ok(())
+            }
+        }
+    }
+
+    fn try_launch(&mut self, batch: &[u32]) -> Result<Start, Trouble> {
+        let place = Place {
+            rank: self.transport.rank(),
+            size: self.transport.size(),
+        };
+        let began = self.front.clock.now();
+        let mut met = None;
+        let gpu = &mut self.gpu;
+        let lane = match &mut gpu.lane {
+            Some(lane) => lane,
+            none => {
+                let terms = Terms {
+                    device: gpu.home.device(),
+                    transport: &mut *self.transport,
+                    members: &self.members,
+                };
+                let lane = Lane::make(place, terms)?;
+                met = Some(self.front.clock.now());
+                none.insert(lane)
+            }
+        };
+        for &position in batch {
+            self.ready[position as usize].make_room(place.rank, place.size, Some(lane));
+        }
+        let members = || batch.iter().map(|&position| &self.ready[position as usize]);
+        self.load.fill(members(), place.size);
+        let first = &self.ready[batch[0] as usize].submission.params;
+        let root = self.members.binary_search(&(first.root as usize)).unwrap_or(0);
+        let reduction = Reduction {
+            dtype: first.dtype,
+            op: first.op,
+            prescale: first.prescale,
+            postscale: first.postscale,
+        };
+        let batch = self.load.on_gpu(first.kind, reduction, root);
+        let awaited = awaited(members());
+        let launched = lane.launch(&batch, &Awaited { marks: &awaited }, &mut *self.transport)?;
+        Ok(Start {
+            kind: batch.kind,
+            launched,
+            began,
+            met,
+        })
+    }
+
+    /// Tells the observer of what has come back from the device.
+    ///
+    /// # Errors
+    /// What has gone wrong there.
+    pub(super) fn land(&mut self) -> Result<(), Error> {
+        if !self.gpu.shared.has_left.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let landed = std::mem::take(&mut *lock(&self.gpu.shared.landed));
+        let mut outcome = Ok(());
+        for batch in landed {
+            if let Some(error) = batch.error {
+                outcome = outcome.and(Err(error));
+                continue;
+            }
+            let Some(times) = batch.times else { continue };
+            let members: SmallVec<[&Ready; 16]> = batch.flight.members.iter().collect();
+            self.observer.executed(&Executed {
+                members: &members,
+                stages: None,
+                began: times.began,
+                allocated: None,
+                ended: times.ended,
+                phases: times.phases,
+                on_device: Some(&times.activities),
+            });
+        }
+        outcome
+    }
+}
+
+/// Of each of the callers' streams, the mark that comes last.
+fn awaited<'a>(members: impl Iterator<Item = &'a Ready>) -> SmallVec<[&'a Mark; 2]> {
+    let mut last: SmallVec<[(u64, Nanos, &Mark); 2]> = SmallVec::new();
+    for member in members {
+        let Some(on) = &member.submission.on else { continue };
+        let (stream, at) = (on.stream.0, member.submission.at);
+        match last.iter_mut().find(|(known, ..)| *known == stream) {
+            Some(known) if at >= known.1 => *known = (stream, at, &on.ready),
+            Some(_) => {}
+            None => last.push((stream, at, &on.ready)),
+        }
+    }
+    last.into_iter().map(|(.., mark)| mark).collect()
+}
+
+impl Reaper {
+    fn start(front: &Arc<Front>, shared: &Arc<Shared>, mark: &Mark) -> Result<Self, Error> {
+        let (flights, incoming) = channel();
+        let rank = front.rank();
+        let device = Arc::clone(mark.device());
+        let (front, shared) = (Arc::clone(front), Arc::clone(shared));
+        let reap = move || reap(&incoming, &device, &front, &shared);
+        let thread = std::thread::Builder::new().name("ronde-gpu".into()).spawn(reap);
+        let thread = thread.map_err(|error| Error::Internal {
+            rank,
+            message: format!("no thread for the GPU: {error}"),
+        })?;
+        Ok(Self { flights, thread })
+    }
+}
+
+/// The thread's life: completes one batch after another, as they end.
+fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, front: &Front, shared: &Shared) {
+    let mut anchor: Option<Anchor> = None;
+    for mut flight in flights {
+        let waited = device.gpu.wait(flight.start.launched.ended.event);
+        let given_up = lock(&shared.given_up).clone();
+        let error = given_up.or_else(|| waited.err().map(|error| gpu_error(front.rank(), error)));
+        let times = match &error {
+            None => Anchor::renewed(&mut anchor, device, &*front.clock)
+                .and_then(|anchor| Times::of(&flight.start, &flight.members, anchor)),
+            Some(_) => None,
+        };
+        let tickets: SmallVec<[_; 16]> = flight
+            .members
+            .iter()
+            .map(|member| Arc::clone(&member.submission.ticket))
+            .collect();
+        let own = flight.members.iter().filter(|member| !member.submission.is_absent());
+        front.release(own.count());
+        let outcomes: SmallVec<[_; 16]> = flight
+            .members
+            .iter_mut()
+            .map(|member| match &error {
+                None => member.deliver(),
+                Some(error) => Err(error.clone()),
+            })
+            .collect();
+        let count = tickets.len();
+        // Before any caller hears of it: the cycle that its next submission comes to must have told the observer.
+        lock(&shared.landed).push(Landed { flight, times, error });
+        shared.has_left.store(true, Ordering::Release);
+        for (ticket, outcome) in tickets.iter().zip(outcomes) {
+            ticket.complete(outcome);
+        }
+        shared.in_flight.fetch_sub(count, Ordering::AcqRel);
+        front.completions().announce();
+        front.doorbell.wake_self();
+    }
+}

@@ -1,0 +1,197 @@
+//! When the parts of a batch on a device happened, in Horovod's words (`facts/horovod.md` §3.3).
+
+use smallvec::SmallVec;
+
+use super::anchor::Anchor;
+use super::{Ready, Start};
+use crate::clock::Nanos;
+use crate::collective::Phases;
+use crate::negotiation::OpKind;
+use crate::timeline::Activity;
+
+/// See the module.
+pub(super) struct Times {
+    pub(super) began: Nanos,
+    pub(super) ended: Nanos,
+    pub(super) phases: Phases,
+    pub(super) activities: SmallVec<[Activity; 8]>,
+}
+
+impl Times {
+    /// Of a batch that is over; none if the device cannot say.
+    pub(super) fn of(start: &Start, members: &[Ready], anchor: &Anchor) -> Option<Self> {
+        let launched = &start.launched;
+        let moments = [&launched.began, &launched.copied_in, &launched.reduced, &launched.ended];
+        let mut moments = moments.into_iter().map(|mark| anchor.time_of(mark.event));
+        let mut next = || moments.next().flatten();
+        let stages = Stages {
+            queued: start.met.unwrap_or(start.began),
+            ready: ready(members, anchor),
+            began: next()?,
+            copied_in: next()?,
+            reduced: next()?,
+            ended: next()?,
+        };
+        let mut times = stages.times(name(start.kind)?);
+        if let Some(met) = start.met {
+            let activity = activity("INIT_NCCL", start.began, met, false);
+            times.activities.insert(0, activity);
+            times.began = start.began;
+        }
+        Some(times)
+    }
+}
+
+/// When data was ready: of the tensor that was submitted first, and of the last.
+fn ready(members: &[Ready], anchor: &Anchor) -> Option<(Nanos, Nanos)> {
+    let on_device = || members.iter().filter(|member| member.submission.on.is_some());
+    let time = |member: &Ready| anchor.time_of(member.submission.on.as_ref()?.ready.event);
+    let first = on_device().min_by_key(|member| member.submission.at)?;
+    let last = on_device().max_by_key(|member| member.submission.at)?;
+    Some((time(first)?, time(last)?))
+}
+
+/// What a collective is called.
+fn name(kind: OpKind) -> Option<&'static str> {
+    match kind {
+        OpKind::Allreduce => Some("NCCL_ALLREDUCE"),
+        OpKind::Allgather => Some("NCCL_ALLGATHER"),
+        OpKind::Broadcast => Some("NCCL_BCAST"),
+        OpKind::Alltoall => Some("NCCL_ALLTOALL"),
+        OpKind::Reducescatter => Some("NCCL_REDUCESCATTER"),
+        OpKind::Join | OpKind::Barrier | OpKind::Agree => None,
+    }
+}
+
+/// Moments of a batch.
+#[derive(Clone, Copy, Debug)]
+struct Stages {
+    /// The host has put it onto the stream.
+    queued: Nanos,
+    /// The first tensor's data, and the last one's; none if this rank has none.
+    ready: Option<(Nanos, Nanos)>,
+    /// The stream has come to it.
+    began: Nanos,
+    copied_in: Nanos,
+    reduced: Nanos,
+    ended: Nanos,
+}
+
+impl Stages {
+    fn times(self, collective: &'static str) -> Times {
+        // Two clocks are read, and data may have been ready long before: nothing may go backwards.
+        let mut last = self.queued;
+        let mut at_least = |moment: Nanos| {
+            last = last.max(moment);
+            last
+        };
+        let queued = self.queued;
+        let (first, ready) = self.ready.unwrap_or((queued, queued));
+        let first = at_least(first.min(self.began));
+        let ready = at_least(ready.min(self.began));
+        let began = at_least(self.began);
+        let copied_in = at_least(self.copied_in);
+        let reduced = at_least(self.reduced);
+        let ended = at_least(self.ended);
+        let parts = [
+            ("WAIT_FOR_DATA", queued, first),
+            ("WAIT_FOR_OTHER_TENSOR_DATA", first, ready),
+            ("QUEUE", ready, began),
+            ("MEMCPY_IN_FUSION_BUFFER", began, copied_in),
+            (collective, copied_in, reduced),
+            ("MEMCPY_OUT_FUSION_BUFFER", reduced, ended),
+        ];
+        let activities = parts
+            .into_iter()
+            .filter(|&(name, from, to)| to - from >= SHORTEST || name == collective)
+            .map(|(name, from, to)| activity(name, from, to, name == collective))
+            .collect();
+        let nanos = |from: Nanos, to: Nanos| (to - from).as_nanos() as u64;
+        Times {
+            began: queued,
+            ended,
+            phases: Phases {
+                copy_in_ns: nanos(began, copied_in),
+                copy_out_ns: nanos(reduced, ended),
+                lead_in_ns: nanos(began, copied_in),
+                tail_out_ns: nanos(reduced, ended),
+                ..Phases::default()
+            },
+            activities,
+        }
+    }
+}
+
+/// What is shorter is an event after another, with nothing between.
+const SHORTEST: std::time::Duration = std::time::Duration::from_micros(2);
+
+const fn activity(name: &'static str, began: Nanos, ended: Nanos, measured: bool) -> Activity {
+    Activity {
+        name,
+        began,
+        ended,
+        measured,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(stages: Stages) -> Vec<(&'static str, u64, u64)> {
+        let times = stages.times("NCCL_ALLREDUCE");
+        let micros = |at: Nanos| at.0 / 1_000;
+        let activities = times.activities.iter();
+        activities
+            .map(|activity| (activity.name, micros(activity.began), micros(activity.ended)))
+            .collect()
+    }
+
+    fn at(us: u64) -> Nanos {
+        Nanos(us * 1_000)
+    }
+
+    const STAGES: Stages = Stages {
+        queued: Nanos(100_000),
+        ready: Some((Nanos(150_000), Nanos(300_000))),
+        began: Nanos(310_000),
+        copied_in: Nanos(350_000),
+        reduced: Nanos(600_000),
+        ended: Nanos(650_000),
+    };
+
+    #[test]
+    fn a_batch_waits_for_its_first_data_for_the_others_and_for_the_stream() {
+        let expected = [
+            ("WAIT_FOR_DATA", 100, 150),
+            ("WAIT_FOR_OTHER_TENSOR_DATA", 150, 300),
+            ("QUEUE", 300, 310),
+            ("MEMCPY_IN_FUSION_BUFFER", 310, 350),
+            ("NCCL_ALLREDUCE", 350, 600),
+            ("MEMCPY_OUT_FUSION_BUFFER", 600, 650),
+        ];
+        assert_eq!(parts(STAGES), expected);
+    }
+
+    #[test]
+    fn what_was_ready_before_waits_for_the_stream_alone_and_no_copy_is_no_bar() {
+        let stages = Stages {
+            ready: Some((at(20), at(90))),
+            copied_in: at(311),
+            ended: at(601),
+            ..STAGES
+        };
+        assert_eq!(parts(stages), [("QUEUE", 100, 310), ("NCCL_ALLREDUCE", 311, 600)]);
+    }
+
+    #[test]
+    fn clocks_that_disagree_do_not_make_time_go_backwards() {
+        let stages = Stages {
+            began: at(99),
+            copied_in: at(120),
+            ..STAGES
+        };
+        let parts = parts(stages);
+        assert!(parts.is_sorted_by(|a, b| a.2 <= b.1), "{parts:?}");
+    }
+}

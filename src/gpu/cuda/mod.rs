@@ -1,0 +1,397 @@
+//! A real device: CUDA's driver as cudarc loads it, and [`nccl`].
+//!
+//! Every call is made in the device's primary context, the one that PyTorch and the CUDA runtime use. Callers may have another
+//! one current on their threads, where they run a cycle while they wait: it is put back.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_int, c_void};
+use std::ptr;
+use std::sync::{Arc, Mutex};
+
+use cudarc::driver::sys::{
+    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_flags, CUfunction, CUmodule, CUresult, CUstream,
+    CUstreamCaptureStatus, CUstream_flags,
+};
+
+use super::{Call, Communicator, Event, Gpu, GpuError, Kernel, Stream, Table, UniqueId};
+use crate::queue::lock;
+
+mod nccl;
+
+use nccl::Nccl;
+
+/// The kernels, for every device since Volta: the driver compiles them when they are loaded.
+const KERNELS: &str = include_str!("../../collective/nccl/kernels/copy.ptx");
+
+/// Oldest driver, by the CUDA version that it supports: the first to read the kernels.
+const OLDEST_DRIVER: c_int = 11_080;
+
+/// Threads of a block; the kernels count on it.
+const THREADS: u32 = 256;
+
+/// Opens device `ordinal`.
+pub(super) fn open(ordinal: u32) -> Result<Arc<dyn Gpu>, GpuError> {
+    let count = count()?;
+    if ordinal >= count {
+        return Err(GpuError::NoDevice { ordinal, count });
+    }
+    let nccl = nccl::load()?;
+    let mut device: CUdevice = 0;
+    // SAFETY: the driver is initialized, and there is such a device.
+    check("cuDeviceGet", unsafe { sys::cuDeviceGet(&raw mut device, ordinal as c_int) })?;
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: the device is one.
+    check("cuDevicePrimaryCtxRetain", unsafe {
+        sys::cuDevicePrimaryCtxRetain(&raw mut context, device)
+    })?;
+    let mut cuda = Cuda {
+        ordinal,
+        device,
+        context,
+        module: ptr::null_mut(),
+        functions: Mutex::default(),
+        nccl,
+    };
+    let image = CString::new(KERNELS).expect("a text without zeros");
+    let mut module: CUmodule = ptr::null_mut();
+    {
+        let _entered = cuda.enter()?;
+        // SAFETY: the image is PTX that ends with a zero.
+        check("cuModuleLoadData", unsafe {
+            sys::cuModuleLoadData(&raw mut module, image.as_ptr().cast())
+        })?;
+    }
+    cuda.module = module;
+    Ok(Arc::new(cuda))
+}
+
+/// Number of devices.
+pub(super) fn count() -> Result<u32, GpuError> {
+    driver()?;
+    let mut count = 0;
+    // SAFETY: the driver is initialized.
+    check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&raw mut count) })?;
+    Ok(count as u32)
+}
+
+/// Loads and initializes the driver.
+fn driver() -> Result<(), GpuError> {
+    // SAFETY: loading libcuda runs its initializers, which are made for that.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(GpuError::NoLibrary {
+            library: "libcuda, which comes with NVIDIA's driver,",
+            looked_for: cudarc::get_lib_name_candidates("cuda").join(", "),
+            advice: "on a machine with an NVIDIA GPU install the driver (in a container, start it with --gpus all); where there \
+                     is none, keep tensors in host memory",
+        });
+    }
+    // SAFETY: the library is there, and these are its oldest functions.
+    check("cuInit", unsafe { sys::cuInit(0) })?;
+    let mut version = 0;
+    // SAFETY: as above.
+    check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&raw mut version) })?;
+    if version < OLDEST_DRIVER {
+        return Err(GpuError::TooOld {
+            library: "the CUDA that NVIDIA's driver supports".to_owned(),
+            found: format!("{}.{}", version / 1000, version % 1000 / 10),
+            needed: "11.8 (driver 520)",
+            advice: "install a newer driver",
+        });
+    }
+    Ok(())
+}
+
+/// One device.
+struct Cuda {
+    ordinal: u32,
+    device: CUdevice,
+    context: CUcontext,
+    module: CUmodule,
+    functions: Mutex<HashMap<Kernel, Function>>,
+    nccl: &'static Nccl,
+}
+
+#[derive(Clone, Copy)]
+struct Function(CUfunction);
+
+// SAFETY: handles of the driver, which any thread may use.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Send for Cuda {}
+// SAFETY: as above.
+unsafe impl Sync for Cuda {}
+
+/// The device's context is current on this thread until this is dropped.
+struct Entered;
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut popped: CUcontext = ptr::null_mut();
+        // SAFETY: pushed by `enter` on this thread.
+        let _ = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) };
+    }
+}
+
+impl Cuda {
+    fn enter(&self) -> Result<Entered, GpuError> {
+        // SAFETY: the context is retained as long as `self`.
+        check("cuCtxPushCurrent", unsafe { sys::cuCtxPushCurrent_v2(self.context) })?;
+        Ok(Entered)
+    }
+
+    /// One of the module's functions, looked up once.
+    fn function(&self, kernel: Kernel) -> Result<CUfunction, GpuError> {
+        if let Some(Function(known)) = lock(&self.functions).get(&kernel) {
+            return Ok(*known);
+        }
+        let name = CString::new(kernel.name()).expect("a name without zeros");
+        let mut function: CUfunction = ptr::null_mut();
+        // SAFETY: the module is loaded, and the name a C string.
+        check("cuModuleGetFunction", unsafe {
+            sys::cuModuleGetFunction(&raw mut function, self.module, name.as_ptr())
+        })?;
+        lock(&self.functions).insert(kernel, Function(function));
+        Ok(function)
+    }
+
+    fn allocated(&self, call: &'static str, result: CUresult, bytes: usize) -> Result<(), GpuError> {
+        match result {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(GpuError::OutOfMemory {
+                ordinal: self.ordinal,
+                bytes,
+            }),
+            other => check(call, other),
+        }
+    }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.enter() {
+            // SAFETY: nobody launches its functions any more.
+            let _ = unsafe { sys::cuModuleUnload(self.module) };
+        }
+        // SAFETY: retained in `open`.
+        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+    }
+}
+
+const fn stream_of(stream: Stream) -> CUstream {
+    ptr::with_exposed_provenance_mut(stream.0 as usize)
+}
+
+const fn event_of(event: Event) -> CUevent {
+    ptr::with_exposed_provenance_mut(event.0 as usize)
+}
+
+/// An error of the driver, if it is one.
+fn check(call: &'static str, result: CUresult) -> Result<(), GpuError> {
+    let Err(error) = result.result() else {
+        return Ok(());
+    };
+    let text = |text: Result<&std::ffi::CStr, _>| {
+        text.map_or_else(|_| format!("{result:?}"), |text| text.to_string_lossy().into_owned())
+    };
+    let (name, text) = (text(error.error_name()), text(error.error_string()));
+    let advice = GpuError::advice(&name, &text);
+    Err(GpuError::Call {
+        call,
+        name,
+        text,
+        advice,
+    })
+}
+
+// All of the SAFETY comments below come to this: handles and addresses are those that this process got from the driver and has
+// not given back, as the seam's callers promise; the driver itself checks handles, and a wrong address is an error of the device.
+impl Gpu for Cuda {
+    fn make_stream(&self) -> Result<Stream, GpuError> {
+        let _entered = self.enter()?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: writes two numbers.
+        check("cuCtxGetStreamPriorityRange", unsafe {
+            sys::cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest)
+        })?;
+        let mut stream: CUstream = ptr::null_mut();
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // What others wait for goes before the computation that it overlaps with.
+        // SAFETY: writes a handle.
+        check("cuStreamCreateWithPriority", unsafe {
+            sys::cuStreamCreateWithPriority(&raw mut stream, flags, greatest)
+        })?;
+        Ok(Stream(stream.expose_provenance() as u64))
+    }
+
+    fn destroy_stream(&self, stream: Stream) {
+        if let Ok(_entered) = self.enter() {
+            // SAFETY: see above.
+            let _ = unsafe { sys::cuStreamDestroy_v2(stream_of(stream)) };
+        }
+    }
+
+    fn is_capturing(&self, stream: Stream) -> Result<bool, GpuError> {
+        let _entered = self.enter()?;
+        let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: see above.
+        check("cuStreamIsCapturing", unsafe {
+            sys::cuStreamIsCapturing(stream_of(stream), &raw mut status)
+        })?;
+        Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
+    fn make_event(&self) -> Result<Event, GpuError> {
+        let _entered = self.enter()?;
+        let mut event: CUevent = ptr::null_mut();
+        // Who waits sleeps.
+        let flags = CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
+        // SAFETY: writes a handle.
+        check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut event, flags) })?;
+        Ok(Event(event.expose_provenance() as u64))
+    }
+
+    fn destroy_event(&self, event: Event) {
+        if let Ok(_entered) = self.enter() {
+            // SAFETY: see above.
+            let _ = unsafe { sys::cuEventDestroy_v2(event_of(event)) };
+        }
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<(), GpuError> {
+        let _entered = self.enter()?;
+        // SAFETY: see above.
+        check("cuEventRecord", unsafe { sys::cuEventRecord(event_of(event), stream_of(stream)) })
+    }
+
+    fn follow(&self, stream: Stream, event: Event) -> Result<(), GpuError> {
+        let _entered = self.enter()?;
+        // SAFETY: see above.
+        check("cuStreamWaitEvent", unsafe {
+            sys::cuStreamWaitEvent(stream_of(stream), event_of(event), 0)
+        })
+    }
+
+    fn has_come(&self, event: Event) -> Result<bool, GpuError> {
+        let _entered = self.enter()?;
+        // SAFETY: see above.
+        match unsafe { sys::cuEventQuery(event_of(event)) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            other => check("cuEventQuery", other).map(|()| true),
+        }
+    }
+
+    fn wait(&self, event: Event) -> Result<(), GpuError> {
+        let _entered = self.enter()?;
+        // SAFETY: see above.
+        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(event_of(event)) })
+    }
+
+    fn elapsed_ns(&self, from: Event, to: Event) -> Result<i64, GpuError> {
+        let _entered = self.enter()?;
+        let mut ms = 0.0f32;
+        // SAFETY: see above.
+        check("cuEventElapsedTime", unsafe {
+            sys::cuEventElapsedTime(&raw mut ms, event_of(from), event_of(to))
+        })?;
+        Ok((f64::from(ms) * 1e6) as i64)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64, GpuError> {
+        let _entered = self.enter()?;
+        let mut address: CUdeviceptr = 0;
+        // SAFETY: writes an address.
+        let result = unsafe { sys::cuMemAlloc_v2(&raw mut address, bytes) };
+        self.allocated("cuMemAlloc", result, bytes)?;
+        Ok(address)
+    }
+
+    fn free(&self, address: u64) {
+        if let Ok(_entered) = self.enter() {
+            // SAFETY: see above.
+            let _ = unsafe { sys::cuMemFree_v2(address) };
+        }
+    }
+
+    fn allocate_on(&self, bytes: usize, stream: Stream) -> Result<u64, GpuError> {
+        let _entered = self.enter()?;
+        let mut address: CUdeviceptr = 0;
+        // SAFETY: writes an address.
+        let result = unsafe { sys::cuMemAllocAsync(&raw mut address, bytes, stream_of(stream)) };
+        self.allocated("cuMemAllocAsync", result, bytes)?;
+        Ok(address)
+    }
+
+    fn free_on(&self, address: u64, stream: Stream) {
+        if let Ok(_entered) = self.enter() {
+            // SAFETY: see above.
+            let _ = unsafe { sys::cuMemFreeAsync(address, stream_of(stream)) };
+        }
+    }
+
+    unsafe fn upload(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), GpuError> {
+        let _entered = self.enter()?;
+        // SAFETY: readable, by the caller's promise.
+        check("cuMemcpyHtoD", unsafe { sys::cuMemcpyHtoD_v2(to, from.cast(), bytes) })
+    }
+
+    unsafe fn download(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), GpuError> {
+        let _entered = self.enter()?;
+        // SAFETY: writable, by the caller's promise.
+        check("cuMemcpyDtoH", unsafe { sys::cuMemcpyDtoH_v2(to.cast(), from, bytes) })
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize, stream: Stream) -> Result<(), GpuError> {
+        let _entered = self.enter()?;
+        // SAFETY: see above.
+        check("cuMemcpyDtoDAsync", unsafe {
+            sys::cuMemcpyDtoDAsync_v2(to, from, bytes, stream_of(stream))
+        })
+    }
+
+    fn launch(&self, kernel: Kernel, table: &Table, stream: Stream) -> Result<(), GpuError> {
+        let _entered = self.enter()?;
+        let function = self.function(kernel)?;
+        // The driver copies the parameter before it returns, and does not write it.
+        let mut parameters = [ptr::from_ref(table).cast_mut().cast::<c_void>()];
+        // SAFETY: the kernels take one table; addresses are the caller's.
+        check("cuLaunchKernel", unsafe {
+            sys::cuLaunchKernel(
+                function,
+                table.blocks(kernel),
+                1,
+                1,
+                THREADS,
+                1,
+                1,
+                0,
+                stream_of(stream),
+                parameters.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        })
+    }
+
+    fn unique_id(&self) -> Result<UniqueId, GpuError> {
+        self.nccl.unique_id()
+    }
+
+    fn join(&self, id: &UniqueId, rank: usize, size: usize) -> Result<Communicator, GpuError> {
+        let _entered = self.enter()?;
+        self.nccl.join(id, rank, size)
+    }
+
+    fn is_ready(&self, communicator: Communicator) -> Result<bool, GpuError> {
+        let _entered = self.enter()?;
+        self.nccl.is_ready(communicator)
+    }
+
+    fn call(&self, communicator: Communicator, calls: &[Call], stream: Stream) -> Result<(), GpuError> {
+        let _entered = self.enter()?;
+        self.nccl.call(communicator, calls, stream_of(stream).cast())
+    }
+
+    fn abort(&self, communicator: Communicator) {
+        if let Ok(_entered) = self.enter() {
+            self.nccl.abort(communicator);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Where a process set's tensors on GPUs live on this rank: one device, that of the first.
+
+use std::sync::{Arc, OnceLock};
+
+use super::{Device, GpuError, Mark, Registry, Stream};
+use crate::tensor;
+
+/// See the module.
+pub(crate) struct Home {
+    registry: Arc<Registry>,
+    ordinal: OnceLock<u32>,
+    /// This rank among those of its host: which device is its own, if no tensor has said it.
+    local_rank: usize,
+}
+
+/// A tensor's place on a device, as it was submitted.
+pub(crate) struct OnDevice {
+    pub(crate) device: Arc<Device>,
+    /// The caller's stream.
+    pub(crate) stream: Stream,
+    /// The tensor's data is ready.
+    pub(crate) ready: Mark,
+}
+
+impl Home {
+    pub(crate) fn new(registry: Arc<Registry>, local_rank: usize) -> Self {
+        Self {
+            registry,
+            ordinal: OnceLock::new(),
+            local_rank,
+        }
+    }
+
+    /// Notes what a tensor on `device` waits for; nothing, if it is in host memory.
+    ///
+    /// # Errors
+    /// A device that cannot be had or is not that of the tensors before, a stream under capture.
+    pub(crate) fn submit(&self, device: tensor::Device) -> Result<Option<OnDevice>, GpuError> {
+        let tensor::Device::Cuda { ordinal, stream } = device else {
+            return Ok(None);
+        };
+        let stream = Stream(stream);
+        let device = self.registry.get(ordinal)?;
+        let bound = *self.ordinal.get_or_init(|| ordinal);
+        if bound != ordinal {
+            return Err(GpuError::OtherDevice { bound, found: ordinal });
+        }
+        if device.gpu.is_capturing(stream)? {
+            return Err(GpuError::Capturing);
+        }
+        let ready = device.mark(stream)?;
+        Ok(Some(OnDevice { device, stream, ready }))
+    }
+
+    /// The device: of a rank that has had no tensor on one, and takes part in what others do, its own on this host.
+    pub(crate) fn device(&self) -> Result<Arc<Device>, GpuError> {
+        if let Some(&ordinal) = self.ordinal.get() {
+            return self.registry.get(ordinal);
+        }
+        let count = self.registry.count()?;
+        let ordinal = self.local_rank as u32 % count.max(1);
+        self.registry.get(*self.ordinal.get_or_init(|| ordinal))
+    }
+}

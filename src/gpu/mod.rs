@@ -1,0 +1,187 @@
+//! The GPU seam: the calls to one CUDA device and to NCCL that the runtime makes, and nothing of what they are for.
+//!
+//! Streams, events, addresses and communicators are numbers: who makes one also destroys it ([`Device`] does for events). All
+//! that goes onto a stream returns at once. The tenants: [`cuda`] (feature `nccl`), and in tests a twin that records the order of
+//! calls and computes in host memory.
+
+use std::sync::{Arc, LazyLock};
+
+mod error;
+mod event;
+mod home;
+mod registry;
+mod stopwatch;
+mod table;
+mod vector;
+#[cfg(test)]
+pub(crate) mod twin;
+
+#[cfg(feature = "nccl")]
+mod cuda;
+#[cfg(not(feature = "nccl"))]
+#[path = "no_cuda.rs"]
+mod cuda;
+
+pub use error::GpuError;
+pub(crate) use event::{Device, Mark};
+pub(crate) use home::{Home, OnDevice};
+pub(crate) use registry::Registry;
+pub(crate) use stopwatch::Stopwatch;
+pub(crate) use table::{Entry, Kernel, Number, Table};
+pub use vector::CudaVec;
+
+/// A queue of work on the device, a `CUstream`; 0 is the legacy default stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stream(pub(crate) u64);
+
+/// A point in a stream, a `CUevent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Event(pub(crate) u64);
+
+/// An NCCL communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Communicator(pub(crate) u64);
+
+/// What ranks that want to form a communicator have in common.
+pub(crate) type UniqueId = [u8; 128];
+
+/// How NCCL combines elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Combine {
+    Sum,
+    Product,
+    Max,
+    Min,
+    /// Sum divided by the number of ranks; of floats.
+    Average,
+}
+
+/// One call of NCCL. Counts are elements of `number`, addresses those of the device; input and output are the same memory, the
+/// input is its own place in the output (or the output in the input), or they are disjoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Allreduce {
+        from: u64,
+        to: u64,
+        count: usize,
+        number: Number,
+        combine: Combine,
+    },
+    /// `count` elements of each rank.
+    Allgather {
+        from: u64,
+        to: u64,
+        count: usize,
+        number: Number,
+    },
+    /// `count` elements for each rank.
+    Reducescatter {
+        from: u64,
+        to: u64,
+        count: usize,
+        number: Number,
+        combine: Combine,
+    },
+    Broadcast {
+        from: u64,
+        to: u64,
+        count: usize,
+        number: Number,
+        root: usize,
+    },
+    /// Bytes.
+    Send { from: u64, count: usize, peer: usize },
+    /// Bytes.
+    Receive { to: u64, count: usize, peer: usize },
+}
+
+/// One device, as this process uses it. Any thread may call; what one of them makes all may use.
+pub(crate) trait Gpu: Send + Sync {
+    /// A stream that others, the legacy default one too, are not ordered with.
+    fn make_stream(&self) -> Result<Stream, GpuError>;
+    /// Lets the stream go when its work is done.
+    fn destroy_stream(&self, stream: Stream);
+    /// Whether what is put onto the stream goes into a graph that somebody records.
+    fn is_capturing(&self, stream: Stream) -> Result<bool, GpuError>;
+
+    fn make_event(&self) -> Result<Event, GpuError>;
+    fn destroy_event(&self, event: Event);
+    /// The event comes about when all work now on the stream is done.
+    fn record(&self, event: Event, stream: Stream) -> Result<(), GpuError>;
+    /// What comes onto `stream` from here on waits for the event as it was recorded last.
+    fn follow(&self, stream: Stream, event: Event) -> Result<(), GpuError>;
+    /// Whether the event has come about; an error of the device if there was one.
+    fn has_come(&self, event: Event) -> Result<bool, GpuError>;
+    /// Sleeps until the event has come about.
+    ///
+    /// # Errors
+    /// What has gone wrong on the device.
+    fn wait(&self, event: Event) -> Result<(), GpuError>;
+    /// Nanoseconds from one event to another, both of which have come about; good to a microsecond for seconds.
+    fn elapsed_ns(&self, from: Event, to: Event) -> Result<i64, GpuError>;
+
+    /// Memory of the device.
+    fn allocate(&self, bytes: usize) -> Result<u64, GpuError>;
+    /// Gives it back when all work of the device is done.
+    fn free(&self, address: u64);
+    /// Memory that is there for what comes onto the stream from here on.
+    fn allocate_on(&self, bytes: usize, stream: Stream) -> Result<u64, GpuError>;
+    /// Gives such memory back after what is on the stream now.
+    fn free_on(&self, address: u64, stream: Stream);
+    /// Copies from host memory, at once.
+    ///
+    /// # Safety
+    /// `from` must be readable for `bytes` bytes.
+    unsafe fn upload(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), GpuError>;
+    /// Copies to host memory, at once.
+    ///
+    /// # Safety
+    /// `to` must be writable for `bytes` bytes.
+    unsafe fn download(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), GpuError>;
+
+    /// Copies on the device, without a kernel: what copies are measured by.
+    fn copy(&self, to: u64, from: u64, bytes: usize, stream: Stream) -> Result<(), GpuError>;
+
+    /// Runs a copy kernel.
+    fn launch(&self, kernel: Kernel, table: &Table, stream: Stream) -> Result<(), GpuError>;
+
+    /// An id for a new communicator.
+    fn unique_id(&self) -> Result<UniqueId, GpuError>;
+    /// Starts to form the communicator `id` as rank `rank` of `size`; it is there once [`is_ready`](Self::is_ready).
+    fn join(&self, id: &UniqueId, rank: usize, size: usize) -> Result<Communicator, GpuError>;
+    /// Whether the communicator has done what it was asked to do, as far as the host is concerned.
+    ///
+    /// # Errors
+    /// What has gone wrong with it, on this rank or on another.
+    fn is_ready(&self, communicator: Communicator) -> Result<bool, GpuError>;
+    /// Puts calls onto the stream, as one.
+    fn call(&self, communicator: Communicator, calls: &[Call], stream: Stream) -> Result<(), GpuError>;
+    /// Ends the communicator, and the work it has on the device where that is not done. (NCCL's gentler ways wait for other
+    /// ranks to do the same.)
+    fn abort(&self, communicator: Communicator);
+}
+
+/// The devices of this process.
+pub(crate) fn devices() -> &'static Arc<Registry> {
+    static DEVICES: LazyLock<Arc<Registry>> =
+        LazyLock::new(|| Arc::new(Registry::new(Box::new(cuda::open), cuda::count)));
+    &DEVICES
+}
+
+/// The device of a rank that nothing else has said it of: the ranks of a host take them in turn.
+///
+/// # Errors
+/// No driver, no device.
+pub(crate) fn ordinal_of(local_rank: usize) -> Result<u32, GpuError> {
+    let count = devices().count()?;
+    Ok(local_rank as u32 % count.max(1))
+}
+
+/// Whether tensors can lie on GPUs here. It opens the first device, as ranks will, and lets go of it.
+///
+/// # Errors
+/// What is missing.
+#[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "a rank opens its own device"))]
+pub(crate) fn check() -> Result<(), GpuError> {
+    cuda::open(0).map(drop)
+}

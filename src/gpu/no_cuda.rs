@@ -1,0 +1,13 @@
+//! GPUs in a build without them: there are none.
+
+use std::sync::Arc;
+
+use super::{Gpu, GpuError};
+
+pub(super) fn open(_: u32) -> Result<Arc<dyn Gpu>, GpuError> {
+    Err(GpuError::NotBuilt)
+}
+
+pub(super) fn count() -> Result<u32, GpuError> {
+    Err(GpuError::NotBuilt)
+}

@@ -1,0 +1,43 @@
+//! How long work on a device takes, by the device's own clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Device, GpuError, Stream, devices};
+
+/// A stream of its own, with events around what is put onto it.
+pub(crate) struct Stopwatch {
+    pub(crate) device: Arc<Device>,
+    pub(crate) stream: Stream,
+}
+
+impl Stopwatch {
+    /// On device `ordinal`.
+    ///
+    /// # Errors
+    /// A device that cannot be had.
+    pub(crate) fn new(ordinal: u32) -> Result<Self, GpuError> {
+        let device = devices().get(ordinal)?;
+        let stream = device.gpu.make_stream()?;
+        Ok(Self { device, stream })
+    }
+
+    /// The time that `work` takes, which puts it onto the stream; waits until it is done.
+    ///
+    /// # Errors
+    /// Those of `work`; what has gone wrong on the device.
+    pub(crate) fn time(&self, work: impl FnOnce(Stream) -> Result<(), GpuError>) -> Result<Duration, GpuError> {
+        let began = self.device.mark(self.stream)?;
+        work(self.stream)?;
+        let ended = self.device.mark(self.stream)?;
+        self.device.gpu.wait(ended.event)?;
+        let ns = self.device.gpu.elapsed_ns(began.event, ended.event)?;
+        Ok(Duration::from_nanos(ns.max(0) as u64))
+    }
+}
+
+impl Drop for Stopwatch {
+    fn drop(&mut self) {
+        self.device.gpu.destroy_stream(self.stream);
+    }
+}

@@ -1,0 +1,423 @@
+//! The device's twin: a GPU of host memory and of work that is kept back until somebody waits for it.
+//!
+//! Twins of one job share a [`Fabric`], which is their world: memory, streams, events and communicators of all of them. What is put on
+//! a stream is done when somebody waits for an event, asks for one, or has memory freed: piece by piece, always at the head of
+//! some stream, and where several could go on, the seed says which does. So a wait that is missing shows sooner or later. What is done
+//! is noted in one log.
+//!
+//! Addresses are no addresses of the process: who reads a tensor on the GPU from the host ends with a fault, and every address that
+//! is touched is looked up among what is allocated. What is wrong (memory that is not there, handles that are dead, calls that
+//! ranks do not make alike) is an error of the call if it can be, breaks the device, and is kept; the fabric panics with it when it
+//! is dropped, if nobody has asked for it.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::{Call, Communicator, Event, Gpu, GpuError, Kernel, Registry, Stream, Table, UniqueId};
+use crate::queue::lock;
+
+mod collective;
+mod kernel;
+mod memory;
+mod notes;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod world;
+
+pub(crate) use notes::{Did, Note};
+use streams::Work;
+use world::World;
+
+/// Who waits longer than this waits for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the twins of one job have in common.
+pub(crate) struct Fabric {
+    world: Mutex<World>,
+    changed: Condvar,
+}
+
+/// One device.
+pub(crate) struct Twin {
+    fabric: Arc<Fabric>,
+    /// Its place in the fabric.
+    at: usize,
+}
+
+/// What is alive on a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Alive {
+    pub(crate) allocations: usize,
+    pub(crate) streams: usize,
+    pub(crate) events: usize,
+    pub(crate) communicators: usize,
+}
+
+/// Something that holds a stream back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gate(u64);
+
+impl Fabric {
+    /// A world of `devices` devices, where `seed` says what happens first.
+    pub(crate) fn new(seed: u64, devices: usize) -> Arc<Self> {
+        Arc::new(Self {
+            world: Mutex::new(World::new(seed, devices)),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// The device at place `at`.
+    pub(crate) fn twin(self: &Arc<Self>, at: usize) -> Arc<Twin> {
+        let fabric = Arc::clone(self);
+        Arc::new(Twin { fabric, at })
+    }
+
+    /// The devices of a process that has but the one at place `at`, which it knows by that number.
+    pub(crate) fn registry(self: &Arc<Self>, at: usize) -> Arc<Registry> {
+        let twin = self.twin(at);
+        let open = move |ordinal: u32| match ordinal as usize == twin.at {
+            true => Ok(Arc::clone(&twin) as Arc<dyn Gpu>),
+            false => Err(GpuError::NoDevice { ordinal, count: 1 }),
+        };
+        Arc::new(Registry::new(Box::new(open), || Ok(1)))
+    }
+
+    /// All that was done, on all devices.
+    pub(crate) fn notes(&self) -> Vec<Note> {
+        lock(&self.world).notes.clone()
+    }
+
+    /// What was done wrong; asked for, it is not held against anybody any more.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.world).failures)
+    }
+
+    /// Does all that can be done.
+    pub(crate) fn run_dry(&self) {
+        while lock(&self.world).step() {}
+        self.changed.notify_all();
+    }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        let failures = self.failures();
+        assert!(failures.is_empty() || std::thread::panicking(), "the GPU's twin: {failures:#?}");
+    }
+}
+
+/// What tests do with a device.
+impl Twin {
+    fn world(&self) -> MutexGuard<'_, World> {
+        lock(&self.fabric.world)
+    }
+
+    /// Does `change`, wakes who waits, and keeps what was wrong with it.
+    fn act<T>(&self, call: &'static str, change: impl FnOnce(&mut World) -> Result<T, String>) -> Result<T, GpuError> {
+        let mut world = self.world();
+        world.enter(self.at, call)?;
+        let outcome = change(&mut world).map_err(|fault| world.fault(self.at, call, fault));
+        drop(world);
+        self.fabric.changed.notify_all();
+        outcome
+    }
+
+    /// The same for a call that cannot fail.
+    fn act_surely(&self, call: &'static str, change: impl FnOnce(&mut World) -> Result<(), String>) {
+        let mut world = self.world();
+        if let Err(fault) = change(&mut world) {
+            world.fault(self.at, call, fault);
+        }
+        drop(world);
+        self.fabric.changed.notify_all();
+    }
+
+    /// Goes on with what there is to do until `look` finds something.
+    fn go_on<T>(&self, mut look: impl FnMut(&mut World) -> Result<Option<T>, GpuError>) -> Result<T, GpuError> {
+        let began = Instant::now();
+        let mut world = self.world();
+        loop {
+            if let Some(found) = look(&mut world)? {
+                return Ok(found);
+            }
+            if world.step() {
+                self.fabric.changed.notify_all();
+                continue;
+            }
+            if began.elapsed() > PATIENCE {
+                let stuck = world.what_is_stuck();
+                return Err(world.fault(self.at, "wait", format!("nothing goes on any more: {stuck}")));
+            }
+            let slept = self.fabric.changed.wait_timeout(world, Duration::from_millis(20));
+            world = slept.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    /// What was done on this device, and what was [said](Self::say) of it.
+    pub(crate) fn notes(&self) -> Vec<Did> {
+        let notes = self.fabric.notes().into_iter();
+        notes.filter(|note| note.device == self.at).map(|note| note.did).collect()
+    }
+
+    /// Puts something into the log.
+    pub(crate) fn say(&self, what: impl Into<String>) {
+        self.world().note(self.at, Did::Said(what.into()));
+    }
+
+    pub(crate) fn alive(&self) -> Alive {
+        self.world().alive(self.at)
+    }
+
+    /// What lies at an address, as it is now.
+    pub(crate) fn read(&self, address: u64, bytes: usize) -> Vec<u8> {
+        let read = self.world().devices[self.at].memory.read(address, bytes).map(<[u8]>::to_vec);
+        read.unwrap_or_else(|fault| panic!("{fault}"))
+    }
+
+    /// Memory with these bytes.
+    pub(crate) fn allocate_with(&self, bytes: &[u8]) -> u64 {
+        let mut world = self.world();
+        let memory = &mut world.devices[self.at].memory;
+        let address = memory.allocate(bytes.len().max(1), true);
+        memory.write(address, bytes).unwrap_or_else(|fault| panic!("{fault}"));
+        address
+    }
+
+    /// A stream of the caller.
+    pub(crate) fn stream(&self) -> Stream {
+        self.make_stream().expect("nothing is broken")
+    }
+
+    /// Has the stream write `bytes`, in its turn.
+    pub(crate) fn write_on(&self, stream: Stream, to: u64, bytes: Vec<u8>) {
+        let put = self.act("write", |world| world.put(self.at, stream, Work::Write { to, bytes }));
+        put.expect("nothing is broken");
+    }
+
+    /// Holds the stream back from here on.
+    pub(crate) fn hold(&self, stream: Stream) -> Gate {
+        let mut world = self.world();
+        let gate = world.handle();
+        world.put(self.at, stream, Work::Gate(gate)).expect("a stream that is there");
+        Gate(gate)
+    }
+
+    /// Lets it go.
+    pub(crate) fn let_go(&self, gate: Gate) {
+        self.world().open_gates.insert(gate.0);
+        self.fabric.changed.notify_all();
+    }
+
+    /// Has the caller record a graph of what comes onto the stream.
+    pub(crate) fn capture(&self, stream: Stream) {
+        self.world().devices[self.at].captured.insert(stream.0);
+    }
+
+    /// Never comes to a call of NCCL from here on.
+    pub(crate) fn hang(&self) {
+        self.world().devices[self.at].hangs = true;
+    }
+
+    /// Has no memory for allocations of more than so many bytes.
+    pub(crate) fn out_of_memory_above(&self, bytes: usize) {
+        self.world().devices[self.at].allocation_limit = bytes;
+    }
+
+    /// The next call of that name fails.
+    pub(crate) fn fail_next(&self, call: &'static str, error: GpuError) {
+        self.world().devices[self.at].to_fail.push((call, error));
+    }
+
+    /// The device does nothing any more, and says why.
+    pub(crate) fn break_down(&self, error: GpuError) {
+        self.world().devices[self.at].broken = Some(error);
+        self.fabric.changed.notify_all();
+    }
+}
+
+impl Gpu for Twin {
+    fn make_stream(&self) -> Result<Stream, GpuError> {
+        self.act("make_stream", |world| {
+            let stream = Stream(world.handle());
+            world.devices[self.at].streams.insert(stream.0, Default::default());
+            world.note(self.at, Did::MadeStream(stream));
+            Ok(stream)
+        })
+    }
+
+    fn destroy_stream(&self, stream: Stream) {
+        self.act_surely("destroy_stream", |world| world.destroy_stream(self.at, stream));
+    }
+
+    fn is_capturing(&self, stream: Stream) -> Result<bool, GpuError> {
+        self.act("is_capturing", |world| {
+            world.queue(self.at, stream)?;
+            Ok(world.devices[self.at].captured.contains(&stream.0))
+        })
+    }
+
+    fn make_event(&self) -> Result<Event, GpuError> {
+        self.act("make_event", |world| {
+            let event = Event(world.handle());
+            world.devices[self.at].events.insert(event.0, Default::default());
+            world.note(self.at, Did::MadeEvent(event));
+            Ok(event)
+        })
+    }
+
+    fn destroy_event(&self, event: Event) {
+        self.act_surely("destroy_event", |world| {
+            world.event(self.at, event)?.is_destroyed = true;
+            world.note(self.at, Did::DestroyedEvent(event));
+            Ok(())
+        });
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<(), GpuError> {
+        self.act("record", |world| {
+            let point = world.event(self.at, event)?;
+            point.recorded += 1;
+            let turn = point.recorded;
+            world.put(self.at, stream, Work::Record { event, turn })
+        })
+    }
+
+    fn follow(&self, stream: Stream, event: Event) -> Result<(), GpuError> {
+        self.act("follow", |world| {
+            let turn = world.event(self.at, event)?.recorded;
+            world.put(self.at, stream, Work::Follow { event, turn })
+        })
+    }
+
+    fn has_come(&self, event: Event) -> Result<bool, GpuError> {
+        self.act("has_come", |world| {
+            for _ in 0..world.draw(4) {
+                world.step();
+            }
+            world.event(self.at, event).map(|point| point.has_come())
+        })
+    }
+
+    fn wait(&self, event: Event) -> Result<(), GpuError> {
+        self.world().enter(self.at, "wait")?;
+        self.go_on(|world| {
+            world.unbroken(self.at)?;
+            let has_come = world.event(self.at, event).map(|point| point.has_come());
+            let has_come = has_come.map_err(|fault| world.fault(self.at, "wait", fault))?;
+            Ok(has_come.then_some(()))
+        })
+    }
+
+    fn elapsed_ns(&self, from: Event, to: Event) -> Result<i64, GpuError> {
+        self.act("elapsed_ns", |world| {
+            let mut came = |event: Event| {
+                let point = world.event(self.at, event)?;
+                match (point.has_come(), point.came_ns) {
+                    (true, Some(at)) => Ok(at as i64),
+                    _ => Err(format!("asked for the time of {event:?}, which has not come")),
+                }
+            };
+            Ok(-came(from)? + came(to)?)
+        })
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64, GpuError> {
+        self.allocated("allocate", bytes, |_, _| Ok(()))
+    }
+
+    fn free(&self, address: u64) {
+        // The driver waits for all that the device has to do.
+        let idle = self.go_on(|world| Ok(world.is_idle(self.at).then_some(())));
+        self.act_surely("free", |world| {
+            idle.map_err(|error| error.to_string())?;
+            world.free(self.at, address)
+        });
+    }
+
+    fn allocate_on(&self, bytes: usize, stream: Stream) -> Result<u64, GpuError> {
+        self.allocated("allocate_on", bytes, |world, address| {
+            world.devices[self.at].memory.promise(address);
+            world.put(self.at, stream, Work::Allocate { address })
+        })
+    }
+
+    fn free_on(&self, address: u64, stream: Stream) {
+        self.act_surely("free_on", |world| match world.unbroken(self.at) {
+            Ok(()) => world.put(self.at, stream, Work::Free { address }),
+            Err(_) => world.free(self.at, address), // what is on a stream is not done any more
+        });
+    }
+
+    unsafe fn upload(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), GpuError> {
+        // SAFETY: the caller says that it is readable.
+        let from = unsafe { std::slice::from_raw_parts(from, bytes) };
+        self.act("upload", |world| world.devices[self.at].memory.write(to, from))
+    }
+
+    unsafe fn download(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), GpuError> {
+        self.act("download", |world| {
+            let from = world.devices[self.at].memory.read(from, bytes)?;
+            // SAFETY: the caller says that it is writable; the twin's memory is nobody else's.
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, bytes) };
+            Ok(())
+        })
+    }
+
+    fn launch(&self, kernel: Kernel, table: &Table, stream: Stream) -> Result<(), GpuError> {
+        self.act("launch", |world| {
+            let (factor, divisor) = table.scaling();
+            let entries = table.entries().collect();
+            let launch = kernel::Launch {
+                kernel,
+                factor,
+                divisor,
+                entries,
+            };
+            world.put(self.at, stream, Work::Launch(launch))
+        })
+    }
+
+    fn unique_id(&self) -> Result<UniqueId, GpuError> {
+        self.act("unique_id", |world| Ok(world.unique_id()))
+    }
+
+    fn join(&self, id: &UniqueId, rank: usize, size: usize) -> Result<Communicator, GpuError> {
+        self.act("join", |world| world.join(self.at, id, rank, size))
+    }
+
+    fn is_ready(&self, communicator: Communicator) -> Result<bool, GpuError> {
+        self.act("is_ready", |world| world.is_ready(self.at, communicator))
+    }
+
+    fn call(&self, communicator: Communicator, calls: &[Call], stream: Stream) -> Result<(), GpuError> {
+        self.act("call", |world| world.call(self.at, communicator, calls, stream))
+    }
+
+    fn abort(&self, communicator: Communicator) {
+        self.act_surely("abort", |world| world.abort(self.at, communicator));
+    }
+}
+
+impl Twin {
+    fn allocated(
+        &self,
+        call: &'static str,
+        bytes: usize,
+        then: impl FnOnce(&mut World, u64) -> Result<(), String>,
+    ) -> Result<u64, GpuError> {
+        if bytes > self.world().devices[self.at].allocation_limit {
+            let ordinal = self.at as u32;
+            return Err(GpuError::OutOfMemory { ordinal, bytes });
+        }
+        self.act(call, |world| {
+            if bytes == 0 {
+                return Err("an allocation of nothing".to_owned());
+            }
+            let address = world.devices[self.at].memory.allocate(bytes, true);
+            world.note(self.at, Did::Allocated { address, bytes });
+            then(world, address)?;
+            Ok(address)
+        })
+    }
+}

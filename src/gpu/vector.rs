@@ -1,0 +1,186 @@
+//! Elements on a GPU, for programs that have nothing else to hold them.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::{Device, GpuError, Stream, devices};
+use crate::context::Buffer;
+use crate::tensor::{self, Element};
+
+/// A fixed number of elements in the memory of a CUDA device: a [`Buffer`] that reductions and broadcasts work on in place.
+///
+/// ```no_run
+/// use ronde::{Context, CudaVec, ReduceOp};
+/// let context = Context::from_env()?;
+/// let gradient = CudaVec::from_slice(context.local_rank() as u32, &[0.5f32; 1000])?;
+/// let gradient = context.allreduce("gradient", gradient, ReduceOp::Average)?.wait()?;
+/// assert_eq!(gradient.to_vec()?, [0.5; 1000]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct CudaVec<T: Element> {
+    device: Arc<Device>,
+    address: u64,
+    elements: usize,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> CudaVec<T> {
+    /// Elements like those of `from` on CUDA device `ordinal`.
+    ///
+    /// # Errors
+    /// A device that cannot be had, or has no memory left.
+    pub fn from_slice(ordinal: u32, from: &[T]) -> Result<Self, GpuError> {
+        let device = devices().get(ordinal)?;
+        let address = device.gpu.allocate(size_of_val(from).max(1))?;
+        let mut vector = Self {
+            device,
+            address,
+            elements: from.len(),
+            element: PhantomData,
+        };
+        vector.copy_from(from)?;
+        Ok(vector)
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.elements
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.elements == 0
+    }
+
+    /// The elements, in host memory, when what the device was given before is done.
+    ///
+    /// # Errors
+    /// What has gone wrong on the device.
+    pub fn to_vec(&self) -> Result<Vec<T>, GpuError> {
+        let mut to = Vec::<T>::with_capacity(self.elements);
+        // SAFETY: there is room for as many elements, and all of them are written.
+        unsafe {
+            let bytes = self.elements * size_of::<T>();
+            self.device
+                .gpu
+                .download(to.as_mut_ptr().cast(), self.address, bytes)?;
+            to.set_len(self.elements);
+        }
+        Ok(to)
+    }
+
+    /// Overwrites all elements.
+    ///
+    /// # Errors
+    /// What has gone wrong on the device.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub fn copy_from(&mut self, from: &[T]) -> Result<(), GpuError> {
+        assert_eq!(from.len(), self.elements, "as many elements are needed");
+        self.write(0, from)
+    }
+
+    /// Overwrites the elements from `first` on.
+    ///
+    /// # Errors
+    /// As for [`copy_from`](Self::copy_from).
+    ///
+    /// # Panics
+    /// If there are more than the vector has.
+    pub(crate) fn write(&mut self, first: usize, from: &[T]) -> Result<(), GpuError> {
+        let to = self.place(first, from.len());
+        // SAFETY: the slice is readable.
+        unsafe { self.device.gpu.upload(to, from.as_ptr().cast(), size_of_val(from)) }
+    }
+
+    /// Reads the elements from `first` on, as [`to_vec`](Self::to_vec) reads all.
+    ///
+    /// # Errors
+    /// What has gone wrong on the device.
+    ///
+    /// # Panics
+    /// If there are more than the vector has.
+    pub(crate) fn read(&self, first: usize, to: &mut [T]) -> Result<(), GpuError> {
+        let from = self.place(first, to.len());
+        // SAFETY: the slice is writable, and what comes are elements.
+        unsafe {
+            self.device
+                .gpu
+                .download(to.as_mut_ptr().cast(), from, size_of_val(to))
+        }
+    }
+
+    /// Another one on the same device, which has the same elements when `stream` has come so far.
+    ///
+    /// # Errors
+    /// A device that has no memory left.
+    pub(crate) fn cloned_on(&self, stream: Stream) -> Result<Self, GpuError> {
+        let mut copy = Self {
+            device: Arc::clone(&self.device),
+            address: self.device.gpu.allocate(self.bytes().max(1))?,
+            elements: self.elements,
+            element: PhantomData,
+        };
+        copy.copy_on(self, stream)?;
+        Ok(copy)
+    }
+
+    /// Puts a copy of all elements of `from`, on the same device, onto `stream`.
+    ///
+    /// # Errors
+    /// What has gone wrong on the device.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub(crate) fn copy_on(&mut self, from: &Self, stream: Stream) -> Result<(), GpuError> {
+        assert_eq!(from.elements, self.elements, "as many elements are needed");
+        if self.elements == 0 {
+            return Ok(());
+        }
+        self.device
+            .gpu
+            .copy(self.address, from.address, self.bytes(), stream)
+    }
+
+    fn bytes(&self) -> usize {
+        self.elements * size_of::<T>()
+    }
+
+    /// Where `count` elements from `first` on lie.
+    fn place(&self, first: usize, count: usize) -> u64 {
+        assert!(count <= self.elements && first <= self.elements - count, "inside");
+        self.address + (first * size_of::<T>()) as u64
+    }
+
+    /// The address on the device.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+}
+
+impl<T: Element> Drop for CudaVec<T> {
+    fn drop(&mut self) {
+        self.device.gpu.free(self.address);
+    }
+}
+
+// SAFETY: the device's memory stays where it is until it is dropped.
+unsafe impl<T: Element> Buffer for CudaVec<T> {
+    type Element = T;
+
+    fn elements(&self) -> usize {
+        self.elements
+    }
+
+    fn address(&mut self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.address as usize)
+    }
+
+    fn device(&self) -> tensor::Device {
+        tensor::Device::Cuda {
+            ordinal: self.device.ordinal,
+            stream: 0, // copies to it are over when they return
+        }
+    }
+}
