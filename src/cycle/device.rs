@@ -344,12 +344,15 @@ fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, front: &Front, shared:
             })
             .collect();
         let count = tickets.len();
-        // Before any caller hears of it: the cycle that its next submission comes to must have told the observer.
-        lock(&shared.landed).push(Landed { flight, times, error });
+        // Before any caller hears of it: the cycle that its next submission comes to must have told the observer. Until all have
+        // heard, that cycle waits here: a submission that it lets go of must have been answered.
+        let mut landed = lock(&shared.landed);
         shared.has_left.store(true, Ordering::Release);
         for (ticket, outcome) in tickets.iter().zip(outcomes) {
             ticket.complete(outcome);
         }
+        landed.push(Landed { flight, times, error });
+        drop(landed);
         shared.in_flight.fetch_sub(count, Ordering::AcqRel);
         front.completions().announce();
         front.doorbell.wake_self();

@@ -167,7 +167,7 @@ impl Lane {
             })));
         }
         let sunk = parts.iter().map(|part| part.sink_bytes(self.place)).max().unwrap_or(0);
-        self.ensure_sink(sunk).map_err(|error| self.fatal(error))?;
+        self.ensure_sink(sunk, transport)?;
         let device = Arc::clone(&self.device);
         let mark = || device.mark(self.stream).map_err(|error| self.fatal(error));
         awaited
@@ -254,11 +254,12 @@ impl Lane {
         if wanted <= self.shared_bytes || self.is_limited {
             return Ok(());
         }
-        let gpu = &self.device.gpu;
         if self.buffer.bytes > 0 {
-            gpu.free(self.buffer.address);
+            self.drain(transport)?; // it is in use until then
+            self.device.gpu.free(self.buffer.address);
             self.buffer = Buffer::default();
         }
+        let gpu = &self.device.gpu;
         let mut bytes = wanted.next_multiple_of(BUFFER_STEP_BYTES);
         while self.buffer.bytes == 0 && bytes >= BUFFER_STEP_BYTES {
             match gpu.allocate(bytes) {
@@ -285,16 +286,27 @@ impl Lane {
     }
 
     /// Makes the sink as large as this rank wants it.
-    fn ensure_sink(&mut self, bytes: usize) -> Result<(), GpuError> {
+    fn ensure_sink(&mut self, bytes: usize, transport: &mut dyn Transport) -> Result<(), Trouble> {
         if bytes <= self.sink.bytes {
             return Ok(());
         }
         if self.sink.bytes > 0 {
+            self.drain(transport)?;
             self.device.gpu.free(self.sink.address);
             self.sink = Buffer::default();
         }
-        let address = self.device.gpu.allocate(bytes)?;
+        let address = self.device.gpu.allocate(bytes).map_err(|error| self.fatal(error))?;
         self.sink = Buffer { address, bytes };
+        Ok(())
+    }
+
+    /// Waits until all that is on the stream is done: as long as all ranks live.
+    fn drain(&self, transport: &mut dyn Transport) -> Result<(), Trouble> {
+        let last = self.device.mark(self.stream).map_err(|error| self.fatal(error))?;
+        while !self.device.gpu.has_come(last.event).map_err(|error| self.fatal(error))? {
+            transport.check_peers().map_err(Trouble::OfRank)?;
+            std::thread::sleep(POLL);
+        }
         Ok(())
     }
 

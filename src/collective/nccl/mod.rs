@@ -20,10 +20,14 @@ use crate::transport::Transport;
 mod gather;
 mod lane;
 mod layout;
+#[doc(hidden)]
+pub mod measure;
 mod number;
 mod program;
 mod reduce;
 mod scatter;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use lane::{Lane, Trouble};
 use program::Program;

@@ -1,0 +1,300 @@
+//! A batch of tensors on the twins' memory, done and looked at.
+
+use std::sync::Arc;
+
+use super::super::{Batch, Place, Scratch};
+use super::expected::{differs, elements, expected};
+use crate::collective::Reduction;
+use crate::gpu::twin::{Did, Fabric, Twin};
+use crate::gpu::{Communicator, Device, Stream};
+use crate::negotiation::OpKind;
+use crate::tensor::Span;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) kind: OpKind,
+    pub(super) size: usize,
+    pub(super) root: usize,
+    pub(super) reduction: Reduction,
+    pub(super) tensors: Vec<Tensor>,
+    /// Bits: ranks without data.
+    pub(super) absent: u32,
+    /// Of the fusion buffer.
+    pub(super) limit: Option<usize>,
+    pub(super) seed: u64,
+}
+
+/// One tensor of all ranks.
+#[derive(Clone, Debug)]
+pub(super) struct Tensor {
+    /// An allgather: of each rank; an alltoall: from each to each; else the first is that of all.
+    pub(super) rows: Vec<usize>,
+    /// Elements of a row.
+    pub(super) inner: usize,
+    /// Where the operation allows it.
+    pub(super) is_in_place: bool,
+    /// Bits: ranks that keep nothing of what comes out.
+    pub(super) dropping: u32,
+    /// Elements by which it lies beside the alignment of allocations.
+    pub(super) shift: usize,
+}
+
+/// A tensor on one rank.
+struct Lying {
+    span: Span,
+    /// Of an absent rank nothing.
+    input: Vec<u8>,
+    /// The result, if it is kept, and where.
+    output: Option<(u64, Vec<u8>)>,
+    /// Allocations, what was before tensors in them, and the input's place if that must stay as it is.
+    margins: Vec<u64>,
+    kept: Option<u64>,
+}
+
+const MARGIN: u8 = 0xee;
+
+impl Case {
+    fn is_absent(&self, rank: usize) -> bool {
+        let is_needed = self.kind == OpKind::Broadcast && rank == self.root;
+        let all = (1u32 << self.size) - 1;
+        self.absent & all != all && self.absent >> rank & 1 == 1 && !is_needed
+    }
+
+    fn present(&self) -> Vec<usize> {
+        (0..self.size).filter(|&rank| !self.is_absent(rank)).collect()
+    }
+
+    /// Rows that rank `from` has for `to`; those of an allgather for all.
+    fn rows(&self, tensor: &Tensor, from: usize, to: usize) -> usize {
+        match self.kind {
+            OpKind::Allgather | OpKind::Alltoall if self.is_absent(from) => 0,
+            OpKind::Allgather => tensor.rows[from],
+            OpKind::Alltoall => tensor.rows[from * self.size + to],
+            OpKind::Reducescatter => tensor.rows[0] / self.size + usize::from(to < tensor.rows[0] % self.size),
+            _ => tensor.rows[0],
+        }
+    }
+
+    /// Bytes of a row.
+    fn row_bytes(&self, tensor: &Tensor) -> usize {
+        tensor.inner * self.reduction.dtype.size_bytes()
+    }
+
+    /// Bytes that rank `rank` brings.
+    fn input_bytes(&self, tensor: &Tensor, rank: usize) -> usize {
+        let rows = match self.kind {
+            OpKind::Alltoall => (0..self.size).map(|to| self.rows(tensor, rank, to)).sum(),
+            OpKind::Reducescatter => tensor.rows[0],
+            _ => self.rows(tensor, rank, rank),
+        };
+        rows * self.row_bytes(tensor)
+    }
+
+    /// The table of lengths; see [`crate::collective::Collective`].
+    fn table(&self) -> Vec<usize> {
+        let lengths = self.tensors.iter().flat_map(|tensor| {
+            let rows = move |from: usize, to: usize| self.rows(tensor, from, to) * self.row_bytes(tensor);
+            let all = 0..self.size;
+            match self.kind {
+                OpKind::Alltoall => all.clone().flat_map(|from| all.clone().map(move |to| rows(from, to))).collect(),
+                OpKind::Allgather | OpKind::Reducescatter => all.map(|rank| rows(rank, rank)).collect(),
+                _ => Vec::new(),
+            }
+        });
+        lengths.collect()
+    }
+
+    /// What comes out of a tensor on rank `rank`, of the inputs of all ranks.
+    fn result(&self, tensor: &Tensor, inputs: &[Vec<u8>], rank: usize) -> Vec<u8> {
+        let row_bytes = self.row_bytes(tensor);
+        let present: Vec<Vec<u8>> = self.present().into_iter().map(|rank| inputs[rank].clone()).collect();
+        let reduced = || expected(&present, self.size, &self.reduction);
+        match self.kind {
+            OpKind::Broadcast => inputs[self.root].clone(),
+            OpKind::Allgather => inputs.concat(),
+            OpKind::Alltoall => {
+                let from_each = (0..self.size).map(|from| {
+                    let before: usize = (0..rank).map(|to| self.rows(tensor, from, to) * row_bytes).sum();
+                    inputs[from][before..][..self.rows(tensor, from, rank) * row_bytes].to_vec()
+                });
+                from_each.collect::<Vec<_>>().concat()
+            }
+            OpKind::Reducescatter => {
+                let before: usize = (0..rank).map(|to| self.rows(tensor, to, to) * row_bytes).sum();
+                reduced()[before..][..self.rows(tensor, rank, rank) * row_bytes].to_vec()
+            }
+            _ => reduced(),
+        }
+    }
+
+    /// Puts a tensor of rank `rank` into memory.
+    fn lay(&self, gpu: &Twin, tensor: &Tensor, inputs: &[Vec<u8>], rank: usize) -> Lying {
+        let input = inputs[rank].clone();
+        let mut lying = Lying {
+            span: Span::absent(self.input_bytes(tensor, rank)),
+            input: input.clone(),
+            output: None,
+            margins: Vec::new(),
+            kept: None,
+        };
+        if self.is_absent(rank) {
+            return lying;
+        }
+        let shift = tensor.shift * self.reduction.dtype.size_bytes();
+        let mut place = |bytes: &[u8]| {
+            let whole = [&vec![MARGIN; shift][..], bytes].concat();
+            let address = gpu.allocate_with(&whole);
+            lying.margins.push(address);
+            address + shift as u64
+        };
+        let result = self.result(tensor, inputs, rank);
+        let is_dropped = tensor.dropping >> rank & 1 == 1;
+        let own = inputs[..rank].iter().map(Vec::len).sum::<usize>(); // of an allgather
+        let (from, to) = match self.kind {
+            _ if is_dropped => (place(&input), 0),
+            OpKind::Allreduce | OpKind::Broadcast if tensor.is_in_place => {
+                let at = place(&input);
+                (at, at)
+            }
+            OpKind::Allgather if tensor.is_in_place => {
+                let mut there = vec![0x77; result.len()];
+                there[own..own + input.len()].copy_from_slice(&input);
+                let at = place(&there);
+                (at + own as u64, at)
+            }
+            _ => (place(&input), place(&vec![0x77; result.len()])),
+        };
+        let is_apart = to == 0 || from + input.len() as u64 <= to || to + result.len() as u64 <= from;
+        lying.kept = is_apart.then_some(from);
+        let pointer = |address: u64| std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
+        // SAFETY: nobody follows these addresses: they are the twin's, and looked up there.
+        lying.span = unsafe { Span::new(pointer(from), pointer(to), input.len()) };
+        lying.output = (to != 0).then_some((to, result));
+        lying
+    }
+
+    /// Does it on all ranks, and looks at all that comes out; the number of kernels that one rank launched.
+    pub(super) fn check(&self) -> usize {
+        let fabric = Fabric::new(self.seed, self.size);
+        let inputs: Vec<Vec<Vec<u8>>> = (self.tensors.iter().enumerate())
+            .map(|(at, tensor)| {
+                let of_rank = |rank: usize| {
+                    let bytes = if self.is_absent(rank) { 0 } else { self.input_bytes(tensor, rank) };
+                    elements(&self.reduction, bytes, self.seed ^ (at * 8 + rank) as u64)
+                };
+                (0..self.size).map(of_rank).collect()
+            })
+            .collect();
+        let table = self.table();
+        let ranks = Ranks::join(&fabric, self.size);
+        let lying: Vec<Vec<Lying>> = (0..self.size)
+            .map(|rank| {
+                let tensors = self.tensors.iter().zip(&inputs);
+                tensors.map(|(tensor, inputs)| self.lay(&ranks.twins[rank], tensor, inputs, rank)).collect()
+            })
+            .collect();
+        let mut common = None;
+        let mut marks = Vec::new();
+        for (rank, lying) in lying.iter().enumerate() {
+            let spans: Vec<Span> = lying.iter().map(|lying| lying.span).collect();
+            let batch = Batch {
+                kind: self.kind,
+                spans: &spans,
+                bytes: &table,
+                reduction: self.reduction,
+                root: self.root,
+            };
+            let place = Place { rank, size: self.size };
+            let parts = match self.limit {
+                Some(limit) => batch.parts(place, limit),
+                None => std::iter::once(0..spans.len()).collect(),
+            };
+            let wanted: Vec<usize> = parts.iter().map(|part| batch.part(part.clone()).buffer_bytes(place)).collect();
+            if let Some(limit) = self.limit {
+                let fits = |(part, wanted): (&std::ops::Range<usize>, &usize)| part.len() == 1 || *wanted <= limit;
+                assert!(parts.iter().zip(&wanted).all(fits), "{parts:?} {wanted:?}");
+                assert!(parts.iter().cloned().flatten().eq(0..spans.len()), "{parts:?}");
+            }
+            let of_all = (parts.clone(), wanted.clone());
+            assert_eq!(*common.get_or_insert(of_all.clone()), of_all, "rank {rank}");
+            marks.push(ranks.put(&batch, place, &parts));
+        }
+        for mark in &marks {
+            mark.device().gpu.wait(mark.event).unwrap_or_else(|error| panic!("{error}\n{:#?}", fabric.failures()));
+        }
+        for (rank, lying) in lying.iter().enumerate() {
+            for (at, lying) in lying.iter().enumerate() {
+                self.look(&ranks.twins[rank], lying, self.tensors[at].shift, &format!("rank {rank}, tensor {at}"));
+            }
+        }
+        let launches = ranks.twins[0].notes().into_iter();
+        launches.filter(|did| matches!(did, Did::Launched(..))).count()
+    }
+
+    fn look(&self, gpu: &Twin, lying: &Lying, shift: usize, whose: &str) {
+        if let Some((at, expected)) = &lying.output {
+            let found = gpu.read(*at, expected.len());
+            let difference = differs(&found, expected, &self.reduction, self.kind.is_reduction());
+            assert_eq!(difference, None, "{whose}");
+        }
+        if let Some(at) = lying.kept {
+            assert_eq!(gpu.read(at, lying.input.len()), lying.input, "{whose}: the input is written");
+        }
+        for &margin in &lying.margins {
+            let bytes = shift * self.reduction.dtype.size_bytes();
+            assert_eq!(gpu.read(margin, bytes), vec![MARGIN; bytes], "{whose}: what is before it is written");
+        }
+    }
+}
+
+/// Ranks with a communicator and a stream each.
+struct Ranks {
+    twins: Vec<Arc<Twin>>,
+    devices: Vec<Arc<Device>>,
+    communicators: Vec<Communicator>,
+    streams: Vec<Stream>,
+}
+
+impl Ranks {
+    fn join(fabric: &Arc<Fabric>, size: usize) -> Self {
+        let twins: Vec<Arc<Twin>> = (0..size).map(|rank| fabric.twin(rank)).collect();
+        let device = |(rank, twin): (usize, &Arc<Twin>)| {
+            let gpu = Arc::clone(twin) as Arc<dyn crate::gpu::Gpu>;
+            Arc::new(Device::new(rank as u32, gpu))
+        };
+        let devices: Vec<Arc<Device>> = twins.iter().enumerate().map(device).collect();
+        let id = devices[0].gpu.unique_id().expect("nothing is broken");
+        let join = |(rank, device): (usize, &Arc<Device>)| device.gpu.join(&id, rank, size).expect("nothing is broken");
+        Self {
+            communicators: devices.iter().enumerate().map(join).collect(),
+            streams: twins.iter().map(|twin| twin.stream()).collect(),
+            twins,
+            devices,
+        }
+    }
+
+    /// Puts the parts of a batch onto the rank's stream.
+    fn put(&self, batch: &Batch<'_>, place: Place, parts: &[std::ops::Range<usize>]) -> crate::gpu::Mark {
+        let (device, stream) = (&self.devices[place.rank], self.streams[place.rank]);
+        let parts: Vec<Batch<'_>> = parts.iter().map(|part| batch.part(part.clone())).collect();
+        let most = |bytes: &dyn Fn(&Batch<'_>) -> usize| parts.iter().map(bytes).max().unwrap_or(0);
+        let scratch = |bytes: usize| match bytes {
+            0 => 0, // where nothing is
+            bytes => device.gpu.allocate(bytes).expect("there is memory"),
+        };
+        let scratch = Scratch {
+            buffer: scratch(most(&|part| part.buffer_bytes(place))),
+            sink: scratch(most(&|part| part.sink_bytes(place))),
+        };
+        for part in &parts {
+            let program = part.program(place, scratch);
+            let outcome = program
+                .copy_in(device, stream)
+                .and_then(|()| program.call(device, self.communicators[place.rank], stream))
+                .and_then(|()| program.copy_out(device, stream));
+            outcome.expect("nothing is broken");
+        }
+        device.mark(stream).expect("nothing is broken")
+    }
+}

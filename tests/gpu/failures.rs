@@ -1,0 +1,172 @@
+//! What goes wrong, and what is said of it.
+
+use std::time::{Duration, Instant};
+
+use ronde::{Context, CudaVec, Error, GpuError, ReduceOp};
+
+use crate::{gpu_job, is_real, start, support};
+
+fn vector(device: u32, elements: usize) -> Result<CudaVec<f32>, GpuError> {
+    CudaVec::from_slice(device, &vec![1.0; elements])
+}
+
+/// A rank of a job that goes on after an error: host memory still works.
+fn goes_on(context: &Context) {
+    let sum = context.allreduce("goes on", vec![1i32], ReduceOp::Sum).expect("in");
+    assert_eq!(sum.wait().expect("out"), [context.size() as i32]);
+}
+
+#[test]
+fn libraries_that_are_missing_or_old_are_named() {
+    let text = |env: &[(&str, &str)], test: &str| {
+        let outcomes = gpu_job(test, 1, env, || {
+            let device = if std::env::var("FAKE_CUDA_DEVICES").is_ok_and(|count| count == "2") { 5 } else { 0 };
+            let error = vector(device, 1).err().expect("there is no device to be had");
+            println!("\nsaid: {error}");
+        });
+        outcomes.first().map(|outcome| outcome.output.clone())
+    };
+    if is_real() {
+        return;
+    }
+    let test = "failures::libraries_that_are_missing_or_old_are_named";
+    let cases: [(&[(&str, &str)], &[&str]); 5] = [
+        (&[("FAKE_CUDA_INIT_ERROR", "100")], &["cuInit", "CUDA_ERROR_NO_DEVICE"]),
+        (&[("FAKE_CUDA_VERSION", "11040")], &["11.4", "11.8", "newer driver"]),
+        (&[("FAKE_NCCL_VERSION", "2804")], &["NCCL", "2.8.4", "2.14"]),
+        (&[("FAKE_CUDA_DEVICES", "2")], &["no CUDA device 5", "sees 2", "CUDA_VISIBLE_DEVICES"]),
+        (&[("FAKE_CUDA_MEMORY_BYTES", "1")], &["CUDA device 0", "bytes left"]),
+    ];
+    for (env, words) in cases {
+        let Some(text) = text(env, test) else { return };
+        assert!(words.iter().all(|word| text.contains(word)), "{env:?}: {text}");
+    }
+}
+
+#[test]
+fn without_a_driver_it_is_said_what_was_looked_for() {
+    if is_real() {
+        return;
+    }
+    let test = "failures::without_a_driver_it_is_said_what_was_looked_for";
+    support::job_with(test, 2, &[("LD_LIBRARY_PATH", "")], || {
+        let context = Context::from_env().expect("the job starts");
+        let Err(error) = vector(0, 1) else {
+            return; // a machine with a driver
+        };
+        let text = error.to_string();
+        for word in ["libcuda", "libcuda.so", "driver"] {
+            assert!(text.contains(word), "{text}");
+        }
+        goes_on(&context);
+    });
+}
+
+#[test]
+fn a_tensor_on_another_device_is_refused_at_once() {
+    if is_real() {
+        return;
+    }
+    let env = [("FAKE_CUDA_DEVICES", "4")];
+    gpu_job("failures::a_tensor_on_another_device_is_refused_at_once", 2, &env, || {
+        let (context, device) = start();
+        let first = vector(device, 10).expect("room");
+        context.allreduce("first", first, ReduceOp::Sum).expect("in").wait().expect("out");
+        let second = vector(device + 2, 10).expect("room");
+        let error = context.allreduce("second", second, ReduceOp::Sum).err().expect("refused").error;
+        let text = error.to_string();
+        let expected = format!("on CUDA device {device}, and the tensor on device {}", device + 2);
+        assert!(text.contains(&expected) && text.contains("rank"), "{text}");
+        goes_on(&context);
+    });
+}
+
+#[test]
+fn host_memory_on_one_rank_and_a_gpu_on_the_other_is_an_error_that_names_both() {
+    let test = "failures::host_memory_on_one_rank_and_a_gpu_on_the_other_is_an_error_that_names_both";
+    gpu_job(test, 2, &[], || {
+        let (context, device) = start();
+        let error = if context.rank() == 0 {
+            let handle = context.allreduce("mixed", vec![1.0f32; 10], ReduceOp::Sum).expect("in");
+            handle.wait().expect_err("refused").error
+        } else {
+            let tensor = vector(device, 10).expect("room");
+            let handle = context.allreduce("mixed", tensor, ReduceOp::Sum).expect("in");
+            handle.wait().err().expect("refused").error
+        };
+        let text = error.to_string();
+        for word in ["CPU/GPU device selection", "rank 1 has GPU", "rank 0 has CPU"] {
+            assert!(text.contains(word), "{text}");
+        }
+        goes_on(&context);
+    });
+}
+
+#[test]
+fn two_ranks_on_one_gpu_are_told_what_to_do() {
+    if is_real() {
+        return; // where it is just what the tests do
+    }
+    let env = [("FAKE_CUDA_DEVICES", "1")];
+    gpu_job("failures::two_ranks_on_one_gpu_are_told_what_to_do", 2, &env, || {
+        let context = Context::from_env().expect("the job starts");
+        let tensor = vector(0, 10).expect("room");
+        let handle = context.allreduce("same", tensor, ReduceOp::Sum).expect("in");
+        let text = handle.wait().err().expect("refused").error.to_string();
+        assert!(text.contains("Duplicate GPU") && text.contains("NCCL_HOSTID"), "{text}");
+    });
+}
+
+#[test]
+fn a_rank_that_dies_ends_what_is_on_the_device() {
+    let test = "failures::a_rank_that_dies_ends_what_is_on_the_device";
+    let (devices, folder) = ("2", if is_real() { "" } else { crate::libraries() });
+    let mut env = vec![("FAKE_CUDA_DEVICES", devices)];
+    if is_real() {
+        env.extend([
+            ("NCCL_SOCKET_IFNAME", "lo"),
+            ("NCCL_P2P_DISABLE", "1"),
+            ("NCCL_SHM_DISABLE", "1"),
+        ]);
+    } else {
+        env.push(("LD_LIBRARY_PATH", folder));
+    }
+    let Some(job) = support::start(test, 2, &env, || {
+        let (context, device) = start();
+        for step in 0.. {
+            let tensors: Vec<_> = (0..20).map(|_| vector(device, 10_000).expect("room")).collect();
+            let submit = |(index, tensor)| context.allreduce(&format!("t{index}"), tensor, ReduceOp::Sum);
+            let handles: Result<Vec<_>, _> = tensors.into_iter().enumerate().map(submit).collect();
+            if context.rank() == 1 && step == 10 {
+                kill_self(); // with a step under way
+            }
+            let began = Instant::now();
+            let outcome = handles
+                .map_err(|failed| failed.error)
+                .and_then(|handles| {
+                    let outcomes: Vec<_> = handles.into_iter().map(|handle| handle.wait().map(drop)).collect();
+                    outcomes.into_iter().collect::<Result<(), _>>().map_err(|failed| failed.error)
+                });
+            if let Err(error) = outcome {
+                assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+                assert!(
+                    matches!(error, Error::PeerLost { rank: 1, .. } | Error::Gpu { .. }),
+                    "{error:?}"
+                );
+                return;
+            }
+        }
+    }) else {
+        return;
+    };
+    let outcomes = job.finish();
+    assert!(outcomes[0].status.success(), "{}", outcomes[0].output);
+    assert!(!outcomes[1].status.success());
+}
+
+/// Ends this process as if by `kill -9`.
+fn kill_self() {
+    let id = std::process::id().to_string();
+    let _ = std::process::Command::new("kill").args(["-9", &id]).status();
+    std::thread::sleep(Duration::from_secs(60));
+}

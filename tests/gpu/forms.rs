@@ -1,0 +1,234 @@
+//! The ways to submit tensors on a GPU, and how near the results must be.
+
+use half::{bf16, f16};
+use ronde::{
+    Context, CudaVec, Dtype, Element, Gathered, Handle, Operation, ProcessSet, RawHandle, RawOutput, RawTensor, Reduce,
+    ReduceOp,
+};
+
+use crate::sample::{Sample, bytes};
+
+/// A context and this rank's device.
+pub(crate) struct Bench<'c> {
+    pub(crate) set: &'c ProcessSet,
+    pub(crate) rank: usize,
+    device: u32,
+    pub(crate) forms: Forms,
+}
+
+/// What the table of host memory calls the ways it tries; here there is one set of them.
+#[derive(Clone, Copy, PartialEq)]
+#[allow(dead_code, reason = "the table's cases know them")]
+pub(crate) enum Forms {
+    All,
+    Few,
+    AtOnce,
+}
+
+/// A tensor and what has to become of it.
+pub(crate) struct Part<'a, T> {
+    pub(crate) operation: Operation<'a>,
+    pub(crate) input: Vec<T>,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) expected: Vec<T>,
+    pub(crate) expected_shape: Vec<usize>,
+    pub(crate) expected_splits: Vec<usize>,
+    #[allow(dead_code, reason = "here it is left open which NaN comes out, always")]
+    pub(crate) any_nan: bool,
+}
+
+impl<'c> Bench<'c> {
+    pub(crate) fn new(context: &'c Context, device: u32) -> Self {
+        Self {
+            set: context,
+            rank: context.rank(),
+            device,
+            forms: Forms::All,
+        }
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.set.size()
+    }
+
+    fn upload<T: Sample>(&self, elements: &[T]) -> CudaVec<T> {
+        CudaVec::from_slice(self.device, elements).expect("room on the device")
+    }
+
+    /// Submits `parts` at once, one after another, and from one place to another.
+    pub(crate) fn run<T: Sample>(&mut self, what: &str, parts: &[Part<'_, T>]) {
+        let what = format!("gpu.{what}.{}", crate::name::<T>());
+        for at_once in [true, false] {
+            let results = match parts[0].operation {
+                Operation::Allreduce { .. } | Operation::Broadcast { .. } => self.in_place(&what, parts, at_once),
+                _ => self.gathered(&what, parts, at_once),
+            };
+            self.check(&what, parts, &results);
+        }
+        let results = self.raw(&what, parts);
+        self.check(&format!("{what}, raw"), parts, &results);
+    }
+
+    fn check<T: Sample>(&self, what: &str, parts: &[Part<'_, T>], results: &[Vec<T>]) {
+        for (index, (part, result)) in parts.iter().zip(results).enumerate() {
+            check(&format!("{what}.{index} on rank {}", self.rank), part, result);
+        }
+    }
+
+    fn in_place<T: Sample>(&self, what: &str, parts: &[Part<'_, T>], at_once: bool) -> Vec<Vec<T>> {
+        let submit = |(index, part): (usize, &Part<'_, T>)| -> Handle<CudaVec<T>> {
+            let (name, input) = (format!("{what}.{index}"), self.upload(&part.input));
+            let submitted = match part.operation {
+                Operation::Broadcast { root } => self.set.broadcast(&name, input, root),
+                _ => self.set.allreduce(&name, input, part.reduce()),
+            };
+            submitted.unwrap_or_else(|failed| panic!("{name}: {failed}"))
+        };
+        collect(parts.iter().enumerate().map(submit), at_once, |handle| {
+            let outcome = handle.wait().unwrap_or_else(|failed| panic!("{what}: {failed}"));
+            outcome.to_vec().expect("the device answers")
+        })
+    }
+
+    fn gathered<T: Sample>(&self, what: &str, parts: &[Part<'_, T>], at_once: bool) -> Vec<Vec<T>> {
+        let submit = |(index, part): (usize, &Part<'_, T>)| -> Handle<CudaVec<T>, Gathered<CudaVec<T>>> {
+            let (name, input, shape) = (format!("{what}.{index}"), self.upload(&part.input), &part.shape);
+            let submitted = match part.operation {
+                Operation::Allgather => self.set.allgather(&name, input, shape),
+                Operation::Alltoall { splits } => self.set.alltoall(&name, input, shape, splits),
+                _ => self.set.reducescatter(&name, input, part.reduce().shape(shape)),
+            };
+            submitted.unwrap_or_else(|failed| panic!("{name}: {failed}"))
+        };
+        let results = collect(parts.iter().enumerate().map(submit), at_once, |handle| {
+            handle.wait().unwrap_or_else(|failed| panic!("{what}: {failed}"))
+        });
+        let unpack = |(part, result): (&Part<'_, T>, Gathered<CudaVec<T>>)| {
+            assert_eq!(
+                (&result.shape, &result.splits),
+                (&part.expected_shape, &part.expected_splits)
+            );
+            let input = result.input.to_vec().expect("the device answers");
+            assert!(bytes(&input) == bytes(&part.input), "the input is as it was");
+            result.tensor
+        };
+        parts.iter().zip(results).map(unpack).collect()
+    }
+
+    fn raw<T: Sample>(&self, what: &str, parts: &[Part<'_, T>]) -> Vec<Vec<T>> {
+        let inputs: Vec<CudaVec<T>> = parts.iter().map(|part| self.upload(&part.input)).collect();
+        let other = |part: &Part<'_, T>| self.upload(&part.expected.iter().rev().copied().collect::<Vec<T>>());
+        let outputs: Vec<CudaVec<T>> = parts.iter().map(other).collect();
+        let address = |vector: &CudaVec<T>| std::ptr::with_exposed_provenance_mut::<u8>(vector.address() as usize);
+        let submit = |index: usize| -> RawHandle {
+            let part = &parts[index];
+            let tensor = RawTensor {
+                name: &format!("{what}.{index}"),
+                dtype: T::DTYPE,
+                shape: &part.shape,
+                device: ronde::Device::Cuda {
+                    ordinal: self.device,
+                    stream: 0,
+                },
+                input: address(&inputs[index]),
+                output: RawOutput::Into {
+                    address: address(&outputs[index]),
+                    bytes: part.expected.len() * size_of::<T>(),
+                },
+            };
+            // SAFETY: the vectors live until all handles have been waited for, below, and nobody touches them.
+            unsafe { self.set.submit(&part.operation, &tensor) }.expect("submitted")
+        };
+        let handles: Vec<RawHandle> = (0..parts.len()).map(submit).collect();
+        let outcomes: Vec<_> = handles.iter().map(RawHandle::wait).collect();
+        outcomes.into_iter().for_each(|outcome| outcome.expect("done"));
+        outputs.iter().map(|output| output.to_vec().expect("the device answers")).collect()
+    }
+}
+
+impl<T: Sample> Part<'_, T> {
+    fn reduction(&self) -> Option<(ReduceOp, f64, f64)> {
+        match self.operation {
+            Operation::Allreduce {
+                op,
+                prescale,
+                postscale,
+            }
+            | Operation::Reducescatter {
+                op,
+                prescale,
+                postscale,
+            } => Some((op, prescale, postscale)),
+            _ => None,
+        }
+    }
+
+    fn reduce(&self) -> Reduce {
+        let (op, prescale, postscale) = self.reduction().expect("a reduction");
+        Reduce::from(op).prescale(prescale).postscale(postscale)
+    }
+
+    /// Whether the result is one that GPUs leave open: what is multiplied before it travels is rounded or cut off to what
+    /// travels, and in host memory it is not, or to something else.
+    fn is_open(&self) -> bool {
+        let Some((op, prescale, _)) = self.reduction() else {
+            return false;
+        };
+        let is_average = op == ReduceOp::Average;
+        match T::DTYPE {
+            Dtype::I64 => is_average,
+            Dtype::I16 | Dtype::F16 | Dtype::Bf16 => prescale != 1.0,
+            Dtype::U8 | Dtype::I8 | Dtype::I32 => is_average && prescale != 1.0,
+            _ => false,
+        }
+    }
+}
+
+/// Waits for each before the next is submitted, or after all are.
+fn collect<H, R>(handles: impl Iterator<Item = H>, at_once: bool, wait: impl Fn(H) -> R) -> Vec<R> {
+    if at_once {
+        let handles: Vec<H> = handles.collect();
+        handles.into_iter().map(wait).collect()
+    } else {
+        handles.map(wait).collect()
+    }
+}
+
+/// A number as f64, and by how much of itself a result may be off: some roundings of its type.
+fn number<T: Element>(element: T) -> Option<(f64, f64)> {
+    let bytes = bytes(std::slice::from_ref(&element));
+    Some(match (T::DTYPE, bytes) {
+        (Dtype::F16, &[a, b]) => (f16::from_le_bytes([a, b]).to_f64(), 4e-3),
+        (Dtype::Bf16, &[a, b]) => (bf16::from_le_bytes([a, b]).to_f64(), 3e-2),
+        (Dtype::F32, bytes) => (f32::from_le_bytes(bytes.try_into().ok()?).into(), 1e-6),
+        (Dtype::F64, bytes) => (f64::from_le_bytes(bytes.try_into().ok()?), 1e-14),
+        _ => return None,
+    })
+}
+
+fn is_near<T: Sample>(got: T, want: T, part: &Part<'_, T>) -> bool {
+    if bytes(&[got]) == bytes(&[want]) {
+        return true;
+    }
+    let (Some((got, tolerance)), Some((want, _)), Some((op, ..))) = (number(got), number(want), part.reduction()) else {
+        return false;
+    };
+    // NCCL's minimum and maximum of NaN and a number are either; an average is divided before it is summed, so it does not overflow.
+    want.is_nan()
+        || (want.is_infinite() && op == ReduceOp::Average)
+        || (got - want).abs() <= tolerance * want.abs().max(1e-3)
+}
+
+fn check<T: Sample>(what: &str, part: &Part<'_, T>, result: &[T]) {
+    assert_eq!(result.len(), part.expected.len(), "{what}");
+    if part.is_open() {
+        return;
+    }
+    for (at, (got, want)) in result.iter().zip(&part.expected).enumerate() {
+        assert!(
+            is_near(*got, *want, part),
+            "{what}: element {at} of {} is {got:?}, should be {want:?}",
+            result.len()
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! What jobs do beside one operation after another.
+
+use ronde::{Context, CudaVec, ProcessSet, ReduceOp};
+
+use crate::support::Folder;
+use crate::{gpu_job, is_real, start};
+
+/// Reduces `elements` on the GPU, each rank's all equal to one more than its number; checks the sum.
+fn sum(set: &ProcessSet, device: u32, name: &str, elements: usize) {
+    let rank = set.rank().expect("a member") as f32;
+    let mine = CudaVec::from_slice(device, &vec![rank + 1.0; elements]).expect("room");
+    let got = set.allreduce(name, mine, ReduceOp::Sum).expect("in").wait().expect("out");
+    let size = set.size() as f32;
+    let want = size * (size + 1.0) / 2.0;
+    assert!(got.to_vec().expect("read").iter().all(|&got| got == want), "{name}");
+}
+
+/// A step of many tensors at once, for so many times.
+fn steps(context: &Context, device: u32, count: usize) {
+    let rank = context.rank() as f32;
+    let mut tensors: Vec<CudaVec<f32>> = (1..60)
+        .map(|tensor| CudaVec::from_slice(device, &vec![0.0; 37 * tensor]).expect("room"))
+        .collect();
+    for step in 0..count {
+        let mut handles = Vec::new();
+        for (index, mut tensor) in tensors.drain(..).enumerate() {
+            let elements: Vec<f32> = (0..tensor.len()).map(|at| rank + (at % 7 + step) as f32).collect();
+            tensor.copy_from(&elements).expect("written");
+            let name = format!("gradient {index}");
+            handles.push(context.allreduce(&name, tensor, ReduceOp::Average).expect("in"));
+        }
+        let middle = (context.size() - 1) as f32 / 2.0;
+        for handle in handles {
+            let tensor = handle.wait().expect("out");
+            for (at, got) in tensor.to_vec().expect("read").into_iter().enumerate() {
+                let want = middle + (at % 7 + step) as f32;
+                assert!((got - want).abs() < 1e-4, "element {at} of step {step}: {got}, should be {want}");
+            }
+            tensors.push(tensor);
+        }
+    }
+}
+
+#[test]
+fn steps_of_many_tensors_are_fused_and_cached() {
+    let folder = Folder::new();
+    let timeline = folder.file("t.json");
+    let path = timeline.to_str().expect("a name").to_owned();
+    let env = [("HOROVOD_TIMELINE", path.as_str()), ("FAKE_CUDA_DELAY_US", "100")];
+    let outcomes = gpu_job("jobs::steps_of_many_tensors_are_fused_and_cached", 2, &env, || {
+        let (context, device) = start();
+        steps(&context, device, 20);
+    });
+    if outcomes.is_empty() {
+        return;
+    }
+    let text = std::fs::read_to_string(&timeline).expect("written");
+    let events: Vec<serde_json::Value> = serde_json::from_str(&text).expect("valid JSON");
+    let named = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+    assert_eq!(named("INIT_NCCL"), named("INIT_NCCL").min(59), "once, for each tensor of the first batch");
+    for name in ["INIT_NCCL", "MEMCPY_IN_FUSION_BUFFER", "NCCL_ALLREDUCE", "MEMCPY_OUT_FUSION_BUFFER"] {
+        assert!(named(name) > 0, "no {name}");
+    }
+    // Every tensor of every step.
+    assert_eq!(named("NCCL_ALLREDUCE"), 59 * 20);
+    // Of each tensor, nothing goes backwards.
+    let mut last = std::collections::HashMap::new();
+    for event in events.iter().filter(|event| event["ts"].is_number() && event["ph"] != "M") {
+        let ts = event["ts"].as_i64().expect("a whole number");
+        let before = last.insert(event["pid"].to_string(), ts).unwrap_or(i64::MIN);
+        assert!(ts >= before, "{event} after {before}");
+    }
+}
+
+#[test]
+fn tensors_in_host_memory_and_on_the_gpu_share_a_job() {
+    gpu_job("jobs::tensors_in_host_memory_and_on_the_gpu_share_a_job", 2, &[], || {
+        let (context, device) = start();
+        for step in 0..30 {
+            let on_host = context.allreduce("host", vec![1i64; 1000], ReduceOp::Sum).expect("in");
+            let tensor = CudaVec::from_slice(device, &[2i64; 500]).expect("room");
+            let on_gpu = context.allreduce("gpu", tensor, ReduceOp::Sum).expect("in");
+            assert_eq!(on_host.wait().expect("out"), [2; 1000], "step {step}");
+            assert_eq!(on_gpu.wait().expect("out").to_vec().expect("read"), [4; 500]);
+        }
+    });
+}
+
+#[test]
+fn process_sets_have_communicators_of_their_own() {
+    if is_real() {
+        return; // three ranks on one device: more than NCCL can be talked into
+    }
+    gpu_job("jobs::process_sets_have_communicators_of_their_own", 3, &[], || {
+        let context = Context::builder().dynamic_process_sets().build().expect("the job starts");
+        let device = context.local_rank() as u32;
+        for round in 0..3 {
+            let outer = context.add_process_set(&[0, 2]).expect("added");
+            sum(&context, device, &format!("all {round}"), 1000);
+            if outer.included() {
+                for step in 0..5 {
+                    sum(&outer, device, &format!("outer {step}"), 2000);
+                }
+            }
+            context.remove_process_set(&outer).expect("removed");
+        }
+    });
+}
+
+#[test]
+fn a_rank_that_has_joined_takes_part() {
+    gpu_job("jobs::a_rank_that_has_joined_takes_part", 2, &[], || {
+        let (context, device) = start();
+        let rank = context.rank();
+        let has_gpu_tensors = |batch: usize| batch < 2 + 3 * rank;
+        for batch in (0..5).take_while(|&batch| has_gpu_tensors(batch)) {
+            let reduce = |name: &str, values: Vec<f32>, op| {
+                let tensor = CudaVec::from_slice(device, &values).expect("room");
+                context.allreduce(name, tensor, op).expect("in")
+            };
+            let average = reduce("average", vec![4.0; 700], ReduceOp::Average);
+            let product = reduce("product", vec![3.0; 9], ReduceOp::Product);
+            let least = reduce("least", vec![5.0; 11], ReduceOp::Min);
+            let both = batch < 2;
+            let get = |handle: ronde::Handle<CudaVec<f32>>| handle.wait().expect("out").to_vec().expect("read");
+            assert_eq!(get(average), vec![if both { 4.0 } else { 2.0 }; 700]);
+            assert_eq!(get(product), vec![if both { 9.0 } else { 3.0 }; 9]);
+            assert_eq!(get(least), vec![5.0; 11]);
+        }
+        assert_eq!(context.join().expect("joined"), 1);
+        sum(&context, device, "after", 100);
+    });
+}
+
+#[test]
+fn contexts_come_and_go() {
+    gpu_job("jobs::contexts_come_and_go", 2, &[], || {
+        for round in 0..10 {
+            let (context, device) = start();
+            sum(&context, device, &format!("round {round}"), 5_000);
+        }
+    });
+}
+
+#[test]
+fn too_little_memory_makes_smaller_batches() {
+    if is_real() {
+        return;
+    }
+    // 24 MiB of tensors and 8 MiB for all else.
+    let env = [("FAKE_CUDA_MEMORY_BYTES", "33554432")];
+    let outcomes = gpu_job("jobs::too_little_memory_makes_smaller_batches", 2, &env, || {
+        let (context, device) = start();
+        let tensor = |_| CudaVec::from_slice(device, &vec![1.0f32; 1 << 18]).expect("room");
+        let tensors: Vec<CudaVec<f32>> = (0..24).map(tensor).collect();
+        let reduced = context
+            .grouped_allreduce("large", tensors, ReduceOp::Sum)
+            .expect("in")
+            .wait()
+            .expect("out");
+        for tensor in reduced {
+            assert!(tensor.to_vec().expect("read").iter().all(|&got| got == 2.0));
+        }
+    });
+    if let Some(first) = outcomes.first() {
+        assert!(first.output.contains("cut into smaller ones"), "{}", first.output);
+    }
+}
+
+#[test]
+fn the_tuner_works_on_a_gpu() {
+    let env = [("HOROVOD_AUTOTUNE", "1"), ("FAKE_CUDA_DELAY_US", "50")];
+    gpu_job("jobs::the_tuner_works_on_a_gpu", 2, &env, || {
+        let (context, device) = start();
+        steps(&context, device, 150);
+        if context.rank() == 0 {
+            let report = context.autotune_report().expect("it is on");
+            assert!(report.sample > 0, "{report:?}");
+        }
+    });
+}

@@ -1,0 +1,132 @@
+//! Tensors on GPUs, between real processes. Where there is no GPU, libcuda and libnccl are those of `tests/fake_cuda`, which do on
+//! the CPU what the real ones do; with `TEST_RONDE_GPU=real` the real ones are loaded, and all ranks share device 0.
+
+#![cfg(feature = "nccl")]
+
+#[path = "../matrix/cases.rs"]
+mod cases;
+mod failures;
+mod forms;
+mod jobs;
+#[path = "../matrix/sample.rs"]
+mod sample;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use half::{bf16, f16};
+use ronde::{Context, Element, ReduceOp};
+use support::Outcome;
+
+use forms::Bench;
+use sample::{How, Sample};
+
+/// Whether the libraries are NVIDIA's.
+pub(crate) fn is_real() -> bool {
+    std::env::var("TEST_RONDE_GPU").is_ok_and(|value| value == "real")
+}
+
+/// Where the fake libraries are, built once.
+pub(crate) fn libraries() -> &'static str {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = format!("{}/fake_cuda", env!("CARGO_TARGET_TMPDIR"));
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda/build");
+        let built = Command::new(script).arg(&folder).status().expect("a shell and a C compiler");
+        assert!(built.success(), "the fake libraries compile");
+        folder
+    })
+}
+
+/// A job of ranks that have a GPU each, or share the real one.
+pub(crate) fn gpu_job(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Vec<Outcome> {
+    let (devices, mut all) = (ranks.to_string(), env.to_vec());
+    let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
+    let folder = if is_rank || is_real() { "" } else { libraries() };
+    if is_real() {
+        all.extend([
+            ("NCCL_SOCKET_IFNAME", "lo"),
+            ("NCCL_P2P_DISABLE", "1"),
+            ("NCCL_SHM_DISABLE", "1"),
+        ]);
+    } else {
+        all.push(("LD_LIBRARY_PATH", folder));
+        if !env.iter().any(|(name, _)| *name == "FAKE_CUDA_DEVICES") {
+            all.push(("FAKE_CUDA_DEVICES", &devices));
+        }
+    }
+    support::job_with(test, ranks, &all, body)
+}
+
+/// The context of a rank, and its device.
+pub(crate) fn start() -> (Context, u32) {
+    if is_real() {
+        let rank = std::env::var("HOROVOD_RANK").expect("a rank");
+        // SAFETY: the test's own thread is the only one that looks at the environment now.
+        unsafe { std::env::set_var("NCCL_HOSTID", rank) };
+    }
+    let context = Context::from_env().expect("the job starts");
+    let device = if is_real() { 0 } else { context.local_rank() as u32 };
+    (context, device)
+}
+
+/// All operations, on all element types, of several tensors at once, one after another and from one place to another.
+fn table(test: &str, ranks: usize, env: &[(&str, &str)]) {
+    gpu_job(test, ranks, env, || {
+        let (context, device) = start();
+        let mut bench = Bench::new(&context, device);
+        small::<u8>(&mut bench);
+        small::<i8>(&mut bench);
+        small::<i16>(&mut bench);
+        small::<i32>(&mut bench);
+        small::<i64>(&mut bench);
+        small::<f16>(&mut bench);
+        small::<bf16>(&mut bench);
+        small::<f32>(&mut bench);
+        small::<f64>(&mut bench);
+        small::<bool>(&mut bench);
+        cases::allreduce::<f32>(&mut bench, How::plain(ReduceOp::Average), &[300_001, 1, 65_536]);
+    });
+}
+
+fn small<T: Sample>(bench: &mut Bench<'_>) {
+    let lengths = [0, 1, 1201];
+    for how in How::all().into_iter().filter(|how| how.is_defined_for(T::DTYPE)) {
+        cases::allreduce::<T>(bench, how, &lengths);
+        cases::reducescatter::<T>(bench, how, &[(0, 3), (1, 1), (13, 1), (667, 3), (4, 0)]);
+    }
+    let size = bench.size();
+    cases::broadcast::<T>(bench, T::DTYPE as usize % size, &lengths);
+    cases::allgather_small::<T>(bench);
+    cases::alltoall_small::<T>(bench);
+}
+
+#[test]
+fn one_rank() {
+    table("one_rank", 1, &[]);
+}
+
+#[test]
+fn two_ranks() {
+    table("two_ranks", 2, &[]);
+}
+
+#[test]
+fn two_ranks_without_fusion() {
+    table("two_ranks_without_fusion", 2, &[("HOROVOD_FUSION_THRESHOLD", "0")]);
+}
+
+#[test]
+fn three_ranks_on_a_slow_device() {
+    if !is_real() {
+        table("three_ranks_on_a_slow_device", 3, &[("FAKE_CUDA_DELAY_US", "300")]);
+    }
+}
+
+/// An element type's tag, for messages.
+pub(crate) fn name<T: Element>() -> &'static str {
+    T::DTYPE.name()
+}
