@@ -10,12 +10,13 @@ use std::ptr::NonNull;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use ronde::{Dtype, Memory};
+use ronde::{Device, Dtype, Memory};
 
 const NAME: &CStr = c"dltensor";
 
-/// kDLCPU.
+/// kDLCPU and kDLCUDA.
 const DEVICE_CPU: i32 = 1;
+const DEVICE_CUDA: i32 = 2;
 
 #[repr(C)]
 struct DlTensor {
@@ -53,12 +54,16 @@ pub(crate) fn capsule<'py>(
     shape: &[usize],
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let (code, bits) = code_and_bits(memory.dtype());
+    let (device_type, device_id) = match memory.device() {
+        Device::Cpu => (DEVICE_CPU, 0),
+        Device::Cuda { ordinal, .. } => (DEVICE_CUDA, ordinal as i32),
+    };
     let mut managed = Box::new(Managed {
         seen: DlManagedTensor {
             tensor: DlTensor {
                 data: memory.address().cast(),
-                device_type: DEVICE_CPU,
-                device_id: 0,
+                device_type,
+                device_id,
                 ndim: shape.len() as i32,
                 code,
                 bits,

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use ronde::{Dtype, Operation, RawHandle, RawOutput, RawTensor, ReduceOp, adasum};
+use ronde::{Device, Dtype, Operation, RawHandle, RawOutput, RawTensor, ReduceOp, adasum};
 use smallvec::{SmallVec, smallvec};
 
 use crate::error::{About, internal};
@@ -267,6 +267,7 @@ impl<'a> Work<'a> {
             name,
             dtype: self.view.dtype,
             shape: &self.view.shape,
+            device: self.view.device,
             input: self.view.address,
             output: self.output,
         }
@@ -297,7 +298,7 @@ impl Pair {
             (None, view.address)
         } else {
             let to = View::of(output)?;
-            if (to.dtype, to.bytes()) != (view.dtype, view.bytes()) {
+            if (to.dtype, to.bytes()) != (view.dtype, view.bytes()) || !same_device(to.device, view.device) {
                 return Err(PyValueError::new_err("the output is not like the tensor"));
             }
             (Some(Held::new(output, &to)), to.address)
@@ -340,6 +341,11 @@ impl Pair {
                 "Adasum is not defined for {}.",
                 self.view.dtype
             )));
+        }
+        if self.view.device != Device::Cpu {
+            return Err(PyValueError::new_err(
+                "Adasum is computed in host memory: use tensor.cpu(), or another op for tensors on GPUs",
+            ));
         }
         // What is computed depends on whole tensors: every rank gets all of them, and computes the same.
         self.view.shape.insert(0, 1); // the others' must be just so
@@ -423,6 +429,15 @@ fn submit_group(py: Python<'_>, set_id: u32, works: Vec<Work<'_>>, name: &Name) 
         parts,
         is_group: true,
     }))
+}
+
+/// Whether both are in host memory or on one GPU.
+fn same_device(one: Device, other: Device) -> bool {
+    let ordinal = |device| match device {
+        Device::Cpu => None,
+        Device::Cuda { ordinal, .. } => Some(ordinal),
+    };
+    ordinal(one) == ordinal(other)
 }
 
 /// The splits of an alltoall, in Horovod's terms where they are wrong.

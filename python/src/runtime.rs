@@ -205,6 +205,12 @@ pub(crate) fn mpi_built() -> bool {
     cfg!(feature = "mpi")
 }
 
+/// The version of the NCCL that can be loaded, as a number: major · 10000 + minor · 100 + patch; 0 if there is none.
+#[pyfunction]
+pub(crate) fn nccl_version() -> u32 {
+    ronde::nccl_version().unwrap_or(0)
+}
+
 /// Returns when every rank of the set has called it.
 #[pyfunction]
 #[pyo3(signature = (set_id, /))]

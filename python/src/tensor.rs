@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{IntoPyObjectExt, intern};
-use ronde::{Dtype, Memory};
+use ronde::{Device, Dtype, Memory};
 use smallvec::SmallVec;
 
 use crate::dlpack;
@@ -19,17 +19,21 @@ struct Torch {
     dtypes: Vec<(Py<PyAny>, Dtype)>,
     /// Makes a tensor of a DLPack capsule.
     from_dlpack: Py<PyAny>,
+    /// The stream, as a number, that is current on a CUDA device.
+    stream_of: Py<PyAny>,
 }
 
 static TORCH: PyOnceLock<Torch> = PyOnceLock::new();
 
-/// Tells of torch: `dtypes` from its element types to their names, and what makes a tensor of a DLPack capsule. Once.
+/// Tells of torch: `dtypes` from its element types to their names, what makes a tensor of a DLPack capsule, and what tells the
+/// stream that is current on the CUDA device with a number. Once.
 #[pyfunction]
-#[pyo3(signature = (dtypes, from_dlpack, /))]
+#[pyo3(signature = (dtypes, from_dlpack, stream_of, /))]
 pub(crate) fn setup_torch(
     py: Python<'_>,
     dtypes: &Bound<'_, PyDict>,
     from_dlpack: Py<PyAny>,
+    stream_of: Py<PyAny>,
 ) -> PyResult<()> {
     let known = dtypes.iter().map(|(dtype, name)| {
         let name: String = name.extract()?;
@@ -39,7 +43,11 @@ pub(crate) fn setup_torch(
         Ok((dtype.unbind(), found))
     });
     let dtypes = known.collect::<PyResult<_>>()?;
-    TORCH.get_or_init(py, || Torch { dtypes, from_dlpack });
+    TORCH.get_or_init(py, || Torch {
+        dtypes,
+        from_dlpack,
+        stream_of,
+    });
     Ok(())
 }
 
@@ -52,6 +60,7 @@ fn torch(py: Python<'_>) -> PyResult<&Torch> {
 pub(crate) struct View {
     pub(crate) address: *mut u8,
     pub(crate) dtype: Dtype,
+    pub(crate) device: Device,
     pub(crate) shape: SmallVec<[usize; 4]>,
 }
 
@@ -59,7 +68,7 @@ impl View {
     /// Looks at a tensor.
     ///
     /// # Errors
-    /// No tensor, not contiguous, not in host memory, of elements that nothing is defined for.
+    /// No tensor, not contiguous, neither in host memory nor on a CUDA device, of elements that nothing is defined for.
     pub(crate) fn of(tensor: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = tensor.py();
         let Ok(dtype) = tensor.getattr(intern!(py, "dtype")) else {
@@ -75,12 +84,11 @@ impl View {
                 "Tensor type {kind} is not supported."
             )));
         };
-        if !tensor.getattr(intern!(py, "is_cpu"))?.is_truthy()? {
-            let device = tensor.getattr(intern!(py, "device"))?;
-            return Err(PyValueError::new_err(format!(
-                "The tensor is on {device}; this build of ronde reduces tensors in host memory only: use tensor.cpu()"
-            )));
-        }
+        let device = if tensor.getattr(intern!(py, "is_cpu"))?.is_truthy()? {
+            Device::Cpu
+        } else {
+            Self::on_gpu(tensor)?
+        };
         if !tensor.call_method0(intern!(py, "is_contiguous"))?.is_truthy()? {
             return Err(PyValueError::new_err("Tensor is required to be contiguous."));
         }
@@ -89,9 +97,27 @@ impl View {
         Ok(Self {
             address: Self::address(tensor)?,
             dtype: *dtype,
+            device,
             shape: shape
                 .map(|dimension| dimension.extract())
                 .collect::<PyResult<_>>()?,
+        })
+    }
+
+    /// The CUDA device of a tensor that is not in host memory, and the stream on which its elements come about.
+    fn on_gpu(tensor: &Bound<'_, PyAny>) -> PyResult<Device> {
+        let py = tensor.py();
+        if !tensor.getattr(intern!(py, "is_cuda"))?.is_truthy()? {
+            let device = tensor.getattr(intern!(py, "device"))?;
+            return Err(PyValueError::new_err(format!(
+                "The tensor is on {device}; ronde reduces tensors in host memory and on CUDA devices: use tensor.cpu()"
+            )));
+        }
+        let ordinal = tensor.call_method0(intern!(py, "get_device"))?;
+        let stream = torch(py)?.stream_of.bind(py).call1((&ordinal,))?;
+        Ok(Device::Cuda {
+            ordinal: ordinal.extract()?,
+            stream: stream.extract()?,
         })
     }
 

@@ -8,6 +8,10 @@ pub(super) fn open(_: u32) -> Result<Arc<dyn Gpu>, GpuError> {
     Err(GpuError::NotBuilt)
 }
 
+pub(super) fn nccl_version() -> Option<u32> {
+    None
+}
+
 pub(super) fn count() -> Result<u32, GpuError> {
     Err(GpuError::NotBuilt)
 }

@@ -137,10 +137,11 @@ impl Table {
             while done < entry.elements {
                 let elements = (entry.elements - done).min(ELEMENTS_MAX);
                 let of_entry = (elements as u32).div_ceil(kernel.chunk());
-                let full = |table: &Box<Self>| {
-                    table.count as usize == ENTRIES || blocks.checked_add(of_entry).is_none_or(|b| b > i32::MAX as u32)
+                let has_room = |table: &Self| {
+                    let fits = |blocks: u32| blocks <= i32::MAX as u32;
+                    (table.count as usize) < ENTRIES && blocks.checked_add(of_entry).is_some_and(fits)
                 };
-                if tables.last().is_none_or(full) {
+                if !tables.last().is_some_and(|table| has_room(table)) {
                     tables.push(Box::new(Self::new(factor, divisor)));
                     blocks = 0;
                 }
@@ -169,7 +170,7 @@ impl Table {
     }
 
     /// Blocks that `kernel` needs for it.
-    #[cfg_attr(not(feature = "nccl"), expect(dead_code, reason = "nothing is launched"))]
+    #[cfg_attr(not(any(test, feature = "nccl")), expect(dead_code, reason = "nothing is launched"))]
     pub(crate) fn blocks(&self, kernel: Kernel) -> u32 {
         let last = self.count as usize - 1;
         self.first_block[last] + self.elements[last].div_ceil(kernel.chunk())

@@ -125,8 +125,8 @@ class HorovodBasics:
         return True
 
     def nccl_built(self) -> int:
-        """The version of NCCL that is built in: 0, none."""
-        return 0
+        """The version of the NCCL that can be loaded, as a number such as 22105 for 2.21.5; 0 if there is none."""
+        return _ronde.nccl_version()
 
     def ddl_built(self) -> bool:
         """Whether IBM's DDL is built in: no."""
@@ -137,8 +137,8 @@ class HorovodBasics:
         return False
 
     def cuda_built(self) -> bool:
-        """Whether CUDA is built in: no."""
-        return False
+        """Whether tensors on CUDA devices can be reduced: where NCCL can be loaded."""
+        return self.nccl_built() > 0
 
     def rocm_built(self) -> bool:
         """Whether ROCm is built in: no."""

@@ -58,7 +58,7 @@ def ccl_built(verbose: bool = False) -> bool:
 
 
 def cuda_built(verbose: bool = False) -> bool:
-    """Whether CUDA is built in: no."""
+    """Whether tensors on CUDA devices can be reduced: where NCCL can be loaded."""
     return _basics.cuda_built()
 
 

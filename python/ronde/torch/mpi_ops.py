@@ -37,6 +37,15 @@ Min = 3
 Max = 4
 Product = 5
 
+
+def _stream_of(device: int) -> int:
+    """The address of the stream that is current on a CUDA device."""
+    return torch.cuda.current_stream(device).cuda_stream
+
+
+# The same without an object for the stream, where torch has it: it is asked for each tensor.
+_stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_of)
+
 _ronde.setup_torch(
     {
         torch.uint8: "uint8",
@@ -51,6 +60,7 @@ _ronde.setup_torch(
         torch.bfloat16: "bfloat16",
     },
     from_dlpack,
+    _stream_of,
 )
 
 _basics = HorovodBasics(__file__)

@@ -17,7 +17,7 @@ pub(super) fn broadcast_bytes(batch: &Batch<'_>) -> usize {
 
 pub(super) fn broadcast_sink(batch: &Batch<'_>) -> usize {
     match batch.spans {
-        [span] if span.is_absent() => span.bytes(),
+        [span] if span.keeps_nothing() => span.bytes(),
         _ => 0,
     }
 }
@@ -31,10 +31,8 @@ pub(super) fn broadcast(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Pr
         root: batch.root,
     };
     if let [span] = batch.spans {
-        let (from, to) = match span.is_absent() {
-            true => (scratch.sink, scratch.sink),
-            false => (span.input() as u64, span.output() as u64),
-        };
+        let to = if span.keeps_nothing() { scratch.sink } else { span.output() as u64 };
+        let from = if span.is_absent() { to } else { span.input() as u64 };
         let calls = (span.bytes() > 0).then(|| call(from, to, span.bytes()));
         return Program {
             calls: calls.into_iter().collect(),
@@ -51,7 +49,7 @@ pub(super) fn broadcast(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Pr
         .filter(|_| is_root)
         .filter_map(|(span, at)| entry(span.input() as u64, scratch.buffer + *at as u64, span.bytes()));
     let outward = stretches()
-        .filter(|(span, _)| !span.keeps_nothing() && !(is_root && span.input() == span.output()))
+        .filter(|(span, _)| !(span.keeps_nothing() || is_root && span.input() == span.output()))
         .filter_map(|(span, at)| entry(scratch.buffer + *at as u64, span.output() as u64, span.bytes()));
     Program {
         inward: copies(inward),

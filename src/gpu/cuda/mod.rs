@@ -74,6 +74,11 @@ pub(super) fn count() -> Result<u32, GpuError> {
     Ok(count as u32)
 }
 
+/// The version of the NCCL that there is.
+pub(super) fn nccl_version() -> Option<u32> {
+    Some(nccl::load().ok()?.version)
+}
+
 /// Loads and initializes the driver.
 fn driver() -> Result<(), GpuError> {
     // SAFETY: loading libcuda runs its initializers, which are made for that.
@@ -176,11 +181,11 @@ impl Drop for Cuda {
     }
 }
 
-const fn stream_of(stream: Stream) -> CUstream {
+fn stream_of(stream: Stream) -> CUstream {
     ptr::with_exposed_provenance_mut(stream.0 as usize)
 }
 
-const fn event_of(event: Event) -> CUevent {
+fn event_of(event: Event) -> CUevent {
     ptr::with_exposed_provenance_mut(event.0 as usize)
 }
 

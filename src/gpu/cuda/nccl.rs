@@ -38,6 +38,8 @@ macro_rules! functions {
     ($($field:ident = $name:literal: fn($($argument:ty),* $(,)?);)*) => {
         /// The functions that are used, as they are in the library.
         pub(super) struct Nccl {
+            /// As a number: major · 10000 + minor · 100 + patch.
+            pub(super) version: u32,
             $($field: unsafe extern "C" fn($($argument),*) -> c_int,)*
             get_error_string: unsafe extern "C" fn(c_int) -> *const c_char,
             get_last_error: unsafe extern "C" fn(ncclComm_t) -> *const c_char,
@@ -46,10 +48,11 @@ macro_rules! functions {
         impl Nccl {
             /// # Safety
             /// The library must be NCCL.
-            unsafe fn find(library: &'static Library) -> Result<Self, libloading::Error> {
+            unsafe fn find(library: &'static Library, version: u32) -> Result<Self, libloading::Error> {
                 // SAFETY: the signatures are those of NCCL's header, unchanged since version 2.14.
                 unsafe {
                     Ok(Self {
+                        version,
                         $($field: *library.get(concat!($name, "\0").as_bytes())?,)*
                         get_error_string: *library.get(b"ncclGetErrorString\0")?,
                         get_last_error: *library.get(b"ncclGetLastError\0")?,
@@ -112,7 +115,7 @@ pub(super) fn load() -> Result<&'static Nccl, GpuError> {
         return Err(too_old(version_text(version)));
     }
     // SAFETY: it is NCCL, of a version that has them.
-    let nccl = unsafe { Nccl::find(library) }.map_err(|_| too_old(version_text(version)))?;
+    let nccl = unsafe { Nccl::find(library, version as u32) }.map_err(|_| too_old(version_text(version)))?;
     Ok(LOADED.get_or_init(|| nccl))
 }
 
@@ -122,15 +125,15 @@ fn version_text(version: c_int) -> String {
     format!("{}.{}.{}", version / by, version % by / 100, version % 100)
 }
 
-const fn communicator_of(communicator: Communicator) -> ncclComm_t {
+fn communicator_of(communicator: Communicator) -> ncclComm_t {
     ptr::with_exposed_provenance_mut(communicator.0 as usize)
 }
 
-const fn input(address: u64) -> *const c_void {
+fn input(address: u64) -> *const c_void {
     ptr::with_exposed_provenance(address as usize)
 }
 
-const fn output(address: u64) -> *mut c_void {
+fn output(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(address as usize)
 }
 
