@@ -139,11 +139,15 @@ impl Engine {
 
     pub(crate) fn drive_until(&self, cycle: &mut Cycle, over: &dyn Fn() -> bool, deadline: Option<Nanos>) {
         let mut hurried = false;
-        while !over() && !self.front.is_closing() {
+        loop {
+            // Before the look at the ticket: what a GPU has brought, another thread completes, and wakes this one once.
+            let wakes = self.front.doorbell.wakes();
+            if over() || self.front.is_closing() {
+                return;
+            }
             if !std::mem::replace(&mut hurried, true) {
                 self.front.hurry();
             }
-            let wakes = self.front.doorbell.wakes();
             match self.advance(cycle) {
                 Advance::Ended => return,
                 Advance::Stepped => hurried = false,

@@ -156,8 +156,11 @@ pub(crate) trait Gpu: Send + Sync {
     fn is_ready(&self, communicator: Communicator) -> Result<bool, GpuError>;
     /// Puts calls onto the stream, as one.
     fn call(&self, communicator: Communicator, calls: &[Call], stream: Stream) -> Result<(), GpuError>;
-    /// Ends the communicator, and the work it has on the device where that is not done. (NCCL's gentler ways wait for other
-    /// ranks to do the same.)
+    /// Ends a communicator that has nothing left to do on the device. What it still sends to others is sent, for some seconds at most.
+    fn leave(&self, communicator: Communicator) {
+        self.abort(communicator);
+    }
+    /// Ends the communicator, and the work it has on the device where that is not done.
     fn abort(&self, communicator: Communicator);
 }
 
@@ -184,4 +187,10 @@ pub(crate) fn ordinal_of(local_rank: usize) -> Result<u32, GpuError> {
 #[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "a rank opens its own device"))]
 pub(crate) fn check() -> Result<(), GpuError> {
     cuda::open(0).map(drop)
+}
+
+/// The version of the NCCL that this process can load, as a number: major · 10000 + minor · 100 + patch. None if there is none that will do, or
+/// this build has no feature `nccl`.
+pub fn nccl_version() -> Option<u32> {
+    cuda::nccl_version()
 }

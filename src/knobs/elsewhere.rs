@@ -68,11 +68,11 @@ pub(super) const ELSEWHERE: &[Knob] = &[
     place("cross_size", "HOROVOD_CROSS_SIZE", RANKS, "Hosts that have this local rank; set by the launcher."),
     foreign("torus_allreduce", "HOROVOD_TORUS_ALLREDUCE", NO_TORUS, "Reduce over a torus of local and cross ranks.")
         .switch("torus-allreduce", "no-torus-allreduce"),
-    foreign("batch_d2d_memcopies", "HOROVOD_BATCH_D2D_MEMCOPIES", NO_GPU, "Pack the fusion buffer in one kernel."),
-    foreign("num_nccl_streams", "HOROVOD_NUM_NCCL_STREAMS", NO_GPU, "NCCL streams used in turn.")
+    foreign("batch_d2d_memcopies", "HOROVOD_BATCH_D2D_MEMCOPIES", "one kernel does it always", "Pack the fusion buffer in one kernel."),
+    foreign("num_nccl_streams", "HOROVOD_NUM_NCCL_STREAMS", "each process set has a stream", "NCCL streams used in turn.")
         .value("num-nccl-streams"),
-    foreign("enable_async_completion", "HOROVOD_ENABLE_ASYNC_COMPLETION", NO_GPU, "Complete by GPU event."),
-    foreign("disable_nvtx_ranges", "HOROVOD_DISABLE_NVTX_RANGES", NO_GPU, "Emit no NVTX ranges."),
+    foreign("enable_async_completion", "HOROVOD_ENABLE_ASYNC_COMPLETION", "a thread waits for the event", "Complete by GPU event, which the caller's stream waits for."),
+    foreign("disable_nvtx_ranges", "HOROVOD_DISABLE_NVTX_RANGES", "there are none", "Emit no NVTX ranges."),
     foreign("enable_xla_ops", "HOROVOD_ENABLE_XLA_OPS", "there is no TensorFlow front end", "XLA operations."),
     foreign("controller", "HOROVOD_CONTROLLER", "RONDE_BACKEND chooses the transport", "Control plane, mpi or gloo."),
     foreign("cpu_operations", "HOROVOD_CPU_OPERATIONS", "RONDE_BACKEND chooses the collectives", "CPU data plane."),
@@ -118,10 +118,9 @@ const fn place(name: &'static str, env: &'static str, kind: Kind, doc: &'static 
 }
 
 const NO_TORUS: &str = "hierarchical allreduces have a lane for each rank of a host";
-const NO_GPU: &str = "tensors are in host memory";
 const NO_GLOO: &str = "ranks meet on a local socket, not through Gloo";
 const ONE_THREAD: &str = "one thread makes all calls of MPI";
-const NO_ADASUM: &str = "there is no Adasum yet";
+const NO_ADASUM: &str = "Adasum gathers whole tensors";
 const NO_ELASTIC: &str = "the number of ranks is fixed";
 
 /// A name of Horovod's that nothing reads here.

@@ -13,6 +13,7 @@ pub(crate) struct Bench<'c> {
     pub(crate) set: &'c ProcessSet,
     pub(crate) rank: usize,
     device: u32,
+    #[allow(dead_code, reason = "the table's cases set it")]
     pub(crate) forms: Forms,
 }
 

@@ -4,11 +4,13 @@
 #![cfg(feature = "nccl")]
 
 #[path = "../matrix/cases.rs"]
+#[allow(dead_code, reason = "the table of host memory has more of them")]
 mod cases;
 mod failures;
 mod forms;
 mod jobs;
 #[path = "../matrix/sample.rs"]
+#[allow(dead_code, reason = "of which results here are compared otherwise")]
 mod sample;
 #[path = "../support/mod.rs"]
 mod support;

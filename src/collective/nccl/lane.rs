@@ -320,8 +320,11 @@ impl Lane {
 }
 
 impl Drop for Lane {
+    /// Nothing is in flight, or it has been aborted.
     fn drop(&mut self) {
-        self.abort();
+        if let Some(communicator) = self.communicator.take() {
+            self.device.gpu.leave(communicator);
+        }
         for buffer in [&self.buffer, &self.sink] {
             if buffer.bytes > 0 {
                 self.device.gpu.free(buffer.address);

@@ -394,6 +394,12 @@ impl Gpu for Cuda {
         self.nccl.call(communicator, calls, stream_of(stream).cast())
     }
 
+    fn leave(&self, communicator: Communicator) {
+        if let Ok(_entered) = self.enter() {
+            self.nccl.leave(communicator);
+        }
+    }
+
     fn abort(&self, communicator: Communicator) {
         if let Ok(_entered) = self.enter() {
             self.nccl.abort(communicator);

@@ -6,6 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use cudarc::nccl::sys::{ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclUniqueId};
 use libloading::Library;
@@ -21,6 +22,10 @@ const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
 /// The oldest version that makes communicators without blocking: the only kind that can be given up when a rank does not come.
 const OLDEST: c_int = 21_400;
+
+/// How long a communicator that is left may take to send what it has for others, and how often it is asked.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
+const FLUSH_POLL: Duration = Duration::from_millis(1);
 
 const ADVICE: &str = "PyTorch for CUDA brings it (import torch first); else pip install nvidia-nccl-cu12, or Debian's libnccl2, \
                       and put its folder into LD_LIBRARY_PATH";
@@ -66,6 +71,8 @@ functions! {
     get_unique_id = "ncclGetUniqueId": fn(*mut ncclUniqueId);
     init_rank = "ncclCommInitRankConfig": fn(*mut ncclComm_t, c_int, ncclUniqueId, c_int, *mut Config);
     get_async_error = "ncclCommGetAsyncError": fn(ncclComm_t, *mut c_int);
+    comm_finalize = "ncclCommFinalize": fn(ncclComm_t);
+    comm_destroy = "ncclCommDestroy": fn(ncclComm_t);
     comm_abort = "ncclCommAbort": fn(ncclComm_t);
     group_start = "ncclGroupStart": fn();
     group_end = "ncclGroupEnd": fn();
@@ -275,6 +282,24 @@ impl Nccl {
             }
         };
         self.check(name, result, communicator)
+    }
+
+    pub(super) fn leave(&self, communicator: Communicator) {
+        let handle = communicator_of(communicator);
+        // SAFETY: the communicator is given up by its owner, and has nothing on the device.
+        let finalized = self.check("ncclCommFinalize", unsafe { (self.comm_finalize)(handle) }, handle);
+        let end = Instant::now() + FLUSH_PATIENCE;
+        let mut state = finalized.and_then(|()| self.is_ready(communicator));
+        while state == Ok(false) && Instant::now() < end {
+            std::thread::sleep(FLUSH_POLL);
+            state = self.is_ready(communicator);
+        }
+        if state == Ok(true) {
+            // SAFETY: as above, and all is flushed.
+            let _ = unsafe { (self.comm_destroy)(handle) };
+        } else {
+            self.abort(communicator);
+        }
     }
 
     pub(super) fn abort(&self, communicator: Communicator) {
