@@ -6,7 +6,7 @@ from _typeshed import SupportsGetItem
 from os import PathLike
 from typing import Any, SupportsFloat, SupportsIndex
 
-__all__ = ["add_process_set", "allgather", "allreduce", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "join", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "poll", "process_set_rank", "process_sets", "rank", "reducescatter", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "version"]
+__all__ = ["add_process_set", "allgather", "allreduce", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "join", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "rank", "reducescatter", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "version"]
 
 def add_process_set(ranks: SupportsGetItem[int, SupportsIndex], /) -> int:
     """
@@ -124,6 +124,11 @@ def mpi_built() -> bool:
     Whether MPI is built in.
     """
 
+def nccl_version() -> int:
+    """
+    The version of the NCCL that can be loaded, as a number: major · 10000 + minor · 100 + patch; 0 if there is none.
+    """
+
 def poll(handle: SupportsIndex) -> bool:
     """
     Whether the operation of this handle is over.
@@ -154,9 +159,10 @@ def remove_process_set(id: SupportsIndex, /) -> bool:
     Removes a process set, on all ranks at once; false if there is none of this number, or it is that of all ranks.
     """
 
-def setup_torch(dtypes: dict, from_dlpack: Any, /) -> None:
+def setup_torch(dtypes: dict, from_dlpack: Any, stream_of: Any, /) -> None:
     """
-    Tells of torch: `dtypes` from its element types to their names, and what makes a tensor of a DLPack capsule. Once.
+    Tells of torch: `dtypes` from its element types to their names, what makes a tensor of a DLPack capsule, and what tells the
+    stream that is current on the CUDA device with a number. Once.
     """
 
 def shutdown() -> None:
