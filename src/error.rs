@@ -358,10 +358,12 @@ pub enum Error {
         limit_bytes: usize,
     },
     /// A tensor's GPU, or NCCL.
-    #[error("rank {rank}: {source}")]
+    #[error("{}rank {rank}: {source}", tensor.as_ref().map_or_else(String::new, |tensor| format!("tensor {tensor} on ")))]
     Gpu {
         /// This rank.
         rank: usize,
+        /// The tensor, if it is about one.
+        tensor: Option<String>,
         /// What has gone wrong.
         source: Arc<crate::gpu::GpuError>,
     },

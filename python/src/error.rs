@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
-use ronde::Error;
+use ronde::{Error, GpuError};
 
 /// What is said where nothing has been initialized.
 pub(crate) const NOT_INITIALIZED: &str = "Horovod has not been initialized; use hvd.init().";
@@ -59,6 +59,18 @@ fn internal_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 
 /// Whether Horovod's Python tells of it by `ValueError`: what the calling rank alone has done wrong.
 fn is_callers_fault(error: &Error) -> bool {
+    if let Error::Gpu { source, .. } = error {
+        // Not: calls that fail, memory that runs out, and what other ranks have said.
+        return matches!(
+            **source,
+            GpuError::NotBuilt
+                | GpuError::NoLibrary { .. }
+                | GpuError::TooOld { .. }
+                | GpuError::NoDevice { .. }
+                | GpuError::Capturing
+                | GpuError::OtherDevice { .. }
+        );
+    }
     matches!(
         error,
         Error::DuplicateName { .. }
@@ -90,6 +102,11 @@ fn about(error: &Error) -> About<'_> {
         | Error::NotAMember { rank, .. } => About {
             rank: Some(*rank),
             ..About::default()
+        },
+        Error::Gpu { rank, tensor, .. } => About {
+            tensor: tensor.as_deref(),
+            rank: Some(*rank),
+            first_rank: None,
         },
         Error::Mismatch(mismatch) => About {
             tensor: Some(&mismatch.tensor),

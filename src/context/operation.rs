@@ -163,6 +163,7 @@ impl Operation<'_> {
         let mut params = self.params(set, tensor)?;
         let on = set.inner.home.submit(tensor.device).map_err(|error| Error::Gpu {
             rank: set.inner.job_rank,
+            tensor: Some(tensor.name.to_owned()),
             source: Arc::new(error),
         })?;
         params.device = on.as_ref().map(|on| on.device.ordinal);

@@ -24,6 +24,8 @@ use crate::observer::Executed;
 use crate::queue::{Front, lock};
 
 mod anchor;
+#[cfg(test)]
+mod tests;
 mod times;
 
 use anchor::Anchor;
@@ -201,7 +203,11 @@ impl Cycle {
                 let own = members().filter(|member| !member.submission.is_absent());
                 self.front.release(own.count());
                 for member in members() {
-                    member.submission.ticket.complete(Err(error.clone()));
+                    let mut error = error.clone();
+                    if let Error::Gpu { tensor, .. } = &mut error {
+                        *tensor = Some(member.submission.tensor.name.to_string());
+                    }
+                    member.submission.ticket.complete(Err(error));
                 }
                 self.front.completions().announce();
                 Ok(())

@@ -679,7 +679,8 @@ def join(device: int = -1) -> int:
     """Says that this rank has no more data, and waits until none has. Returns the rank that joined last.
 
     Meanwhile the others' operations go on without this rank; averages still divide by the number of all
-    ranks. ``device`` is Horovod's, and of no consequence: tensors lie in host memory.
+    ranks. ``device`` is Horovod's, and of no consequence: this rank's GPU, if the others' tensors are on GPUs, is
+    that of its own tensors, or else that of its local rank.
     """
     return _ronde.join()
 

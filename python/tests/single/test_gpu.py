@@ -141,6 +141,22 @@ def test_what_is_allocated_is_a_tensor_on_the_gpu():
     )
 
 
+def test_what_the_gpu_refuses_is_the_callers_fault_and_names_the_tensor():
+    if IS_REAL:
+        pytest.skip("this GPU is there")
+    said = run(
+        """
+        hvd.init()
+        Tensor.get_device = lambda self: 7
+        try:
+            extension.allreduce(Tensor([1.0]), Tensor([1.0]), "far", hvd.Sum, 1.0, 1.0, 0)
+        except ValueError as error:
+            print(error, error.tensor, error.rank)
+        """
+    )
+    assert "tensor allreduce.far on rank 0: there is no CUDA device 7" in said and said.endswith("allreduce.far 0\n")
+
+
 def test_what_cannot_be_is_refused():
     run(
         """

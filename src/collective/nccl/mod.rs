@@ -136,6 +136,7 @@ impl Batch<'_> {
 pub(crate) fn gpu_error(rank: usize, error: GpuError) -> Error {
     Error::Gpu {
         rank,
+        tensor: None,
         source: Arc::new(error),
     }
 }
