@@ -147,7 +147,9 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Some(on) = &self.on {
-            on.device.gpu.free_on(self.address.as_ptr().expose_provenance() as u64, on.stream);
+            on.device
+                .gpu
+                .free_on(self.address.as_ptr().expose_provenance() as u64, on.stream);
         } else if self.layout.size() > 0 {
             // SAFETY: allocated in `new` with this layout, and not given away.
             unsafe { std::alloc::dealloc(self.address.as_ptr(), self.layout) };

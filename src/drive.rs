@@ -125,13 +125,19 @@ impl Engine {
             if let Some(mut cycle) = driven {
                 self.front.doorbell.present(true);
                 self.drive_until(&mut cycle, &over, deadline);
-                let work_left = cycle.pending() > 0 && cycle.ended().is_none();
+                let has_ended = cycle.ended().is_some();
+                let work_left = cycle.pending() > 0 && !has_ended;
                 drop(cycle);
                 self.front.doorbell.present(false);
                 if work_left || self.front.has_queued() {
                     self.front.doorbell.wake_self();
                 }
                 self.front.completions().announce();
+                if has_ended {
+                    // What a GPU has not given back by then, another thread completes.
+                    let look = || ticket.is_done().then_some(());
+                    self.front.completions().sleep(WAIT_SLICE, look);
+                }
             }
         }
         ticket.is_done()

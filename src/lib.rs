@@ -72,13 +72,15 @@ pub mod transport;
 
 pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub use backend::MpiTraffic;
+#[doc(hidden)]
+pub use collective::nccl::measure as gpu_measure;
 pub use context::{
     Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle,
     RawOutput, RawTensor, Reduce, Scope, ScopedHandle,
 };
 pub use delivery::{Delivery, Memory};
 pub use error::Error;
-pub use gpu::{CudaVec, GpuError};
+pub use gpu::{CudaVec, GpuError, nccl_version};
 pub use settings::Settings;
 pub use tensor::{Device, Dtype, Element, ReduceOp};
 

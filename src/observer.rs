@@ -84,7 +84,9 @@ impl Executed<'_> {
             return (self.ended - self.began).as_nanos() as u64;
         };
         let measured = activities.iter().filter(|activity| activity.measured);
-        let collective: u64 = measured.map(|activity| (activity.ended - activity.began).as_nanos() as u64).sum();
+        let collective: u64 = measured
+            .map(|activity| (activity.ended - activity.began).as_nanos() as u64)
+            .sum();
         collective + self.phases.copy_in_ns + self.phases.copy_out_ns
     }
 }

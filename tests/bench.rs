@@ -133,6 +133,90 @@ fn bad_arguments_are_usage_errors() {
     );
 }
 
+/// Said once, whatever the number of ranks; there is no GPU here, and none is seen where there is one.
+#[test]
+fn gpus_that_cannot_be_had_are_a_usage_error() {
+    let unseen = [("CUDA_VISIBLE_DEVICES", "")];
+    for arguments in ["--backend nccl", "--backend nccl -np 1"] {
+        let output = bench(arguments, &unseen);
+        let lacking = if cfg!(feature = "nccl") {
+            ""
+        } else {
+            "--features nccl"
+        };
+        assert_failed(&output, 2, &["ronde: backend nccl: ", lacking]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    }
+    assert_failed(&bench("--backend nccl --link 10,1", &unseen), 2, &["--link"]);
+    assert_failed(
+        &bench("--link 10,1", &[("RONDE_BACKEND", "nccl")]),
+        2,
+        &["--link"],
+    );
+}
+
+/// The libraries that do on the CPU what CUDA and NCCL do.
+#[cfg(feature = "nccl")]
+fn on_pretended_gpus(arguments: &str, devices: &str) -> Output {
+    let folder = format!("{}/fake_cuda", env!("CARGO_TARGET_TMPDIR"));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda/build");
+    let built = std::process::Command::new(script).arg(&folder).status().unwrap();
+    assert!(built.success());
+    bench(
+        &format!("--backend nccl {arguments}"),
+        &[("LD_LIBRARY_PATH", &folder), ("FAKE_CUDA_DEVICES", devices)],
+    )
+}
+
+/// Tensors of all types that benchmarks know, checked in every step.
+#[cfg(feature = "nccl")]
+#[test]
+fn tensors_are_on_a_gpu_for_each_rank() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("o.json");
+    let profile = folder.path().join("profile.json");
+    let dtypes = [
+        "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16",
+    ];
+    let tensors = dtypes.iter().zip([1, 3, 1000, 70_000, 5, 4096, 333]);
+    let tensors: Vec<_> = tensors
+        .map(|(dtype, elements)| {
+            serde_json::json!({"name": dtype, "op": "allreduce", "dtype": dtype, "elements": elements, "ready_us": 0})
+        })
+        .collect();
+    let text = serde_json::json!({"ronde_profile": 1, "np": 2, "tensors": tensors}).to_string();
+    std::fs::write(&profile, text).unwrap();
+    for (ranks, devices) in [(1, "1"), (3, "3")] {
+        let arguments = format!(
+            "-np {ranks} --steps 3 --profile {} --json {}",
+            profile.display(),
+            path.display()
+        );
+        let text = stdout(&on_pretended_gpus(&arguments, devices));
+        assert!(
+            text.contains("nccl backend") && text.contains("of memcpy"),
+            "{text}"
+        );
+        let result = json(&path);
+        assert_eq!(
+            (&result["backend"], &result["np"]),
+            (&"nccl".into(), &ranks.into())
+        );
+        assert!(result["memcpy_gb_per_s"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[cfg(feature = "nccl")]
+#[test]
+fn two_ranks_on_one_gpu_are_told_what_to_do() {
+    assert_failed(
+        &on_pretended_gpus("--model many-small --steps 1", "1"),
+        1,
+        &["Duplicate GPU", "NCCL_HOSTID"],
+    );
+}
+
 /// Inside `ronde run` the benchmark is one of its ranks; here the two want different numbers of steps.
 #[test]
 fn ranks_of_different_benchmarks_end_with_an_error() {

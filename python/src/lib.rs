@@ -31,8 +31,8 @@ mod _ronde {
     #[pymodule_export]
     use super::runtime::{
         autotune_report, backend, barrier, cross_rank, cross_size, init, is_homogeneous, is_initialized,
-        join, local_rank, local_size, mark_epoch, mark_step, mpi_built, nccl_version, rank, shutdown, size, start_timeline,
-        stop_timeline,
+        join, local_rank, local_size, mark_epoch, mark_step, mpi_built, nccl_version, rank, shutdown, size,
+        start_timeline, stop_timeline,
     };
     #[pymodule_export]
     use super::tensor::setup_torch;

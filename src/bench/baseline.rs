@@ -36,15 +36,14 @@ impl Baseline {
     pub(super) fn round<R: Runtime>(&mut self, job: &Job<'_, R>) -> Result<(), RunError> {
         for &method in self.methods() {
             job.slowest("bench.barrier", vec![0.0])?;
-            let both = || job.payloads.iter().zip(&mut self.targets);
+            let mut both = job.payloads.iter().zip(&mut self.targets);
             match &self.stopwatch {
                 None => self.times.round(method, |method| {
-                    both().for_each(|(source, target)| source.copy_to(target, method));
+                    both.for_each(|(source, target)| source.copy_to(target, method));
                 }),
                 Some(stopwatch) => {
-                    let copied = stopwatch.time(|stream| {
-                        both().try_for_each(|(source, target)| source.copy_on(target, stream))
-                    });
+                    let copied = stopwatch
+                        .time(|stream| both.try_for_each(|(source, target)| source.copy_on(target, stream)));
                     self.times
                         .keep(method, copied.map_err(|error| job.gpu_error(error))?);
                 }

@@ -1,10 +1,11 @@
 //! One tensor's values, and where they are reduced: right there in host memory, or on a GPU.
 //!
 //! Values on a GPU are written and checked in host memory: a step is uploaded before its time begins, and downloaded when it is
-//! over. At sentinels only these travel.
+//! over. Where only sentinels matter only these travel, those of all tensors together ([`Shuttle`]).
 
 use super::memcpy::{self, CopyMethod};
 use super::payload::{Extent, Runtime};
+use super::shuttle::Shuttle;
 use super::verify::{PatternElement, Place, Verifier};
 use crate::error::Error;
 use crate::gpu::{CudaVec, GpuError, Stopwatch, Stream};
@@ -61,42 +62,70 @@ impl<T: PatternElement> Buffer<T> {
         }
     }
 
-    /// Writes this rank's inputs, everywhere or at the sentinels, and brings them to where they are reduced.
+    /// Writes this rank's inputs, everywhere or at the sentinels, and brings them to where they are reduced, or loads the shuttle
+    /// to there with them.
     pub(super) fn write(
         &mut self,
         verifier: &Verifier,
         place: Place<'_>,
         extent: Extent,
+        shuttle: Option<&mut Shuttle>,
     ) -> Result<(), GpuError> {
         let (Self::Host(values) | Self::Gpu { values, .. }) = self;
         match extent {
             Extent::Full => verifier.fill(place, values),
             Extent::Sentinels => verifier.write_sentinels(place, values),
         }
-        match (self, extent) {
-            (Self::Host(_), _) => Ok(()),
-            (Self::Gpu { values, there }, Extent::Full) => there.copy_from(values),
-            (Self::Gpu { values, there }, Extent::Sentinels) => verifier
-                .sentinels::<T>(place.step, values.len())
-                .into_iter()
-                .try_for_each(|index| there.write(index, &values[index..=index])),
+        if let Self::Gpu { values, there } = self
+            && extent == Extent::Full
+        {
+            there.copy_from(values)?;
         }
+        self.load(verifier, place, extent, shuttle);
+        Ok(())
     }
 
-    /// Brings results to where they are checked, everywhere or at the sentinels.
+    /// Brings all results to where they are checked; of sentinels, loads the shuttle with their places.
     pub(super) fn fetch(
         &mut self,
         verifier: &Verifier,
         place: Place<'_>,
         extent: Extent,
+        shuttle: Option<&mut Shuttle>,
     ) -> Result<(), GpuError> {
-        match (self, extent) {
-            (Self::Host(_), _) => Ok(()),
-            (Self::Gpu { values, there }, Extent::Full) => there.read(0, values),
-            (Self::Gpu { values, there }, Extent::Sentinels) => verifier
-                .sentinels::<T>(place.step, values.len())
-                .into_iter()
-                .try_for_each(|index| there.read(index, &mut values[index..=index])),
+        if let Self::Gpu { values, there } = self
+            && extent == Extent::Full
+        {
+            there.read_front(values)?;
+        }
+        self.load(verifier, place, extent, shuttle);
+        Ok(())
+    }
+
+    /// Loads the shuttle with sentinels, if they are what matters, and on a GPU.
+    fn load(&self, verifier: &Verifier, place: Place<'_>, extent: Extent, shuttle: Option<&mut Shuttle>) {
+        let (Self::Gpu { values, there }, Extent::Sentinels, Some(shuttle)) = (self, extent, shuttle) else {
+            return;
+        };
+        for index in verifier.sentinels::<T>(place.step, values.len()) {
+            let address = there.address() + (index * size_of::<T>()) as u64;
+            shuttle.load(address, bytes(&values[index..=index]));
+        }
+    }
+
+    /// Takes back from the shuttle what was loaded for [`fetch`](Self::fetch).
+    pub(super) fn unload(
+        &mut self,
+        verifier: &Verifier,
+        place: Place<'_>,
+        extent: Extent,
+        shuttle: Option<&mut Shuttle>,
+    ) {
+        let (Self::Gpu { values, .. }, Extent::Sentinels, Some(shuttle)) = (self, extent, shuttle) else {
+            return;
+        };
+        for index in verifier.sentinels::<T>(place.step, values.len()) {
+            shuttle.unload(bytes_mut(&mut values[index..=index]));
         }
     }
 
@@ -141,4 +170,16 @@ impl<R: Runtime, T: PatternElement> Flight<R, T> {
             },
         })
     }
+}
+
+/// Numbers as bytes.
+fn bytes<T: PatternElement>(values: &[T]) -> &[u8] {
+    // SAFETY: all pattern elements are numbers without padding.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// The same, to be overwritten.
+fn bytes_mut<T: PatternElement>(values: &mut [T]) -> &mut [u8] {
+    // SAFETY: as above, and any bits are a number.
+    unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }

@@ -3,14 +3,15 @@
 //! A step is written, submitted and waited for (the time that counts), and checked. [`super::run()`] makes a benchmark of
 //! steps, [`Job::measure`] one of many measurements of the same job.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::agree::{self, Difference};
 use super::payload::{Extent, Flight, Payload, Runtime};
 use super::schedule::Schedule;
+use super::shuttle::Shuttle;
 use super::verify::{Place, Verifier, VerifyError};
 use super::workload::Workload;
+use crate::collective::nccl;
 use crate::error::Error;
 use crate::gpu::GpuError;
 use crate::tensor::ReduceOp;
@@ -53,6 +54,8 @@ pub struct Job<'a, R: Runtime> {
     pub(super) load: &'a Load,
     verifier: Verifier,
     pub(super) payloads: Vec<Payload>,
+    /// To and from the GPU that these are on.
+    shuttle: Option<Shuttle>,
     flights: Vec<Flight<R>>,
     steps_done: usize,
 }
@@ -68,18 +71,18 @@ impl<'a, R: Runtime> Job<'a, R> {
     pub fn new(runtime: &'a R, load: &'a Load) -> Result<Self, RunError> {
         let tensors = &load.workload.tensors;
         assert!(!tensors.is_empty(), "nothing to measure");
-        let zeros = |ordinal| {
-            let tensors = tensors.iter();
-            tensors
-                .map(|tensor| Payload::zeros(tensor.dtype, tensor.elements(), ordinal))
-                .collect()
-        };
-        let payloads = runtime.ordinal().and_then(zeros);
+        let on_gpu = |source| gpu_error(runtime, 0, source);
+        let ordinal = runtime.ordinal().map_err(on_gpu)?;
+        let payloads = tensors
+            .iter()
+            .map(|tensor| Payload::zeros(tensor.dtype, tensor.elements(), ordinal))
+            .collect::<Result<_, _>>();
         Ok(Self {
             runtime,
             load,
             verifier: Verifier::new(runtime.rank(), runtime.size(), load.chunk_bytes),
-            payloads: payloads.map_err(|source| gpu_error(runtime, 0, source))?,
+            payloads: payloads.map_err(on_gpu)?,
+            shuttle: ordinal.map(Shuttle::new).transpose().map_err(on_gpu)?,
             flights: Vec::with_capacity(tensors.len()),
             steps_done: 0,
         })
@@ -99,26 +102,51 @@ impl<'a, R: Runtime> Job<'a, R> {
     /// One step: write, submit and wait (the time returned), check.
     pub(super) fn step(&mut self, extent: Extent) -> Result<Duration, RunError> {
         let step = self.steps_done;
-        let on_gpu = |source| gpu_error(self.runtime, step, source);
-        for (tensor, payload) in self.payloads.iter_mut().enumerate() {
-            payload
-                .write(&self.verifier, place(self.load, step, tensor), extent)
-                .map_err(on_gpu)?;
-        }
+        self.write(extent).map_err(|error| self.gpu_error(error))?;
         let start = Instant::now();
         self.exchange(start)
             .map_err(|source| RunError::Runtime { step, source })?;
         let elapsed = start.elapsed();
         self.runtime.mark_step();
-        let on_gpu = |source| gpu_error(self.runtime, step, source);
-        for (tensor, payload) in self.payloads.iter_mut().enumerate() {
-            payload
-                .fetch(&self.verifier, place(self.load, step, tensor), extent)
-                .map_err(on_gpu)?;
+        self.fetch(extent).map_err(|error| self.gpu_error(error))?;
+        for (tensor, payload) in self.payloads.iter().enumerate() {
             payload.check(&self.verifier, place(self.load, step, tensor), extent)?;
         }
         self.steps_done += 1;
         Ok(elapsed)
+    }
+
+    /// Writes this rank's inputs.
+    fn write(&mut self, extent: Extent) -> Result<(), GpuError> {
+        let Self {
+            load,
+            verifier,
+            shuttle,
+            ..
+        } = self;
+        for (tensor, payload) in self.payloads.iter_mut().enumerate() {
+            let place = place(load, self.steps_done, tensor);
+            payload.write(verifier, place, extent, shuttle.as_mut())?;
+        }
+        shuttle.as_mut().map_or(Ok(()), Shuttle::send)
+    }
+
+    /// Brings results to where they are checked, if they are not there.
+    fn fetch(&mut self, extent: Extent) -> Result<(), GpuError> {
+        let Self { load, verifier, .. } = self;
+        let Some(shuttle) = &mut self.shuttle else {
+            return Ok(());
+        };
+        for (tensor, payload) in self.payloads.iter_mut().enumerate() {
+            let place = place(load, self.steps_done, tensor);
+            payload.fetch(verifier, place, extent, Some(shuttle))?;
+        }
+        shuttle.fetch()?;
+        for (tensor, payload) in self.payloads.iter_mut().enumerate() {
+            let place = place(load, self.steps_done, tensor);
+            payload.unload(verifier, place, extent, Some(shuttle));
+        }
+        Ok(())
     }
 
     /// Submits every buffer when it is due and gets all back, in the same order.
@@ -150,10 +178,9 @@ impl<'a, R: Runtime> Job<'a, R> {
 }
 
 fn gpu_error<R: Runtime>(runtime: &R, step: usize, source: GpuError) -> RunError {
-    let (rank, source) = (runtime.rank(), Arc::new(source));
     RunError::Runtime {
         step,
-        source: Error::Gpu { rank, source },
+        source: nccl::gpu_error(runtime.rank(), source),
     }
 }
 

@@ -18,6 +18,7 @@ pub mod profile;
 pub mod report;
 mod run;
 pub mod schedule;
+mod shuttle;
 pub mod verify;
 mod workload;
 

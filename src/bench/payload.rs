@@ -4,6 +4,7 @@ use half::{bf16, f16};
 
 use super::buffer::{self, Buffer};
 use super::memcpy::CopyMethod;
+use super::shuttle::Shuttle;
 use super::verify::{Place, Verifier, VerifyError};
 use crate::backend::MpiTraffic;
 use crate::context::{self, Context, Handle, ProcessSet};
@@ -117,15 +118,16 @@ macro_rules! payload {
                 })
             }
 
-            /// Writes this rank's inputs, everywhere or at the sentinels.
+            /// See [`Buffer::write`].
             pub(super) fn write(
                 &mut self,
                 verifier: &Verifier,
                 place: Place<'_>,
                 extent: Extent,
+                shuttle: Option<&mut Shuttle>,
             ) -> Result<(), GpuError> {
                 match self {
-                    $(Self::$variant(data) => data.write(verifier, place, extent),)*
+                    $(Self::$variant(data) => data.write(verifier, place, extent, shuttle),)*
                 }
             }
 
@@ -135,9 +137,23 @@ macro_rules! payload {
                 verifier: &Verifier,
                 place: Place<'_>,
                 extent: Extent,
+                shuttle: Option<&mut Shuttle>,
             ) -> Result<(), GpuError> {
                 match self {
-                    $(Self::$variant(data) => data.fetch(verifier, place, extent),)*
+                    $(Self::$variant(data) => data.fetch(verifier, place, extent, shuttle),)*
+                }
+            }
+
+            /// See [`Buffer::unload`].
+            pub(super) fn unload(
+                &mut self,
+                verifier: &Verifier,
+                place: Place<'_>,
+                extent: Extent,
+                shuttle: Option<&mut Shuttle>,
+            ) {
+                match self {
+                    $(Self::$variant(data) => data.unload(verifier, place, extent, shuttle),)*
                 }
             }
 

@@ -131,7 +131,7 @@ pub fn run<R: Runtime>(
     let mut sent = runtime.mpi_traffic().map(|_| MpiTraffic::default());
     for done in 1..=plan.steps {
         if (done - 1).is_multiple_of(MEMCPY_INTERVAL_STEPS) {
-            baseline.round(&mut job)?;
+            baseline.round(&job)?;
         }
         let before = runtime.mpi_traffic();
         own_ms.push(milliseconds(job.step(Extent::Sentinels)?));

@@ -96,7 +96,11 @@ impl Runtime for ThreadRank {
     }
 
     fn wait<B: Buffer>(&self, pending: Submitted<B>) -> Result<B, Error> {
-        let Submitted { name, data: mut buffer, op } = pending;
+        let Submitted {
+            name,
+            data: mut buffer,
+            op,
+        } = pending;
         let data = elements(&mut buffer);
         let own = data.iter().map(|&value| to_number(value)).collect();
         self.table

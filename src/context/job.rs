@@ -150,13 +150,15 @@ impl Job {
             &self.timeline,
         );
         let home = self.home();
-        let running = self.start(meeting, Box::new(observer), &home).map_err(|failure| {
-            failure.into_error(|source| Error::ProcessSetStart {
-                set: id,
-                members: members.to_vec(),
-                source,
-            })
-        })?;
+        let running = self
+            .start(meeting, Box::new(observer), &home)
+            .map_err(|failure| {
+                failure.into_error(|source| Error::ProcessSetStart {
+                    set: id,
+                    members: members.to_vec(),
+                    source,
+                })
+            })?;
         Ok(self.set(id, members, home, Some(running)))
     }
 

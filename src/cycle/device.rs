@@ -15,10 +15,10 @@ use smallvec::SmallVec;
 use super::Cycle;
 use super::ready::Ready;
 use crate::clock::Nanos;
-use crate::collective::nccl::{Awaited, Lane, Launched, Place, Terms, Trouble, gpu_error};
 use crate::collective::Reduction;
+use crate::collective::nccl::{Awaited, Lane, Launched, Place, Terms, Trouble, gpu_error};
 use crate::error::Error;
-use crate::gpu::{Device, Home, Mark};
+use crate::gpu::{Device, Home, Mark, Stream};
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
 use crate::queue::{Front, lock};
@@ -118,6 +118,13 @@ impl OnGpu {
         if self.launched.is_empty() {
             return Ok(());
         }
+        let reaper = match &mut self.reaper {
+            Some(reaper) => reaper,
+            none => {
+                let device = &self.launched[0].0.launched.ended;
+                none.insert(Reaper::start(&self.front, &self.shared, device)?)
+            }
+        };
         let mut ready: Vec<Option<Ready>> = ready.drain(..).map(Some).collect();
         for (start, positions) in self.launched.drain(..) {
             let members: Vec<Ready> = positions
@@ -125,10 +132,6 @@ impl OnGpu {
                 .filter_map(|&position| ready[position as usize].take())
                 .collect();
             self.shared.in_flight.fetch_add(members.len(), Ordering::AcqRel);
-            let reaper = match &mut self.reaper {
-                Some(reaper) => reaper,
-                none => none.insert(Reaper::start(&self.front, &self.shared, &start.launched.ended)?),
-            };
             // It takes all that comes until `stop`.
             let _ = reaper.flights.send(Flight { start, members });
         }
@@ -146,7 +149,11 @@ impl OnGpu {
             }
             self.in_flight() == 0
         };
-        let is_over = wait(if why.is_orderly() { ORDERLY_PATIENCE } else { Duration::ZERO });
+        let is_over = wait(if why.is_orderly() {
+            ORDERLY_PATIENCE
+        } else {
+            Duration::ZERO
+        });
         if !is_over || !why.is_orderly() {
             *lock(&self.shared.given_up) = Some(why.clone());
             lane.abort();
@@ -291,19 +298,22 @@ impl Cycle {
     }
 }
 
-/// Of each of the callers' streams, the mark that comes last.
+/// Of each of the callers' streams, the mark that comes last; several where threads made them at once. (When tensors were submitted
+/// does not tell: a mark is made before that.)
 fn awaited<'a>(members: impl Iterator<Item = &'a Ready>) -> SmallVec<[&'a Mark; 2]> {
-    let mut last: SmallVec<[(u64, Nanos, &Mark); 2]> = SmallVec::new();
-    for member in members {
-        let Some(on) = &member.submission.on else { continue };
-        let (stream, at) = (on.stream.0, member.submission.at);
-        match last.iter_mut().find(|(known, ..)| *known == stream) {
-            Some(known) if at >= known.1 => *known = (stream, at, &on.ready),
-            Some(_) => {}
-            None => last.push((stream, at, &on.ready)),
+    let mut last: SmallVec<[(Stream, &Mark); 2]> = SmallVec::new();
+    for on in members.filter_map(|member| member.submission.on.as_ref()) {
+        let (stream, mark) = (on.stream, &on.ready);
+        if last
+            .iter()
+            .any(|(known, later)| *known == stream && mark.is_before(later))
+        {
+            continue;
         }
+        last.retain(|(known, earlier)| *known != stream || !earlier.is_before(mark));
+        last.push((stream, mark));
     }
-    last.into_iter().map(|(.., mark)| mark).collect()
+    last.into_iter().map(|(_, mark)| mark).collect()
 }
 
 impl Reaper {
@@ -339,7 +349,10 @@ fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, front: &Front, shared:
             .iter()
             .map(|member| Arc::clone(&member.submission.ticket))
             .collect();
-        let own = flight.members.iter().filter(|member| !member.submission.is_absent());
+        let own = flight
+            .members
+            .iter()
+            .filter(|member| !member.submission.is_absent());
         front.release(own.count());
         let outcomes: SmallVec<[_; 16]> = flight
             .members

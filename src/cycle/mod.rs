@@ -180,8 +180,8 @@ impl Cycle {
 
     /// Runs one cycle that begins at `now`. After an error nothing more can be reduced; see [`end`](Self::end).
     pub(crate) fn step(&mut self, now: Nanos) -> Result<(), Error> {
-        self.land()?;
         self.collect(now);
+        self.land()?; // after: what is submitted again by now has come back before
         self.negotiate()?;
         let agreed = self.front.clock.now();
         self.observer

@@ -21,7 +21,8 @@ struct Class {
     prescale: f64,
     postscale: f64,
     root: u32,
-    device: Option<u32>,
+    /// Not which: a rank has one, and one that has joined knows others' tensors by the others' devices.
+    is_on_gpu: bool,
     absent: Vec<u32>,
 }
 
@@ -36,7 +37,7 @@ impl Class {
             prescale: params.prescale,
             postscale: params.postscale,
             root: params.root,
-            device: params.device,
+            is_on_gpu: params.device.is_some(),
             absent: ready.absent().to_vec(),
         }
     }
@@ -46,7 +47,7 @@ impl Class {
         params.kind.fuses()
             && (self.kind, self.dtype, self.op) == (params.kind, params.dtype, params.op)
             && (self.prescale, self.postscale) == (params.prescale, params.postscale)
-            && (self.root, self.device) == (params.root, params.device)
+            && (self.root, self.is_on_gpu) == (params.root, params.device.is_some())
             && same(&self.absent, ready.absent())
     }
 }

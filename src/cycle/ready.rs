@@ -168,7 +168,9 @@ impl Ready {
 
     /// Leaves for the caller what came out, and what it is to be told. The observer may still ask for the dimensions.
     pub(super) fn deliver(&mut self) -> Result<(), Error> {
-        let Some(yields) = self.yields.take() else { return Ok(()) };
+        let Some(yields) = self.yields.take() else {
+            return Ok(());
+        };
         let mut kept = Box::<Yield>::default();
         kept.delivery.shape = yields.delivery.shape.clone();
         let outcome = self.hand_over(*yields);

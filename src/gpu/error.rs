@@ -33,7 +33,9 @@ pub enum GpuError {
         advice: &'static str,
     },
     /// No device has that number.
-    #[error("there is no CUDA device {ordinal}: this process sees {count} (CUDA_VISIBLE_DEVICES decides which)")]
+    #[error(
+        "there is no CUDA device {ordinal}: this process sees {count} (CUDA_VISIBLE_DEVICES decides which)"
+    )]
     NoDevice {
         /// The number asked for.
         ordinal: u32,
@@ -91,16 +93,25 @@ pub enum GpuError {
 
 impl GpuError {
     /// What there is to be done about an error of NCCL or CUDA, by what it says.
-    #[cfg_attr(not(any(test, feature = "nccl")), expect(dead_code, reason = "nothing is called"))]
+    #[cfg_attr(
+        not(any(test, feature = "nccl")),
+        expect(dead_code, reason = "nothing is called")
+    )]
     pub(crate) fn advice(name: &str, text: &str) -> &'static str {
         if text.contains("Duplicate GPU") {
             "give each rank a GPU of its own (torch.cuda.set_device(hvd.local_rank())), or, to try things out on one GPU, give \
              each rank another NCCL_HOSTID, and NCCL_SOCKET_IFNAME=lo, NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1"
         } else if name.contains("ILLEGAL_ADDRESS") {
             "a tensor was freed, or is not where it was said to be; the device cannot be used by this process any more"
-        } else if matches!(name, "ncclRemoteError" | "ncclSystemError" | "ncclUnhandledCudaError") {
+        } else if matches!(
+            name,
+            "ncclRemoteError" | "ncclSystemError" | "ncclUnhandledCudaError"
+        ) {
             "NCCL_DEBUG=INFO tells more"
-        } else if matches!(name, "CUDA_ERROR_INVALID_HANDLE" | "CUDA_ERROR_CONTEXT_IS_DESTROYED") {
+        } else if matches!(
+            name,
+            "CUDA_ERROR_INVALID_HANDLE" | "CUDA_ERROR_CONTEXT_IS_DESTROYED"
+        ) {
             "was the tensor's stream destroyed while it was in flight?"
         } else {
             ""
@@ -123,7 +134,10 @@ mod tests {
             };
             error.to_string()
         };
-        let duplicate = error("ncclInvalidUsage", "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 40");
+        let duplicate = error(
+            "ncclInvalidUsage",
+            "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 40",
+        );
         assert!(duplicate.contains("NCCL_HOSTID"), "{duplicate}");
         assert_eq!(
             error("ncclInternalError", "internal error"),

@@ -1,5 +1,6 @@
 //! A device in use: its events are made once and lent.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{Event, Gpu, GpuError, Stream};
@@ -10,44 +11,66 @@ pub(crate) struct Device {
     pub(crate) ordinal: u32,
     pub(crate) gpu: Arc<dyn Gpu>,
     idle: Mutex<Vec<Event>>,
+    /// Counts what happens to marks.
+    moments: AtomicU64,
 }
 
 /// An event that is somebody's; it goes back when dropped.
 pub(crate) struct Mark {
     pub(crate) event: Event,
     device: Arc<Device>,
+    /// The moments before and after it was made.
+    asked: u64,
+    made: u64,
 }
 
 impl Device {
     pub(crate) fn new(ordinal: u32, gpu: Arc<dyn Gpu>) -> Self {
-        let idle = Mutex::default();
-        Self { ordinal, gpu, idle }
+        Self {
+            ordinal,
+            gpu,
+            idle: Mutex::default(),
+            moments: AtomicU64::new(0),
+        }
     }
 
     /// Marks the point that `stream` has come to.
     pub(crate) fn mark(self: &Arc<Self>, stream: Stream) -> Result<Mark, GpuError> {
         let idle = lock(&self.idle).pop(); // not locked while the driver is called
-        let mark = Mark {
+        let next = || self.moments.fetch_add(1, Ordering::SeqCst);
+        let mut mark = Mark {
             event: match idle {
                 Some(event) => event,
                 None => self.gpu.make_event()?,
             },
             device: Arc::clone(self),
+            asked: next(),
+            made: 0,
         };
         self.gpu.record(mark.event, stream)?;
+        mark.made = next();
         Ok(mark)
     }
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
-        for event in std::mem::take(self.idle.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)) {
+        for event in std::mem::take(
+            self.idle
+                .get_mut()
+                .unwrap_or_else(std::sync::PoisonError::into_inner),
+        ) {
             self.gpu.destroy_event(event);
         }
     }
 }
 
 impl Mark {
+    /// Whether it was made before `other`, for certain: not while that was made, by another thread.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        self.made < other.asked
+    }
+
     /// The device it is on.
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device

@@ -43,13 +43,20 @@ impl Home {
         let device = self.registry.get(ordinal)?;
         let bound = *self.ordinal.get_or_init(|| ordinal);
         if bound != ordinal {
-            return Err(GpuError::OtherDevice { bound, found: ordinal });
+            return Err(GpuError::OtherDevice {
+                bound,
+                found: ordinal,
+            });
         }
         if device.gpu.is_capturing(stream)? {
             return Err(GpuError::Capturing);
         }
         let ready = device.mark(stream)?;
-        Ok(Some(OnDevice { device, stream, ready }))
+        Ok(Some(OnDevice {
+            device,
+            stream,
+            ready,
+        }))
     }
 
     /// The device: of a rank that has had no tensor on one, and takes part in what others do, its own on this host.
@@ -57,8 +64,7 @@ impl Home {
         if let Some(&ordinal) = self.ordinal.get() {
             return self.registry.get(ordinal);
         }
-        let count = self.registry.count()?;
-        let ordinal = self.local_rank as u32 % count.max(1);
+        let ordinal = self.local_rank as u32 % self.registry.count()?.max(1);
         self.registry.get(*self.ordinal.get_or_init(|| ordinal))
     }
 }

@@ -12,9 +12,9 @@ mod home;
 mod registry;
 mod stopwatch;
 mod table;
-mod vector;
 #[cfg(test)]
 pub(crate) mod twin;
+mod vector;
 
 #[cfg(feature = "nccl")]
 mod cuda;
@@ -184,7 +184,10 @@ pub(crate) fn ordinal_of(local_rank: usize) -> Result<u32, GpuError> {
 ///
 /// # Errors
 /// What is missing.
-#[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "a rank opens its own device"))]
+#[cfg_attr(
+    not(feature = "cli"),
+    expect(dead_code, reason = "a rank opens its own device")
+)]
 pub(crate) fn check() -> Result<(), GpuError> {
     cuda::open(0).map(drop)
 }

@@ -26,7 +26,10 @@ impl Stopwatch {
     ///
     /// # Errors
     /// Those of `work`; what has gone wrong on the device.
-    pub(crate) fn time(&self, work: impl FnOnce(Stream) -> Result<(), GpuError>) -> Result<Duration, GpuError> {
+    pub(crate) fn time(
+        &self,
+        work: impl FnOnce(Stream) -> Result<(), GpuError>,
+    ) -> Result<Duration, GpuError> {
         let began = self.device.mark(self.stream)?;
         work(self.stream)?;
         let ended = self.device.mark(self.stream)?;

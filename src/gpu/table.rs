@@ -170,7 +170,10 @@ impl Table {
     }
 
     /// Blocks that `kernel` needs for it.
-    #[cfg_attr(not(any(test, feature = "nccl")), expect(dead_code, reason = "nothing is launched"))]
+    #[cfg_attr(
+        not(any(test, feature = "nccl")),
+        expect(dead_code, reason = "nothing is launched")
+    )]
     pub(crate) fn blocks(&self, kernel: Kernel) -> u32 {
         let last = self.count as usize - 1;
         self.first_block[last] + self.elements[last].div_ceil(kernel.chunk())
@@ -209,7 +212,12 @@ mod tests {
             to: 4096,
             elements,
         };
-        let [table] = &Table::of(kernel, 1.0, 1, &[entry(1), entry(8192), entry(8193), entry(0), entry(5)])[..] else {
+        let [table] = &Table::of(
+            kernel,
+            1.0,
+            1,
+            &[entry(1), entry(8192), entry(8193), entry(0), entry(5)],
+        )[..] else {
             panic!("one table");
         };
         assert_eq!(&table.first_block[..4], [0, 1, 2, 4]);
@@ -226,7 +234,10 @@ mod tests {
             })
             .collect();
         let tables = Table::of(Kernel::Copy, 1.0, 1, &many);
-        assert_eq!(tables.iter().map(|table| table.count).collect::<Vec<_>>(), [170, 1]);
+        assert_eq!(
+            tables.iter().map(|table| table.count).collect::<Vec<_>>(),
+            [170, 1]
+        );
         assert_eq!(tables[1].first_block[0], 0);
         let kernel = Kernel::Convert {
             from: Number::F16,

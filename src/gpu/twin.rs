@@ -20,6 +20,7 @@ mod collective;
 mod kernel;
 mod memory;
 mod notes;
+mod post;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -30,7 +31,7 @@ use streams::Work;
 use world::World;
 
 /// Who waits longer than this waits for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What the twins of one job have in common.
 pub(crate) struct Fabric {
@@ -93,17 +94,21 @@ impl Fabric {
         std::mem::take(&mut lock(&self.world).failures)
     }
 
-    /// Does all that can be done.
-    pub(crate) fn run_dry(&self) {
+    /// Does all that can be done; what is left.
+    pub(crate) fn run_dry(&self) -> String {
         while lock(&self.world).step() {}
         self.changed.notify_all();
+        lock(&self.world).what_is_stuck()
     }
 }
 
 impl Drop for Fabric {
     fn drop(&mut self) {
         let failures = self.failures();
-        assert!(failures.is_empty() || std::thread::panicking(), "the GPU's twin: {failures:#?}");
+        assert!(
+            failures.is_empty() || std::thread::panicking(),
+            "the GPU's twin: {failures:#?}"
+        );
     }
 }
 
@@ -114,7 +119,11 @@ impl Twin {
     }
 
     /// Does `change`, wakes who waits, and keeps what was wrong with it.
-    fn act<T>(&self, call: &'static str, change: impl FnOnce(&mut World) -> Result<T, String>) -> Result<T, GpuError> {
+    fn act<T>(
+        &self,
+        call: &'static str,
+        change: impl FnOnce(&mut World) -> Result<T, String>,
+    ) -> Result<T, GpuError> {
         let mut world = self.world();
         world.enter(self.at, call)?;
         let outcome = change(&mut world).map_err(|fault| world.fault(self.at, call, fault));
@@ -134,7 +143,10 @@ impl Twin {
     }
 
     /// Goes on with what there is to do until `look` finds something.
-    fn go_on<T>(&self, mut look: impl FnMut(&mut World) -> Result<Option<T>, GpuError>) -> Result<T, GpuError> {
+    fn go_on<T>(
+        &self,
+        mut look: impl FnMut(&mut World) -> Result<Option<T>, GpuError>,
+    ) -> Result<T, GpuError> {
         let began = Instant::now();
         let mut world = self.world();
         loop {
@@ -145,7 +157,8 @@ impl Twin {
                 self.fabric.changed.notify_all();
                 continue;
             }
-            if began.elapsed() > PATIENCE {
+            // Where something was wrong, ranks need not wait for one another any more.
+            if began.elapsed() > PATIENCE || !world.failures.is_empty() {
                 let stuck = world.what_is_stuck();
                 return Err(world.fault(self.at, "wait", format!("nothing goes on any more: {stuck}")));
             }
@@ -157,7 +170,10 @@ impl Twin {
     /// What was done on this device, and what was [said](Self::say) of it.
     pub(crate) fn notes(&self) -> Vec<Did> {
         let notes = self.fabric.notes().into_iter();
-        notes.filter(|note| note.device == self.at).map(|note| note.did).collect()
+        notes
+            .filter(|note| note.device == self.at)
+            .map(|note| note.did)
+            .collect()
     }
 
     /// Puts something into the log.
@@ -171,7 +187,10 @@ impl Twin {
 
     /// What lies at an address, as it is now.
     pub(crate) fn read(&self, address: u64, bytes: usize) -> Vec<u8> {
-        let read = self.world().devices[self.at].memory.read(address, bytes).map(<[u8]>::to_vec);
+        let read = self.world().devices[self.at]
+            .memory
+            .read(address, bytes)
+            .map(<[u8]>::to_vec);
         read.unwrap_or_else(|fault| panic!("{fault}"))
     }
 
@@ -180,7 +199,9 @@ impl Twin {
         let mut world = self.world();
         let memory = &mut world.devices[self.at].memory;
         let address = memory.allocate(bytes.len().max(1), true);
-        memory.write(address, bytes).unwrap_or_else(|fault| panic!("{fault}"));
+        memory
+            .write(address, bytes)
+            .unwrap_or_else(|fault| panic!("{fault}"));
         address
     }
 
@@ -191,7 +212,9 @@ impl Twin {
 
     /// Has the stream write `bytes`, in its turn.
     pub(crate) fn write_on(&self, stream: Stream, to: u64, bytes: Vec<u8>) {
-        let put = self.act("write", |world| world.put(self.at, stream, Work::Write { to, bytes }));
+        let put = self.act("write", |world| {
+            world.put(self.at, stream, Work::Write { to, bytes })
+        });
         put.expect("nothing is broken");
     }
 
@@ -199,7 +222,9 @@ impl Twin {
     pub(crate) fn hold(&self, stream: Stream) -> Gate {
         let mut world = self.world();
         let gate = world.handle();
-        world.put(self.at, stream, Work::Gate(gate)).expect("a stream that is there");
+        world
+            .put(self.at, stream, Work::Gate(gate))
+            .expect("a stream that is there");
         Gate(gate)
     }
 
@@ -240,7 +265,9 @@ impl Gpu for Twin {
     fn make_stream(&self) -> Result<Stream, GpuError> {
         self.act("make_stream", |world| {
             let stream = Stream(world.handle());
-            world.devices[self.at].streams.insert(stream.0, Default::default());
+            world.devices[self.at]
+                .streams
+                .insert(stream.0, Default::default());
             world.note(self.at, Did::MadeStream(stream));
             Ok(stream)
         })
@@ -361,6 +388,12 @@ impl Gpu for Twin {
             // SAFETY: the caller says that it is writable; the twin's memory is nobody else's.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, bytes) };
             Ok(())
+        })
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize, stream: Stream) -> Result<(), GpuError> {
+        self.act("copy", |world| {
+            world.put(self.at, stream, Work::Copy { to, from, bytes })
         })
     }
 

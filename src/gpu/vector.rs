@@ -78,36 +78,40 @@ impl<T: Element> CudaVec<T> {
     /// If there are not as many.
     pub fn copy_from(&mut self, from: &[T]) -> Result<(), GpuError> {
         assert_eq!(from.len(), self.elements, "as many elements are needed");
-        self.write(0, from)
+        self.write_front(from)
     }
 
-    /// Overwrites the elements from `first` on.
+    /// Overwrites the first elements.
     ///
     /// # Errors
     /// As for [`copy_from`](Self::copy_from).
     ///
     /// # Panics
     /// If there are more than the vector has.
-    pub(crate) fn write(&mut self, first: usize, from: &[T]) -> Result<(), GpuError> {
-        let to = self.place(first, from.len());
+    pub(crate) fn write_front(&mut self, from: &[T]) -> Result<(), GpuError> {
+        assert!(from.len() <= self.elements, "no more than there are");
         // SAFETY: the slice is readable.
-        unsafe { self.device.gpu.upload(to, from.as_ptr().cast(), size_of_val(from)) }
+        unsafe {
+            self.device
+                .gpu
+                .upload(self.address, from.as_ptr().cast(), size_of_val(from))
+        }
     }
 
-    /// Reads the elements from `first` on, as [`to_vec`](Self::to_vec) reads all.
+    /// Reads the first elements, as [`to_vec`](Self::to_vec) reads all.
     ///
     /// # Errors
     /// What has gone wrong on the device.
     ///
     /// # Panics
     /// If there are more than the vector has.
-    pub(crate) fn read(&self, first: usize, to: &mut [T]) -> Result<(), GpuError> {
-        let from = self.place(first, to.len());
+    pub(crate) fn read_front(&self, to: &mut [T]) -> Result<(), GpuError> {
+        assert!(to.len() <= self.elements, "no more than there are");
         // SAFETY: the slice is writable, and what comes are elements.
         unsafe {
             self.device
                 .gpu
-                .download(to.as_mut_ptr().cast(), from, size_of_val(to))
+                .download(to.as_mut_ptr().cast(), self.address, size_of_val(to))
         }
     }
 
@@ -145,12 +149,6 @@ impl<T: Element> CudaVec<T> {
 
     fn bytes(&self) -> usize {
         self.elements * size_of::<T>()
-    }
-
-    /// Where `count` elements from `first` on lie.
-    fn place(&self, first: usize, count: usize) -> u64 {
-        assert!(count <= self.elements && first <= self.elements - count, "inside");
-        self.address + (first * size_of::<T>()) as u64
     }
 
     /// The address on the device.

@@ -12,7 +12,9 @@ fn vector(device: u32, elements: usize) -> Result<CudaVec<f32>, GpuError> {
 
 /// A rank of a job that goes on after an error: host memory still works.
 fn goes_on(context: &Context) {
-    let sum = context.allreduce("goes on", vec![1i32], ReduceOp::Sum).expect("in");
+    let sum = context
+        .allreduce("goes on", vec![1i32], ReduceOp::Sum)
+        .expect("in");
     assert_eq!(sum.wait().expect("out"), [context.size() as i32]);
 }
 
@@ -20,7 +22,11 @@ fn goes_on(context: &Context) {
 fn libraries_that_are_missing_or_old_are_named() {
     let text = |env: &[(&str, &str)], test: &str| {
         let outcomes = gpu_job(test, 1, env, || {
-            let device = if std::env::var("FAKE_CUDA_DEVICES").is_ok_and(|count| count == "2") { 5 } else { 0 };
+            let device = if std::env::var("FAKE_CUDA_DEVICES").is_ok_and(|count| count == "2") {
+                5
+            } else {
+                0
+            };
             let error = vector(device, 1).err().expect("there is no device to be had");
             println!("\nsaid: {error}");
         });
@@ -31,11 +37,23 @@ fn libraries_that_are_missing_or_old_are_named() {
     }
     let test = "failures::libraries_that_are_missing_or_old_are_named";
     let cases: [(&[(&str, &str)], &[&str]); 5] = [
-        (&[("FAKE_CUDA_INIT_ERROR", "100")], &["cuInit", "CUDA_ERROR_NO_DEVICE"]),
-        (&[("FAKE_CUDA_VERSION", "11040")], &["11.4", "11.8", "newer driver"]),
+        (
+            &[("FAKE_CUDA_INIT_ERROR", "100")],
+            &["cuInit", "CUDA_ERROR_NO_DEVICE"],
+        ),
+        (
+            &[("FAKE_CUDA_VERSION", "11040")],
+            &["11.4", "11.8", "newer driver"],
+        ),
         (&[("FAKE_NCCL_VERSION", "2804")], &["NCCL", "2.8.4", "2.14"]),
-        (&[("FAKE_CUDA_DEVICES", "2")], &["no CUDA device 5", "sees 2", "CUDA_VISIBLE_DEVICES"]),
-        (&[("FAKE_CUDA_MEMORY_BYTES", "1")], &["CUDA device 0", "bytes left"]),
+        (
+            &[("FAKE_CUDA_DEVICES", "2")],
+            &["no CUDA device 5", "sees 2", "CUDA_VISIBLE_DEVICES"],
+        ),
+        (
+            &[("FAKE_CUDA_MEMORY_BYTES", "1")],
+            &["CUDA device 0", "bytes left"],
+        ),
     ];
     for (env, words) in cases {
         let Some(text) = text(env, test) else { return };
@@ -68,17 +86,30 @@ fn a_tensor_on_another_device_is_refused_at_once() {
         return;
     }
     let env = [("FAKE_CUDA_DEVICES", "4")];
-    gpu_job("failures::a_tensor_on_another_device_is_refused_at_once", 2, &env, || {
-        let (context, device) = start();
-        let first = vector(device, 10).expect("room");
-        context.allreduce("first", first, ReduceOp::Sum).expect("in").wait().expect("out");
-        let second = vector(device + 2, 10).expect("room");
-        let error = context.allreduce("second", second, ReduceOp::Sum).err().expect("refused").error;
-        let text = error.to_string();
-        let expected = format!("on CUDA device {device}, and the tensor on device {}", device + 2);
-        assert!(text.contains(&expected) && text.contains("rank"), "{text}");
-        goes_on(&context);
-    });
+    gpu_job(
+        "failures::a_tensor_on_another_device_is_refused_at_once",
+        2,
+        &env,
+        || {
+            let (context, device) = start();
+            let first = vector(device, 10).expect("room");
+            context
+                .allreduce("first", first, ReduceOp::Sum)
+                .expect("in")
+                .wait()
+                .expect("out");
+            let second = vector(device + 2, 10).expect("room");
+            let error = context
+                .allreduce("second", second, ReduceOp::Sum)
+                .err()
+                .expect("refused")
+                .error;
+            let text = error.to_string();
+            let expected = format!("on CUDA device {device}, and the tensor on device {}", device + 2);
+            assert!(text.contains(&expected) && text.contains("rank"), "{text}");
+            goes_on(&context);
+        },
+    );
 }
 
 #[test]
@@ -87,7 +118,9 @@ fn host_memory_on_one_rank_and_a_gpu_on_the_other_is_an_error_that_names_both() 
     gpu_job(test, 2, &[], || {
         let (context, device) = start();
         let error = if context.rank() == 0 {
-            let handle = context.allreduce("mixed", vec![1.0f32; 10], ReduceOp::Sum).expect("in");
+            let handle = context
+                .allreduce("mixed", vec![1.0f32; 10], ReduceOp::Sum)
+                .expect("in");
             handle.wait().expect_err("refused").error
         } else {
             let tensor = vector(device, 10).expect("room");
@@ -108,13 +141,21 @@ fn two_ranks_on_one_gpu_are_told_what_to_do() {
         return; // where it is just what the tests do
     }
     let env = [("FAKE_CUDA_DEVICES", "1")];
-    gpu_job("failures::two_ranks_on_one_gpu_are_told_what_to_do", 2, &env, || {
-        let context = Context::from_env().expect("the job starts");
-        let tensor = vector(0, 10).expect("room");
-        let handle = context.allreduce("same", tensor, ReduceOp::Sum).expect("in");
-        let text = handle.wait().err().expect("refused").error.to_string();
-        assert!(text.contains("Duplicate GPU") && text.contains("NCCL_HOSTID"), "{text}");
-    });
+    gpu_job(
+        "failures::two_ranks_on_one_gpu_are_told_what_to_do",
+        2,
+        &env,
+        || {
+            let context = Context::from_env().expect("the job starts");
+            let tensor = vector(0, 10).expect("room");
+            let handle = context.allreduce("same", tensor, ReduceOp::Sum).expect("in");
+            let text = handle.wait().err().expect("refused").error.to_string();
+            assert!(
+                text.contains("Duplicate GPU") && text.contains("NCCL_HOSTID"),
+                "{text}"
+            );
+        },
+    );
 }
 
 #[test]
@@ -141,12 +182,16 @@ fn a_rank_that_dies_ends_what_is_on_the_device() {
                 kill_self(); // with a step under way
             }
             let began = Instant::now();
-            let outcome = handles
-                .map_err(|failed| failed.error)
-                .and_then(|handles| {
-                    let outcomes: Vec<_> = handles.into_iter().map(|handle| handle.wait().map(drop)).collect();
-                    outcomes.into_iter().collect::<Result<(), _>>().map_err(|failed| failed.error)
-                });
+            let outcome = handles.map_err(|failed| failed.error).and_then(|handles| {
+                let outcomes: Vec<_> = handles
+                    .into_iter()
+                    .map(|handle| handle.wait().map(drop))
+                    .collect();
+                outcomes
+                    .into_iter()
+                    .collect::<Result<(), _>>()
+                    .map_err(|failed| failed.error)
+            });
             if let Err(error) = outcome {
                 assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
                 assert!(

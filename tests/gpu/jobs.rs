@@ -9,10 +9,17 @@ use crate::{gpu_job, is_real, start};
 fn sum(set: &ProcessSet, device: u32, name: &str, elements: usize) {
     let rank = set.rank().expect("a member") as f32;
     let mine = CudaVec::from_slice(device, &vec![rank + 1.0; elements]).expect("room");
-    let got = set.allreduce(name, mine, ReduceOp::Sum).expect("in").wait().expect("out");
+    let got = set
+        .allreduce(name, mine, ReduceOp::Sum)
+        .expect("in")
+        .wait()
+        .expect("out");
     let size = set.size() as f32;
     let want = size * (size + 1.0) / 2.0;
-    assert!(got.to_vec().expect("read").iter().all(|&got| got == want), "{name}");
+    assert!(
+        got.to_vec().expect("read").iter().all(|&got| got == want),
+        "{name}"
+    );
 }
 
 /// A step of many tensors at once, for so many times.
@@ -24,7 +31,9 @@ fn steps(context: &Context, device: u32, count: usize) {
     for step in 0..count {
         let mut handles = Vec::new();
         for (index, mut tensor) in tensors.drain(..).enumerate() {
-            let elements: Vec<f32> = (0..tensor.len()).map(|at| rank + (at % 7 + step) as f32).collect();
+            let elements: Vec<f32> = (0..tensor.len())
+                .map(|at| rank + (at % 7 + step) as f32)
+                .collect();
             tensor.copy_from(&elements).expect("written");
             let name = format!("gradient {index}");
             handles.push(context.allreduce(&name, tensor, ReduceOp::Average).expect("in"));
@@ -34,7 +43,10 @@ fn steps(context: &Context, device: u32, count: usize) {
             let tensor = handle.wait().expect("out");
             for (at, got) in tensor.to_vec().expect("read").into_iter().enumerate() {
                 let want = middle + (at % 7 + step) as f32;
-                assert!((got - want).abs() < 1e-4, "element {at} of step {step}: {got}, should be {want}");
+                assert!(
+                    (got - want).abs() < 1e-4,
+                    "element {at} of step {step}: {got}, should be {want}"
+                );
             }
             tensors.push(tensor);
         }
@@ -47,25 +59,42 @@ fn steps_of_many_tensors_are_fused_and_cached() {
     let timeline = folder.file("t.json");
     let path = timeline.to_str().expect("a name").to_owned();
     let env = [("HOROVOD_TIMELINE", path.as_str()), ("FAKE_CUDA_DELAY_US", "100")];
-    let outcomes = gpu_job("jobs::steps_of_many_tensors_are_fused_and_cached", 2, &env, || {
-        let (context, device) = start();
-        steps(&context, device, 20);
-    });
+    let outcomes = gpu_job(
+        "jobs::steps_of_many_tensors_are_fused_and_cached",
+        2,
+        &env,
+        || {
+            let (context, device) = start();
+            steps(&context, device, 20);
+        },
+    );
     if outcomes.is_empty() {
         return;
     }
     let text = std::fs::read_to_string(&timeline).expect("written");
     let events: Vec<serde_json::Value> = serde_json::from_str(&text).expect("valid JSON");
     let named = |name: &str| events.iter().filter(|event| event["name"] == name).count();
-    assert_eq!(named("INIT_NCCL"), named("INIT_NCCL").min(59), "once, for each tensor of the first batch");
-    for name in ["INIT_NCCL", "MEMCPY_IN_FUSION_BUFFER", "NCCL_ALLREDUCE", "MEMCPY_OUT_FUSION_BUFFER"] {
+    assert_eq!(
+        named("INIT_NCCL"),
+        named("INIT_NCCL").min(59),
+        "once, for each tensor of the first batch"
+    );
+    for name in [
+        "INIT_NCCL",
+        "MEMCPY_IN_FUSION_BUFFER",
+        "NCCL_ALLREDUCE",
+        "MEMCPY_OUT_FUSION_BUFFER",
+    ] {
         assert!(named(name) > 0, "no {name}");
     }
     // Every tensor of every step.
     assert_eq!(named("NCCL_ALLREDUCE"), 59 * 20);
     // Of each tensor, nothing goes backwards.
     let mut last = std::collections::HashMap::new();
-    for event in events.iter().filter(|event| event["ts"].is_number() && event["ph"] != "M") {
+    for event in events
+        .iter()
+        .filter(|event| event["ts"].is_number() && event["ph"] != "M")
+    {
         let ts = event["ts"].as_i64().expect("a whole number");
         let before = last.insert(event["pid"].to_string(), ts).unwrap_or(i64::MIN);
         assert!(ts >= before, "{event} after {before}");
@@ -74,16 +103,23 @@ fn steps_of_many_tensors_are_fused_and_cached() {
 
 #[test]
 fn tensors_in_host_memory_and_on_the_gpu_share_a_job() {
-    gpu_job("jobs::tensors_in_host_memory_and_on_the_gpu_share_a_job", 2, &[], || {
-        let (context, device) = start();
-        for step in 0..30 {
-            let on_host = context.allreduce("host", vec![1i64; 1000], ReduceOp::Sum).expect("in");
-            let tensor = CudaVec::from_slice(device, &[2i64; 500]).expect("room");
-            let on_gpu = context.allreduce("gpu", tensor, ReduceOp::Sum).expect("in");
-            assert_eq!(on_host.wait().expect("out"), [2; 1000], "step {step}");
-            assert_eq!(on_gpu.wait().expect("out").to_vec().expect("read"), [4; 500]);
-        }
-    });
+    gpu_job(
+        "jobs::tensors_in_host_memory_and_on_the_gpu_share_a_job",
+        2,
+        &[],
+        || {
+            let (context, device) = start();
+            for step in 0..30 {
+                let on_host = context
+                    .allreduce("host", vec![1i64; 1000], ReduceOp::Sum)
+                    .expect("in");
+                let tensor = CudaVec::from_slice(device, &[2i64; 500]).expect("room");
+                let on_gpu = context.allreduce("gpu", tensor, ReduceOp::Sum).expect("in");
+                assert_eq!(on_host.wait().expect("out"), [2; 1000], "step {step}");
+                assert_eq!(on_gpu.wait().expect("out").to_vec().expect("read"), [4; 500]);
+            }
+        },
+    );
 }
 
 #[test]
@@ -91,20 +127,28 @@ fn process_sets_have_communicators_of_their_own() {
     if is_real() {
         return; // three ranks on one device: more than NCCL can be talked into
     }
-    gpu_job("jobs::process_sets_have_communicators_of_their_own", 3, &[], || {
-        let context = Context::builder().dynamic_process_sets().build().expect("the job starts");
-        let device = context.local_rank() as u32;
-        for round in 0..3 {
-            let outer = context.add_process_set(&[0, 2]).expect("added");
-            sum(&context, device, &format!("all {round}"), 1000);
-            if outer.included() {
-                for step in 0..5 {
-                    sum(&outer, device, &format!("outer {step}"), 2000);
+    gpu_job(
+        "jobs::process_sets_have_communicators_of_their_own",
+        3,
+        &[],
+        || {
+            let context = Context::builder()
+                .dynamic_process_sets()
+                .build()
+                .expect("the job starts");
+            let device = context.local_rank() as u32;
+            for round in 0..3 {
+                let outer = context.add_process_set(&[0, 2]).expect("added");
+                sum(&context, device, &format!("all {round}"), 1000);
+                if outer.included() {
+                    for step in 0..5 {
+                        sum(&outer, device, &format!("outer {step}"), 2000);
+                    }
                 }
+                context.remove_process_set(&outer).expect("removed");
             }
-            context.remove_process_set(&outer).expect("removed");
-        }
-    });
+        },
+    );
 }
 
 #[test]
@@ -122,7 +166,8 @@ fn a_rank_that_has_joined_takes_part() {
             let product = reduce("product", vec![3.0; 9], ReduceOp::Product);
             let least = reduce("least", vec![5.0; 11], ReduceOp::Min);
             let both = batch < 2;
-            let get = |handle: ronde::Handle<CudaVec<f32>>| handle.wait().expect("out").to_vec().expect("read");
+            let get =
+                |handle: ronde::Handle<CudaVec<f32>>| handle.wait().expect("out").to_vec().expect("read");
             assert_eq!(get(average), vec![if both { 4.0 } else { 2.0 }; 700]);
             assert_eq!(get(product), vec![if both { 9.0 } else { 3.0 }; 9]);
             assert_eq!(get(least), vec![5.0; 11]);

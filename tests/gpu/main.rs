@@ -37,7 +37,10 @@ pub(crate) fn libraries() -> &'static str {
     BUILT.get_or_init(|| {
         let folder = format!("{}/fake_cuda", env!("CARGO_TARGET_TMPDIR"));
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda/build");
-        let built = Command::new(script).arg(&folder).status().expect("a shell and a C compiler");
+        let built = Command::new(script)
+            .arg(&folder)
+            .status()
+            .expect("a shell and a C compiler");
         assert!(built.success(), "the fake libraries compile");
         folder
     })
@@ -118,13 +121,21 @@ fn two_ranks() {
 
 #[test]
 fn two_ranks_without_fusion() {
-    table("two_ranks_without_fusion", 2, &[("HOROVOD_FUSION_THRESHOLD", "0")]);
+    table(
+        "two_ranks_without_fusion",
+        2,
+        &[("HOROVOD_FUSION_THRESHOLD", "0")],
+    );
 }
 
 #[test]
 fn three_ranks_on_a_slow_device() {
     if !is_real() {
-        table("three_ranks_on_a_slow_device", 3, &[("FAKE_CUDA_DELAY_US", "300")]);
+        table(
+            "three_ranks_on_a_slow_device",
+            3,
+            &[("FAKE_CUDA_DELAY_US", "300")],
+        );
     }
 }
 

@@ -295,7 +295,20 @@ fn integers_saturate_when_scaled_and_wrap_when_not() {
     let source = [bytes![-1_i32, 255_i32, 256_i32, 1000_i32, i32::MIN, i32::MAX]];
     assert_eq!(
         i32_u8.run(&source, (2.0, 1), aligned),
-        [[0, 255, 255, 255, 0, 255]]
+        [[255, 255, 0, 255, 0, 255]], // of 255, 255, 0, 232, 0 and 255, which the sums have wrapped to
+    );
+    assert_eq!(
+        i32_u8.run(&source, (2.0, 4), aligned),
+        [[0, 127, 128, 255, 0, 255]], // averages have not
+    );
+    let u8_i32 = Conversion::named("ronde_u8_i32");
+    assert_eq!(
+        u8_i32.run(&[vec![3, 200]], (-2.0, 1), aligned),
+        [bytes![0_i32, 0_i32]]
+    );
+    assert_eq!(
+        u8_i32.run(&[vec![3, 200]], (2.0, 1), aligned),
+        [bytes![6_i32, 255_i32]]
     );
     assert_eq!(
         i32_u8.run(&source, (1.0, 1), aligned),

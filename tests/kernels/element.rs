@@ -139,7 +139,19 @@ pub(crate) fn converted(bytes: &[u8], from: Element, to: Element, factor: f64, d
         Value::Float(_) if from == to && factor == 1.0 => bytes.to_vec(),
         Value::Float(x) if from == F64 || to == F64 => float_bytes(x * factor, to),
         Value::Float(x) => float_bytes((x as f32 * factor as f32).into(), to),
-        Value::Whole(x) if factor != 1.0 => saturated(x as f64 * factor / f64::from(divisor), to),
+        // In the tensor's own type, which is the narrower one; only a sum that is divided has not wrapped to it before.
+        Value::Whole(x) if factor != 1.0 => {
+            let own = if from.size() < to.size() { from } else { to };
+            let x = match value_of(&x.to_le_bytes()[..own.size()], own) {
+                Value::Whole(wrapped) if divisor == 1 => wrapped,
+                _ => x,
+            };
+            let Value::Whole(y) = value_of(&saturated(x as f64 * factor / f64::from(divisor), own), own)
+            else {
+                unreachable!("a whole number's type has whole numbers");
+            };
+            y.to_le_bytes()[..to.size()].to_vec()
+        }
         Value::Whole(x) => {
             let quotient = i128::from(x) / i128::from(divisor);
             quotient.to_le_bytes()[..to.size()].to_vec()

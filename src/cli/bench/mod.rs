@@ -77,7 +77,9 @@ enum SetupError {
     InnerRankCount { np: usize, size: usize },
     #[error("backend nccl: {0}")]
     Gpu(#[from] GpuError),
-    #[error("backend nccl: tensors on GPUs cannot be shaped to a network, only those in host memory; leave --link out")]
+    #[error(
+        "backend nccl: tensors on GPUs cannot be shaped to a network, only those in host memory; leave --link out"
+    )]
     ShapedGpu,
     #[error("cannot write {}: {source}", path.display())]
     Output { path: PathBuf, source: std::io::Error },
@@ -137,7 +139,11 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
         if on_gpu {
             gpu::check()?; // said once, before there are ranks that would each say it
         }
-        let copies = if on_gpu { memory::COPIES_ON_GPU } else { memory::COPIES_WITH_BASELINE };
+        let copies = if on_gpu {
+            memory::COPIES_ON_GPU
+        } else {
+            memory::COPIES_WITH_BASELINE
+        };
         memory::check(&workload, ranks, copies)?;
         if ranks > 1 {
             return Ok(launch(args, ranks));

@@ -31,7 +31,11 @@ pub(super) fn broadcast(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Pr
         root: batch.root,
     };
     if let [span] = batch.spans {
-        let to = if span.keeps_nothing() { scratch.sink } else { span.output() as u64 };
+        let to = if span.keeps_nothing() {
+            scratch.sink
+        } else {
+            span.output() as u64
+        };
         let from = if span.is_absent() { to } else { span.input() as u64 };
         let calls = (span.bytes() > 0).then(|| call(from, to, span.bytes()));
         return Program {
@@ -61,7 +65,11 @@ pub(super) fn broadcast(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Pr
 /// Copies, if there are any.
 fn copies(entries: impl Iterator<Item = crate::gpu::Entry>) -> Vec<Copies> {
     let entries: Vec<_> = entries.collect();
-    if entries.is_empty() { Vec::new() } else { vec![Copies::plain(entries)] }
+    if entries.is_empty() {
+        Vec::new()
+    } else {
+        vec![Copies::plain(entries)]
+    }
 }
 
 // ---- allgather -----------------------------------------------------------------------------------------------------
@@ -106,7 +114,11 @@ pub(super) fn allgather(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Pr
         return Program::default();
     }
     if let [span] = batch.spans {
-        let output = if span.keeps_nothing() { scratch.sink } else { span.output() as u64 };
+        let output = if span.keeps_nothing() {
+            scratch.sink
+        } else {
+            span.output() as u64
+        };
         return Program {
             calls: gathering(&at, rank, span.input() as u64, output),
             ..Program::default()
@@ -119,20 +131,25 @@ pub(super) fn allgather(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Pr
         .collect();
     let in_buffer = |tensor: usize, rank: usize| scratch.buffer + (at[rank] + within[rank][tensor]) as u64;
     let tensors = || batch.spans.iter().enumerate();
-    let inward = tensors()
-        .filter_map(|(tensor, span)| entry(span.input() as u64, in_buffer(tensor, rank), bytes(tensor, rank)));
-    let outward = tensors().filter(|(_, span)| !span.keeps_nothing()).flat_map(|(tensor, span)| {
-        let mut to = span.output() as u64;
-        let own = span.input() as u64;
-        (0..size)
-            .filter_map(move |from| {
-                let (at, bytes) = (to, bytes(tensor, from));
-                to += bytes as u64;
-                let in_place = from == rank && at == own; // the input lies where its rows belong
-                (!in_place).then(|| entry(in_buffer(tensor, from), at, bytes)).flatten()
-            })
-            .collect::<Vec<_>>()
+    let inward = tensors().filter_map(|(tensor, span)| {
+        entry(span.input() as u64, in_buffer(tensor, rank), bytes(tensor, rank))
     });
+    let outward = tensors()
+        .filter(|(_, span)| !span.keeps_nothing())
+        .flat_map(|(tensor, span)| {
+            let mut to = span.output() as u64;
+            let own = span.input() as u64;
+            (0..size)
+                .filter_map(move |from| {
+                    let (at, bytes) = (to, bytes(tensor, from));
+                    to += bytes as u64;
+                    let in_place = from == rank && at == own; // the input lies where its rows belong
+                    (!in_place)
+                        .then(|| entry(in_buffer(tensor, from), at, bytes))
+                        .flatten()
+                })
+                .collect::<Vec<_>>()
+        });
     Program {
         inward: copies(inward),
         calls: gathering(&at, rank, scratch.buffer + at[rank] as u64, scratch.buffer),
@@ -169,13 +186,18 @@ fn gathering(at: &[usize], rank: usize, input: u64, output: u64) -> Vec<Call> {
 
 fn received(batch: &Batch<'_>, tensor: usize, place: Place) -> usize {
     let Place { rank, size } = place;
-    (0..size).map(|from| batch.bytes[(tensor * size + from) * size + rank]).sum()
+    (0..size)
+        .map(|from| batch.bytes[(tensor * size + from) * size + rank])
+        .sum()
 }
 
 pub(super) fn alltoall_sink(batch: &Batch<'_>, place: Place) -> usize {
     let spans = batch.spans.iter().enumerate();
     let dropped = spans.filter(|(_, span)| span.keeps_nothing());
-    dropped.map(|(tensor, _)| received(batch, tensor, place)).max().unwrap_or(0)
+    dropped
+        .map(|(tensor, _)| received(batch, tensor, place))
+        .max()
+        .unwrap_or(0)
 }
 
 pub(super) fn alltoall(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Program {
@@ -184,7 +206,11 @@ pub(super) fn alltoall(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Pro
     for (tensor, span) in batch.spans.iter().enumerate() {
         let bytes = |from: usize, to: usize| batch.bytes[(tensor * size + from) * size + to];
         let mut from = span.input() as u64;
-        let mut to = if span.keeps_nothing() { scratch.sink } else { span.output() as u64 };
+        let mut to = if span.keeps_nothing() {
+            scratch.sink
+        } else {
+            span.output() as u64
+        };
         for peer in 0..size {
             let (sent, received) = (bytes(rank, peer), bytes(peer, rank));
             if sent > 0 {

@@ -83,10 +83,13 @@ impl Lane {
             Err(error) => Hello::Cannot(error.to_string()),
         };
         let hellos = gather(transport, rank, &hello).map_err(Trouble::OfRank)?;
-        let unable = hellos.into_iter().enumerate().find_map(|(rank, hello)| match hello {
-            Hello::Cannot(reason) => Some((rank, reason)),
-            Hello::Ready => None,
-        });
+        let unable = hellos
+            .into_iter()
+            .enumerate()
+            .find_map(|(rank, hello)| match hello {
+                Hello::Cannot(reason) => Some((rank, reason)),
+                Hello::Ready => None,
+            });
         let answer = (place.rank == 0).then(|| match (unable, &own) {
             (Some((rank, reason)), _) => Answer::Cannot(rank, reason),
             (None, Ok((device, _))) => match device.gpu.unique_id() {
@@ -113,7 +116,9 @@ impl Lane {
                 return Err(Trouble::OfBatch(gpu_error(rank, error)));
             }
         };
-        let Answer::Id(id) = answer else { unreachable!("matched above") };
+        let Answer::Id(id) = answer else {
+            unreachable!("matched above")
+        };
         let mut lane = Self {
             device,
             place,
@@ -159,14 +164,21 @@ impl Lane {
             batch.parts(self.place, self.shared_bytes)
         };
         let parts: Vec<Batch<'_>> = parts.into_iter().map(|tensors| batch.part(tensors)).collect();
-        if let Some(part) = parts.iter().find(|part| part.buffer_bytes(self.place) > self.shared_bytes) {
+        if let Some(part) = parts
+            .iter()
+            .find(|part| part.buffer_bytes(self.place) > self.shared_bytes)
+        {
             // The same on all ranks, as is what they share of their buffers.
             return Err(Trouble::OfBatch(self.error(GpuError::OutOfMemory {
                 ordinal: self.device.ordinal,
                 bytes: part.buffer_bytes(self.place),
             })));
         }
-        let sunk = parts.iter().map(|part| part.sink_bytes(self.place)).max().unwrap_or(0);
+        let sunk = parts
+            .iter()
+            .map(|part| part.sink_bytes(self.place))
+            .max()
+            .unwrap_or(0);
         self.ensure_sink(sunk, transport)?;
         let device = Arc::clone(&self.device);
         let mark = || device.mark(self.stream).map_err(|error| self.fatal(error));
@@ -249,6 +261,24 @@ impl Lane {
         Ok(())
     }
 
+    /// Waits until nothing is on the stream: memory is given back when the device is idle, and where that waits for a rank that is
+    /// lost, it must not be the driver that does so.
+    fn drain(&self, transport: &mut dyn Transport) -> Result<(), Trouble> {
+        let last = self.device.mark(self.stream).map_err(|error| self.fatal(error))?;
+        while !self
+            .device
+            .gpu
+            .has_come(last.event)
+            .map_err(|error| self.fatal(error))?
+        {
+            self.check()
+                .and_then(|()| transport.check_peers())
+                .map_err(Trouble::OfRank)?;
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
     /// Makes the fusion buffer as large as `wanted`, or as all ranks can.
     fn grow(&mut self, wanted: usize, transport: &mut dyn Transport) -> Result<(), Trouble> {
         if wanted <= self.shared_bytes || self.is_limited {
@@ -264,7 +294,9 @@ impl Lane {
         while self.buffer.bytes == 0 && bytes >= BUFFER_STEP_BYTES {
             match gpu.allocate(bytes) {
                 Ok(address) => self.buffer = Buffer { address, bytes },
-                Err(GpuError::OutOfMemory { .. }) => bytes = (bytes / 2).next_multiple_of(BUFFER_STEP_BYTES / 2),
+                Err(GpuError::OutOfMemory { .. }) => {
+                    bytes = (bytes / 2).next_multiple_of(BUFFER_STEP_BYTES / 2)
+                }
                 Err(error) => return Err(self.fatal(error)),
             }
         }
@@ -295,18 +327,12 @@ impl Lane {
             self.device.gpu.free(self.sink.address);
             self.sink = Buffer::default();
         }
-        let address = self.device.gpu.allocate(bytes).map_err(|error| self.fatal(error))?;
+        let address = self
+            .device
+            .gpu
+            .allocate(bytes)
+            .map_err(|error| self.fatal(error))?;
         self.sink = Buffer { address, bytes };
-        Ok(())
-    }
-
-    /// Waits until all that is on the stream is done: as long as all ranks live.
-    fn drain(&self, transport: &mut dyn Transport) -> Result<(), Trouble> {
-        let last = self.device.mark(self.stream).map_err(|error| self.fatal(error))?;
-        while !self.device.gpu.has_come(last.event).map_err(|error| self.fatal(error))? {
-            transport.check_peers().map_err(Trouble::OfRank)?;
-            std::thread::sleep(POLL);
-        }
         Ok(())
     }
 

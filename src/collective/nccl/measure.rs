@@ -128,9 +128,12 @@ impl Step {
     fn time(&self, work: impl FnOnce(Stream) -> Result<(), GpuError>) -> Result<f64, GpuError> {
         let Stopwatch { device, stream } = &self.stopwatch;
         for _ in 0..LEAD {
-            device
-                .gpu
-                .copy(self.flat.address(), self.buffer.address(), self.bytes()[1], *stream)?;
+            device.gpu.copy(
+                self.flat.address(),
+                self.buffer.address(),
+                self.bytes()[1],
+                *stream,
+            )?;
         }
         Ok(self.stopwatch.time(work)?.as_secs_f64() * 1e6)
     }

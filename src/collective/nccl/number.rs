@@ -97,7 +97,11 @@ impl Travel {
                 f32::INFINITY.to_bits().into(),
                 1f32.to_bits().into(),
             ),
-            Number::F64 => (f64::NEG_INFINITY.to_bits(), f64::INFINITY.to_bits(), 1f64.to_bits()),
+            Number::F64 => (
+                f64::NEG_INFINITY.to_bits(),
+                f64::INFINITY.to_bits(),
+                1f64.to_bits(),
+            ),
         };
         repeat(match self.combine {
             Combine::Sum | Combine::Average => 0,
@@ -139,10 +143,19 @@ mod tests {
             let travel = Travel::new(dtype, op, 3);
             (travel.wire, travel.combine, travel.divisor)
         };
-        assert_eq!(travel(Dtype::U8, ReduceOp::Average), (Number::I32, Combine::Sum, 3));
-        assert_eq!(travel(Dtype::I32, ReduceOp::Average), (Number::I64, Combine::Sum, 3));
+        assert_eq!(
+            travel(Dtype::U8, ReduceOp::Average),
+            (Number::I32, Combine::Sum, 3)
+        );
+        assert_eq!(
+            travel(Dtype::I32, ReduceOp::Average),
+            (Number::I64, Combine::Sum, 3)
+        );
         assert_eq!(travel(Dtype::U8, ReduceOp::Sum), (Number::U8, Combine::Sum, 1));
         assert_eq!(travel(Dtype::I16, ReduceOp::Min), (Number::I32, Combine::Min, 1));
-        assert_eq!(travel(Dtype::F16, ReduceOp::Average), (Number::F16, Combine::Average, 1));
+        assert_eq!(
+            travel(Dtype::F16, ReduceOp::Average),
+            (Number::F16, Combine::Average, 1)
+        );
     }
 }

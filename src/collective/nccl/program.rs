@@ -45,11 +45,18 @@ pub(super) struct Program {
 impl Program {
     /// Puts the first part onto the stream.
     pub(super) fn copy_in(&self, device: &Device, stream: Stream) -> Result<(), GpuError> {
-        self.inward.iter().try_for_each(|copies| copies.launch(device, stream))
+        self.inward
+            .iter()
+            .try_for_each(|copies| copies.launch(device, stream))
     }
 
     /// Puts the second part onto the stream.
-    pub(super) fn call(&self, device: &Device, communicator: Communicator, stream: Stream) -> Result<(), GpuError> {
+    pub(super) fn call(
+        &self,
+        device: &Device,
+        communicator: Communicator,
+        stream: Stream,
+    ) -> Result<(), GpuError> {
         if self.calls.is_empty() {
             return Ok(());
         }
@@ -58,7 +65,9 @@ impl Program {
 
     /// Puts the last part onto the stream.
     pub(super) fn copy_out(&self, device: &Device, stream: Stream) -> Result<(), GpuError> {
-        self.outward.iter().try_for_each(|copies| copies.launch(device, stream))
+        self.outward
+            .iter()
+            .try_for_each(|copies| copies.launch(device, stream))
     }
 }
 

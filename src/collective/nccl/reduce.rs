@@ -29,12 +29,16 @@ fn places_of(batch: &Batch<'_>, travel: &Travel) -> Vec<usize> {
 
 pub(super) fn buffer_bytes(batch: &Batch<'_>, place: Place) -> usize {
     let travel = travel(batch, place);
-    if is_direct(batch, &travel) { 0 } else { places_of(batch, &travel).pop().unwrap_or(0) }
+    if is_direct(batch, &travel) {
+        0
+    } else {
+        places_of(batch, &travel).pop().unwrap_or(0)
+    }
 }
 
 pub(super) fn sink_bytes(batch: &Batch<'_>, place: Place) -> usize {
     match batch.spans {
-        [span] if span.is_absent() && is_direct(batch, &travel(batch, place)) => room(span.bytes()),
+        [span] if span.keeps_nothing() && is_direct(batch, &travel(batch, place)) => room(span.bytes()),
         _ => 0,
     }
 }
@@ -65,7 +69,12 @@ pub(super) fn program(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Prog
                 outward: Vec::new(),
             };
         }
-        let (input, output) = (batch.spans[0].input() as u64, batch.spans[0].output() as u64);
+        let (keeps_nothing, input) = (batch.spans[0].keeps_nothing(), batch.spans[0].input() as u64);
+        let output = if keeps_nothing {
+            sink
+        } else {
+            batch.spans[0].output() as u64
+        };
         let scaled = |from, to, factor| Copies {
             kernel: Kernel::Convert {
                 from: travel.own,
@@ -83,7 +92,7 @@ pub(super) fn program(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Prog
         return Program {
             inward,
             calls: vec![reduced(from, output, count)],
-            outward: if postscale == 1.0 {
+            outward: if postscale == 1.0 || keeps_nothing {
                 Vec::new()
             } else {
                 vec![scaled(output, output, postscale)]
@@ -107,7 +116,11 @@ pub(super) fn program(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Prog
         divisor: 1,
         entries: stretches()
             .filter_map(|((span, elements), at)| {
-                entry(span.input() as u64, buffer + *at as u64, units(inward, elements, span.bytes()))
+                entry(
+                    span.input() as u64,
+                    buffer + *at as u64,
+                    units(inward, elements, span.bytes()),
+                )
             })
             .collect(),
     };
@@ -118,7 +131,11 @@ pub(super) fn program(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Prog
         entries: stretches()
             .filter(|((span, _), _)| !span.keeps_nothing())
             .filter_map(|((span, elements), at)| {
-                entry(buffer + *at as u64, span.output() as u64, units(outward, elements, span.bytes()))
+                entry(
+                    buffer + *at as u64,
+                    span.output() as u64,
+                    units(outward, elements, span.bytes()),
+                )
             })
             .collect(),
     };

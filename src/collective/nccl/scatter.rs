@@ -38,7 +38,11 @@ fn region(batch: &Batch<'_>, travel: &Travel, size: usize) -> usize {
 
 pub(super) fn buffer_bytes(batch: &Batch<'_>, place: Place) -> usize {
     let travel = travel(batch, place);
-    if is_direct(batch, &travel, place.size) { 0 } else { place.size * region(batch, &travel, place.size) }
+    if is_direct(batch, &travel, place.size) {
+        0
+    } else {
+        place.size * region(batch, &travel, place.size)
+    }
 }
 
 pub(super) fn sink_bytes(batch: &Batch<'_>, place: Place) -> usize {
@@ -46,7 +50,11 @@ pub(super) fn sink_bytes(batch: &Batch<'_>, place: Place) -> usize {
     match batch.spans {
         [span] if span.keeps_nothing() && is_direct(batch, &travel, place.size) => {
             let share = batch.bytes[0];
-            if span.is_absent() { room(place.size * share) } else { share }
+            if span.is_absent() {
+                room(place.size * share)
+            } else {
+                share
+            }
         }
         _ => 0,
     }
@@ -117,7 +125,11 @@ pub(super) fn program(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Prog
         let mut from = span.input() as u64;
         for to in 0..size {
             let elements = share(batch, size, tensor, to);
-            contributions.extend(entry(from, in_buffer(tensor, to), units(inward, elements, elements * own_bytes)));
+            contributions.extend(entry(
+                from,
+                in_buffer(tensor, to),
+                units(inward, elements, elements * own_bytes),
+            ));
             from += (elements * own_bytes) as u64;
         }
         if !span.keeps_nothing() {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::*;
-use crate::gpu::{Home, devices};
 use crate::clock::{Clock, MonotonicClock};
 use crate::collective::local::LocalCollective;
 use crate::cycle::Parts;
+use crate::gpu::{Home, devices};
 use crate::negotiation::ResponseCache;
 use crate::observer::NoObserver;
 use crate::queue::Front;

@@ -21,7 +21,12 @@ impl Times {
     /// Of a batch that is over; none if the device cannot say.
     pub(super) fn of(start: &Start, members: &[Ready], anchor: &Anchor) -> Option<Self> {
         let launched = &start.launched;
-        let moments = [&launched.began, &launched.copied_in, &launched.reduced, &launched.ended];
+        let moments = [
+            &launched.began,
+            &launched.copied_in,
+            &launched.reduced,
+            &launched.ended,
+        ];
         let mut moments = moments.into_iter().map(|mark| anchor.time_of(mark.event));
         let mut next = || moments.next().flatten();
         let stages = Stages {

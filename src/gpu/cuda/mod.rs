@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_flags, CUfunction, CUmodule, CUresult, CUstream,
-    CUstreamCaptureStatus, CUstream_flags,
+    CUstream_flags, CUstreamCaptureStatus,
 };
 
 use super::{Call, Communicator, Event, Gpu, GpuError, Kernel, Stream, Table, UniqueId};
@@ -38,7 +38,9 @@ pub(super) fn open(ordinal: u32) -> Result<Arc<dyn Gpu>, GpuError> {
     let nccl = nccl::load()?;
     let mut device: CUdevice = 0;
     // SAFETY: the driver is initialized, and there is such a device.
-    check("cuDeviceGet", unsafe { sys::cuDeviceGet(&raw mut device, ordinal as c_int) })?;
+    check("cuDeviceGet", unsafe {
+        sys::cuDeviceGet(&raw mut device, ordinal as c_int)
+    })?;
     let mut context: CUcontext = ptr::null_mut();
     // SAFETY: the device is one.
     check("cuDevicePrimaryCtxRetain", unsafe {
@@ -70,7 +72,9 @@ pub(super) fn count() -> Result<u32, GpuError> {
     driver()?;
     let mut count = 0;
     // SAFETY: the driver is initialized.
-    check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&raw mut count) })?;
+    check("cuDeviceGetCount", unsafe {
+        sys::cuDeviceGetCount(&raw mut count)
+    })?;
     Ok(count as u32)
 }
 
@@ -85,7 +89,7 @@ fn driver() -> Result<(), GpuError> {
     if !unsafe { sys::is_culib_present() } {
         return Err(GpuError::NoLibrary {
             library: "libcuda, which comes with NVIDIA's driver,",
-            looked_for: cudarc::get_lib_name_candidates("cuda").join(", "),
+            looked_for: "libcuda.so and libcuda.so.1, in LD_LIBRARY_PATH and the system's folders".to_owned(),
             advice: "on a machine with an NVIDIA GPU install the driver (in a container, start it with --gpus all); where there \
                      is none, keep tensors in host memory",
         });
@@ -94,7 +98,9 @@ fn driver() -> Result<(), GpuError> {
     check("cuInit", unsafe { sys::cuInit(0) })?;
     let mut version = 0;
     // SAFETY: as above.
-    check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&raw mut version) })?;
+    check("cuDriverGetVersion", unsafe {
+        sys::cuDriverGetVersion(&raw mut version)
+    })?;
     if version < OLDEST_DRIVER {
         return Err(GpuError::TooOld {
             library: "the CUDA that NVIDIA's driver supports".to_owned(),
@@ -126,11 +132,17 @@ unsafe impl Send for Cuda {}
 // SAFETY: as above.
 unsafe impl Sync for Cuda {}
 
-/// The device's context is current on this thread until this is dropped.
-struct Entered;
+/// The device's context is current on this thread until this is dropped, at least.
+struct Entered {
+    /// It was not before.
+    is_pushed: bool,
+}
 
 impl Drop for Entered {
     fn drop(&mut self) {
+        if !self.is_pushed {
+            return;
+        }
         let mut popped: CUcontext = ptr::null_mut();
         // SAFETY: pushed by `enter` on this thread.
         let _ = unsafe { sys::cuCtxPopCurrent_v2(&raw mut popped) };
@@ -139,9 +151,20 @@ impl Drop for Entered {
 
 impl Cuda {
     fn enter(&self) -> Result<Entered, GpuError> {
+        let mut current: CUcontext = ptr::null_mut();
+        // On threads of PyTorch's it mostly is.
+        // SAFETY: writes a handle.
+        check("cuCtxGetCurrent", unsafe {
+            sys::cuCtxGetCurrent(&raw mut current)
+        })?;
+        if current == self.context {
+            return Ok(Entered { is_pushed: false });
+        }
         // SAFETY: the context is retained as long as `self`.
-        check("cuCtxPushCurrent", unsafe { sys::cuCtxPushCurrent_v2(self.context) })?;
-        Ok(Entered)
+        check("cuCtxPushCurrent", unsafe {
+            sys::cuCtxPushCurrent_v2(self.context)
+        })?;
+        Ok(Entered { is_pushed: true })
     }
 
     /// One of the module's functions, looked up once.
@@ -195,7 +218,10 @@ fn check(call: &'static str, result: CUresult) -> Result<(), GpuError> {
         return Ok(());
     };
     let text = |text: Result<&std::ffi::CStr, _>| {
-        text.map_or_else(|_| format!("{result:?}"), |text| text.to_string_lossy().into_owned())
+        text.map_or_else(
+            |_| format!("{result:?}"),
+            |text| text.to_string_lossy().into_owned(),
+        )
     };
     let (name, text) = (text(error.error_name()), text(error.error_string()));
     let advice = GpuError::advice(&name, &text);
@@ -250,7 +276,9 @@ impl Gpu for Cuda {
         // Who waits sleeps.
         let flags = CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
         // SAFETY: writes a handle.
-        check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut event, flags) })?;
+        check("cuEventCreate", unsafe {
+            sys::cuEventCreate(&raw mut event, flags)
+        })?;
         Ok(Event(event.expose_provenance() as u64))
     }
 
@@ -264,7 +292,9 @@ impl Gpu for Cuda {
     fn record(&self, event: Event, stream: Stream) -> Result<(), GpuError> {
         let _entered = self.enter()?;
         // SAFETY: see above.
-        check("cuEventRecord", unsafe { sys::cuEventRecord(event_of(event), stream_of(stream)) })
+        check("cuEventRecord", unsafe {
+            sys::cuEventRecord(event_of(event), stream_of(stream))
+        })
     }
 
     fn follow(&self, stream: Stream, event: Event) -> Result<(), GpuError> {
@@ -287,7 +317,9 @@ impl Gpu for Cuda {
     fn wait(&self, event: Event) -> Result<(), GpuError> {
         let _entered = self.enter()?;
         // SAFETY: see above.
-        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(event_of(event)) })
+        check("cuEventSynchronize", unsafe {
+            sys::cuEventSynchronize(event_of(event))
+        })
     }
 
     fn elapsed_ns(&self, from: Event, to: Event) -> Result<i64, GpuError> {
@@ -335,13 +367,17 @@ impl Gpu for Cuda {
     unsafe fn upload(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), GpuError> {
         let _entered = self.enter()?;
         // SAFETY: readable, by the caller's promise.
-        check("cuMemcpyHtoD", unsafe { sys::cuMemcpyHtoD_v2(to, from.cast(), bytes) })
+        check("cuMemcpyHtoD", unsafe {
+            sys::cuMemcpyHtoD_v2(to, from.cast(), bytes)
+        })
     }
 
     unsafe fn download(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), GpuError> {
         let _entered = self.enter()?;
         // SAFETY: writable, by the caller's promise.
-        check("cuMemcpyDtoH", unsafe { sys::cuMemcpyDtoH_v2(to.cast(), from, bytes) })
+        check("cuMemcpyDtoH", unsafe {
+            sys::cuMemcpyDtoH_v2(to.cast(), from, bytes)
+        })
     }
 
     fn copy(&self, to: u64, from: u64, bytes: usize, stream: Stream) -> Result<(), GpuError> {

@@ -96,7 +96,9 @@ pub(super) fn load() -> Result<&'static Nccl, GpuError> {
         return Ok(nccl);
     }
     // SAFETY: loading NCCL runs its initializers, which are made for that.
-    let found = NAMES.into_iter().find_map(|name| Some((name, unsafe { Library::new(name) }.ok()?)));
+    let found = NAMES
+        .into_iter()
+        .find_map(|name| Some((name, unsafe { Library::new(name) }.ok()?)));
     let Some((name, library)) = found else {
         return Err(GpuError::NoLibrary {
             library: "NCCL",
@@ -115,7 +117,9 @@ pub(super) fn load() -> Result<&'static Nccl, GpuError> {
     let version = unsafe {
         let get_version = library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"ncclGetVersion\0");
         let mut version = 0;
-        get_version.is_ok_and(|get| get(&raw mut version) == SUCCESS).then_some(version)
+        get_version
+            .is_ok_and(|get| get(&raw mut version) == SUCCESS)
+            .then_some(version)
     };
     let version = version.ok_or_else(|| too_old("unknown".to_owned()))?;
     if version < OLDEST {
@@ -173,7 +177,8 @@ impl Nccl {
     pub(super) fn unique_id(&self) -> Result<UniqueId, GpuError> {
         let mut id = ncclUniqueId { internal: [0; 128] };
         // SAFETY: writes the id.
-        self.check("ncclGetUniqueId", unsafe { (self.get_unique_id)(&raw mut id) }, ptr::null_mut())?;
+        let result = unsafe { (self.get_unique_id)(&raw mut id) };
+        self.check("ncclGetUniqueId", result, ptr::null_mut())?;
         Ok(id.internal.map(|byte| byte as u8))
     }
 
@@ -190,7 +195,13 @@ impl Nccl {
         let mut communicator: ncclComm_t = ptr::null_mut();
         // SAFETY: the config says how long it is, and is copied; the communicator's handle is written.
         let result = unsafe {
-            (self.init_rank)(&raw mut communicator, size as c_int, id, rank as c_int, &raw mut config)
+            (self.init_rank)(
+                &raw mut communicator,
+                size as c_int,
+                id,
+                rank as c_int,
+                &raw mut config,
+            )
         };
         self.check("ncclCommInitRankConfig", result, communicator)?;
         Ok(Communicator(communicator.expose_provenance() as u64))
@@ -206,14 +217,21 @@ impl Nccl {
         Ok(state != IN_PROGRESS)
     }
 
-    pub(super) fn call(&self, communicator: Communicator, calls: &[Call], stream: *mut c_void) -> Result<(), GpuError> {
+    pub(super) fn call(
+        &self,
+        communicator: Communicator,
+        calls: &[Call],
+        stream: *mut c_void,
+    ) -> Result<(), GpuError> {
         let communicator = communicator_of(communicator);
         if let [call] = calls {
             return self.one(communicator, call, stream);
         }
         // SAFETY: of this thread alone.
         self.check("ncclGroupStart", unsafe { (self.group_start)() }, communicator)?;
-        let outcome = calls.iter().try_for_each(|call| self.one(communicator, call, stream));
+        let outcome = calls
+            .iter()
+            .try_for_each(|call| self.one(communicator, call, stream));
         // SAFETY: as above. Also where a call has failed: the group is this thread's until it ends.
         let ended = self.check("ncclGroupEnd", unsafe { (self.group_end)() }, communicator);
         outcome.and(ended)
@@ -231,8 +249,15 @@ impl Nccl {
                     combine,
                 } => {
                     let (number, combine) = (data_type(number), operation(combine));
-                    let result =
-                        (self.all_reduce)(input(from), output(to), count, number, combine, communicator, stream);
+                    let result = (self.all_reduce)(
+                        input(from),
+                        output(to),
+                        count,
+                        number,
+                        combine,
+                        communicator,
+                        stream,
+                    );
                     ("ncclAllReduce", result)
                 }
                 Call::Allgather {
@@ -242,7 +267,8 @@ impl Nccl {
                     number,
                 } => {
                     let number = data_type(number);
-                    let result = (self.all_gather)(input(from), output(to), count, number, communicator, stream);
+                    let result =
+                        (self.all_gather)(input(from), output(to), count, number, communicator, stream);
                     ("ncclAllGather", result)
                 }
                 Call::Reducescatter {
@@ -253,8 +279,15 @@ impl Nccl {
                     combine,
                 } => {
                     let (number, combine) = (data_type(number), operation(combine));
-                    let result =
-                        (self.reduce_scatter)(input(from), output(to), count, number, combine, communicator, stream);
+                    let result = (self.reduce_scatter)(
+                        input(from),
+                        output(to),
+                        count,
+                        number,
+                        combine,
+                        communicator,
+                        stream,
+                    );
                     ("ncclReduceScatter", result)
                 }
                 Call::Broadcast {
@@ -287,7 +320,11 @@ impl Nccl {
     pub(super) fn leave(&self, communicator: Communicator) {
         let handle = communicator_of(communicator);
         // SAFETY: the communicator is given up by its owner, and has nothing on the device.
-        let finalized = self.check("ncclCommFinalize", unsafe { (self.comm_finalize)(handle) }, handle);
+        let finalized = self.check(
+            "ncclCommFinalize",
+            unsafe { (self.comm_finalize)(handle) },
+            handle,
+        );
         let end = Instant::now() + FLUSH_PATIENCE;
         let mut state = finalized.and_then(|()| self.is_ready(communicator));
         while state == Ok(false) && Instant::now() < end {
@@ -313,8 +350,17 @@ impl Nccl {
             return Ok(());
         }
         // SAFETY: both give texts that live as long as the library, or null; the communicator may be null.
-        let (what, last) = unsafe { (text((self.get_error_string)(result)), text((self.get_last_error)(communicator))) };
-        let text = if last.is_empty() { what } else { format!("{what}: {last}") };
+        let (what, last) = unsafe {
+            (
+                text((self.get_error_string)(result)),
+                text((self.get_last_error)(communicator)),
+            )
+        };
+        let text = if last.is_empty() {
+            what
+        } else {
+            format!("{what}: {last}")
+        };
         let name = name(result).to_owned();
         let advice = GpuError::advice(&name, &text);
         Err(GpuError::Call {
@@ -335,7 +381,10 @@ unsafe fn text(text: *const c_char) -> String {
         return String::new();
     }
     // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned()
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .trim()
+        .to_owned()
 }
 
 /// The name of a result.

@@ -2,8 +2,8 @@
 
 use half::{bf16, f16};
 
-use super::memory::Memory;
 use super::super::{Entry, Kernel, Number};
+use super::memory::Memory;
 
 /// A kernel and what it is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +44,9 @@ impl Launch {
         let mut written: Vec<(u64, u64)> = Vec::new();
         let mut read: Vec<(u64, u64)> = Vec::new();
         for (at, entry) in self.entries.iter().enumerate() {
-            let (from_bytes, to_bytes) = self.one(entry, memory).map_err(|fault| format!("entry {at}, {entry:x?}: {fault}"))?;
+            let (from_bytes, to_bytes) = self
+                .one(entry, memory)
+                .map_err(|fault| format!("entry {at}, {entry:x?}: {fault}"))?;
             written.push((entry.to, entry.to + to_bytes));
             if self.kernel != Kernel::Fill {
                 read.push((entry.from, entry.from + from_bytes));
@@ -56,7 +58,11 @@ impl Launch {
                 return Err(format!("entry {at} writes where another does"));
             }
             // In place is alright.
-            if read.iter().enumerate().any(|(other, from)| meet(to, from) && !(at == other && to == from)) {
+            if read
+                .iter()
+                .enumerate()
+                .any(|(other, from)| meet(to, from) && !(at == other && to == from))
+            {
                 return Err(format!("entry {at} writes what is read"));
             }
         }
@@ -82,7 +88,10 @@ impl Launch {
                 memory.write(to, &from.to_ne_bytes().repeat(elements / 8))?;
                 Ok((0, elements as u64))
             }
-            Kernel::Convert { from: reads, to: writes } => {
+            Kernel::Convert {
+                from: reads,
+                to: writes,
+            } => {
                 if reads != writes && !CONVERSIONS.contains(&(reads, writes)) {
                     return Err("there is no such kernel".to_owned());
                 }
@@ -108,7 +117,15 @@ impl Launch {
         match Value::of(element, from) {
             Value::Single(x) => Value::Single(if is_scaled { x * self.factor as f32 } else { x }).rounded(to),
             Value::Double(x) => Value::Double(if is_scaled { x * self.factor } else { x }).rounded(to),
-            Value::Whole(x) if is_scaled => saturated(x as f64 * self.factor / f64::from(self.divisor), to),
+            Value::Whole(x) if is_scaled => {
+                let own = if from.bytes() < to.bytes() { from } else { to };
+                let x = match Value::of(&Value::Whole(x).rounded(own), own) {
+                    Value::Whole(wrapped) if self.divisor == 1 => wrapped,
+                    _ => x,
+                };
+                let scaled = saturated(x as f64 * self.factor / f64::from(self.divisor), own);
+                Value::of(&scaled, own).rounded(to)
+            }
             Value::Whole(x) => Value::Whole(x / i64::from(self.divisor)).rounded(to),
         }
     }

@@ -39,7 +39,9 @@ impl Memory {
         let address = self.next;
         self.next = (address + bytes as u64).next_multiple_of(ALIGNMENT) + ALIGNMENT;
         let block = Block {
-            bytes: (0..bytes).map(|at| (at as u8).wrapping_mul(0x3b) ^ 0xa5).collect(), // nobody's zeros
+            bytes: (0..bytes)
+                .map(|at| (at as u8).wrapping_mul(0x3b) ^ 0xa5)
+                .collect(), // nobody's zeros
             length: bytes,
             state: if is_here { State::Here } else { State::Promised },
         };
@@ -76,7 +78,10 @@ impl Memory {
     }
 
     pub(super) fn live(&self) -> usize {
-        self.blocks.values().filter(|block| block.state != State::Freed).count()
+        self.blocks
+            .values()
+            .filter(|block| block.state != State::Freed)
+            .count()
     }
 
     pub(super) fn read(&self, address: u64, bytes: usize) -> Result<&[u8], String> {
@@ -103,7 +108,9 @@ impl Memory {
                 block.length
             )),
             State::Here => Ok((base, at)),
-            State::Promised => Err(format!("{bytes} bytes at {address:#x} before a stream has brought them")),
+            State::Promised => Err(format!(
+                "{bytes} bytes at {address:#x} before a stream has brought them"
+            )),
             State::Freed => Err(format!("{bytes} bytes at {address:#x} after they were freed")),
         }
     }

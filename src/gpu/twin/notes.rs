@@ -17,8 +17,13 @@ pub(crate) enum Did {
     DestroyedStream(Stream),
     MadeEvent(Event),
     DestroyedEvent(Event),
-    Allocated { address: u64, bytes: usize },
-    Freed { address: u64 },
+    Allocated {
+        address: u64,
+        bytes: usize,
+    },
+    Freed {
+        address: u64,
+    },
     Joined(Communicator),
     Aborted(Communicator),
     Launched(Stream, Launch),
@@ -27,6 +32,8 @@ pub(crate) enum Did {
     GaveUp(Stream, Vec<Call>),
     Recorded(Stream, Event),
     Followed(Stream, Event),
+    /// Without a kernel.
+    Copied(Stream),
     /// By a caller.
     Wrote(Stream),
     /// By a test.

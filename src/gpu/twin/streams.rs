@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::collective::Turn;
 use super::kernel::Launch;
 use super::{Call, Communicator, Event};
 
@@ -19,19 +20,36 @@ pub(super) enum Work {
     Launch(Launch),
     Call {
         communicator: Communicator,
-        /// The how manieth of the communicator.
-        round: usize,
+        turn: Turn,
         calls: Vec<Call>,
         has_arrived: bool,
     },
     /// Brings the event about for the `turn`th time.
-    Record { event: Event, turn: u64 },
+    Record {
+        event: Event,
+        turn: u64,
+    },
     /// Waits until it has come about so many times.
-    Follow { event: Event, turn: u64 },
-    Allocate { address: u64 },
-    Free { address: u64 },
+    Follow {
+        event: Event,
+        turn: u64,
+    },
+    Allocate {
+        address: u64,
+    },
+    Free {
+        address: u64,
+    },
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: usize,
+    },
     /// A caller's own kernel.
-    Write { to: u64, bytes: Vec<u8> },
+    Write {
+        to: u64,
+        bytes: Vec<u8>,
+    },
     /// Waits for the test.
     Gate(u64),
 }

@@ -213,8 +213,13 @@ INLINE u64 converted(u64 bits, enum dtype from, enum dtype to, enum change chang
         return single_to(change == scaled ? x * (f32)by.factor : x, to);
     }
     i64 x = whole_from(bits, from);
-    if (change == scaled)
-        return (u64)saturated((f64)x * by.factor / by.divisor, to);
+    if (change == scaled) {
+        /* As in host memory, where nothing is wider for the way: only a sum that is divided is not wrapped before. */
+        enum dtype own = size_of(from) < size_of(to) ? from : to;
+        if (by.divisor == 1)
+            x = whole_from((u64)x, own);
+        return (u64)saturated((f64)x * by.factor / by.divisor, own);
+    }
     return (u64)(change == divided ? quotient(x, by, from) : x);
 }
 

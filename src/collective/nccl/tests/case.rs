@@ -1,12 +1,13 @@
 //! A batch of tensors on the twins' memory, done and looked at.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::super::{Batch, Place, Scratch};
 use super::expected::{differs, elements, expected};
 use crate::collective::Reduction;
 use crate::gpu::twin::{Did, Fabric, Twin};
-use crate::gpu::{Communicator, Device, Stream};
+use crate::gpu::{Communicator, Device, Mark, Stream};
 use crate::negotiation::OpKind;
 use crate::tensor::Span;
 
@@ -71,7 +72,9 @@ impl Case {
             OpKind::Allgather | OpKind::Alltoall if self.is_absent(from) => 0,
             OpKind::Allgather => tensor.rows[from],
             OpKind::Alltoall => tensor.rows[from * self.size + to],
-            OpKind::Reducescatter => tensor.rows[0] / self.size + usize::from(to < tensor.rows[0] % self.size),
+            OpKind::Reducescatter => {
+                tensor.rows[0] / self.size + usize::from(to < tensor.rows[0] % self.size)
+            }
             _ => tensor.rows[0],
         }
     }
@@ -97,7 +100,10 @@ impl Case {
             let rows = move |from: usize, to: usize| self.rows(tensor, from, to) * self.row_bytes(tensor);
             let all = 0..self.size;
             match self.kind {
-                OpKind::Alltoall => all.clone().flat_map(|from| all.clone().map(move |to| rows(from, to))).collect(),
+                OpKind::Alltoall => all
+                    .clone()
+                    .flat_map(|from| all.clone().map(move |to| rows(from, to)))
+                    .collect(),
                 OpKind::Allgather | OpKind::Reducescatter => all.map(|rank| rows(rank, rank)).collect(),
                 _ => Vec::new(),
             }
@@ -108,7 +114,11 @@ impl Case {
     /// What comes out of a tensor on rank `rank`, of the inputs of all ranks.
     fn result(&self, tensor: &Tensor, inputs: &[Vec<u8>], rank: usize) -> Vec<u8> {
         let row_bytes = self.row_bytes(tensor);
-        let present: Vec<Vec<u8>> = self.present().into_iter().map(|rank| inputs[rank].clone()).collect();
+        let present: Vec<Vec<u8>> = self
+            .present()
+            .into_iter()
+            .map(|rank| inputs[rank].clone())
+            .collect();
         let reduced = || expected(&present, self.size, &self.reduction);
         match self.kind {
             OpKind::Broadcast => inputs[self.root].clone(),
@@ -180,7 +190,11 @@ impl Case {
         let inputs: Vec<Vec<Vec<u8>>> = (self.tensors.iter().enumerate())
             .map(|(at, tensor)| {
                 let of_rank = |rank: usize| {
-                    let bytes = if self.is_absent(rank) { 0 } else { self.input_bytes(tensor, rank) };
+                    let bytes = if self.is_absent(rank) {
+                        0
+                    } else {
+                        self.input_bytes(tensor, rank)
+                    };
                     elements(&self.reduction, bytes, self.seed ^ (at * 8 + rank) as u64)
                 };
                 (0..self.size).map(of_rank).collect()
@@ -191,45 +205,76 @@ impl Case {
         let lying: Vec<Vec<Lying>> = (0..self.size)
             .map(|rank| {
                 let tensors = self.tensors.iter().zip(&inputs);
-                tensors.map(|(tensor, inputs)| self.lay(&ranks.twins[rank], tensor, inputs, rank)).collect()
+                tensors
+                    .map(|(tensor, inputs)| self.lay(&ranks.twins[rank], tensor, inputs, rank))
+                    .collect()
             })
             .collect();
+        let spans: Vec<Vec<Span>> = lying
+            .iter()
+            .map(|lying| lying.iter().map(|lying| lying.span).collect())
+            .collect();
         let mut common = None;
-        let mut marks = Vec::new();
-        for (rank, lying) in lying.iter().enumerate() {
-            let spans: Vec<Span> = lying.iter().map(|lying| lying.span).collect();
+        let batches = spans.iter().enumerate().map(|(rank, spans)| {
             let batch = Batch {
                 kind: self.kind,
-                spans: &spans,
+                spans,
                 bytes: &table,
                 reduction: self.reduction,
                 root: self.root,
             };
-            let place = Place { rank, size: self.size };
-            let parts = match self.limit {
-                Some(limit) => batch.parts(place, limit),
-                None => std::iter::once(0..spans.len()).collect(),
+            let place = Place {
+                rank,
+                size: self.size,
             };
-            let wanted: Vec<usize> = parts.iter().map(|part| batch.part(part.clone()).buffer_bytes(place)).collect();
-            if let Some(limit) = self.limit {
-                let fits = |(part, wanted): (&std::ops::Range<usize>, &usize)| part.len() == 1 || *wanted <= limit;
-                assert!(parts.iter().zip(&wanted).all(fits), "{parts:?} {wanted:?}");
-                assert!(parts.iter().cloned().flatten().eq(0..spans.len()), "{parts:?}");
+            let parts = self.parts(&batch, place);
+            assert_eq!(*common.get_or_insert(parts.clone()), parts, "rank {rank}");
+            let scratch = ranks.scratch(&batch, place, &parts);
+            (batch, place, scratch)
+        });
+        let batches: Vec<_> = batches.collect();
+        for (part, _) in common.unwrap_or_default() {
+            for (batch, place, scratch) in &batches {
+                ranks.put(&batch.part(part.clone()), *place, *scratch);
             }
-            let of_all = (parts.clone(), wanted.clone());
-            assert_eq!(*common.get_or_insert(of_all.clone()), of_all, "rank {rank}");
-            marks.push(ranks.put(&batch, place, &parts));
         }
-        for mark in &marks {
-            mark.device().gpu.wait(mark.event).unwrap_or_else(|error| panic!("{error}\n{:#?}", fabric.failures()));
-        }
+        let mark =
+            |(device, stream): (&Arc<Device>, &Stream)| device.mark(*stream).expect("nothing is broken");
+        let marks: Vec<Mark> = ranks.devices.iter().zip(&ranks.streams).map(mark).collect();
+        let stuck = fabric.run_dry();
+        let come = |mark: &Mark| mark.device().gpu.has_come(mark.event) == Ok(true);
+        assert!(marks.iter().all(come), "{stuck}\n{:#?}", fabric.failures());
         for (rank, lying) in lying.iter().enumerate() {
             for (at, lying) in lying.iter().enumerate() {
-                self.look(&ranks.twins[rank], lying, self.tensors[at].shift, &format!("rank {rank}, tensor {at}"));
+                self.look(
+                    &ranks.twins[rank],
+                    lying,
+                    self.tensors[at].shift,
+                    &format!("rank {rank}, tensor {at}"),
+                );
             }
         }
         let launches = ranks.twins[0].notes().into_iter();
         launches.filter(|did| matches!(did, Did::Launched(..))).count()
+    }
+
+    /// The batch's parts, and what they want of the fusion buffer.
+    fn parts(&self, batch: &Batch<'_>, place: Place) -> Vec<(Range<usize>, usize)> {
+        let parts = match self.limit {
+            Some(limit) => batch.parts(place, limit),
+            None => std::iter::once(0..batch.spans.len()).collect(),
+        };
+        assert!(
+            parts.iter().cloned().flatten().eq(0..batch.spans.len()),
+            "{parts:?}"
+        );
+        let wanted = |part: Range<usize>| (part.clone(), batch.part(part).buffer_bytes(place));
+        let parts: Vec<(Range<usize>, usize)> = parts.into_iter().map(wanted).collect();
+        let fits = |(part, wanted): &(Range<usize>, usize)| {
+            self.limit.is_none_or(|limit| part.len() == 1 || *wanted <= limit)
+        };
+        assert!(parts.iter().all(fits), "{parts:?}");
+        parts
     }
 
     fn look(&self, gpu: &Twin, lying: &Lying, shift: usize, whose: &str) {
@@ -239,11 +284,19 @@ impl Case {
             assert_eq!(difference, None, "{whose}");
         }
         if let Some(at) = lying.kept {
-            assert_eq!(gpu.read(at, lying.input.len()), lying.input, "{whose}: the input is written");
+            assert_eq!(
+                gpu.read(at, lying.input.len()),
+                lying.input,
+                "{whose}: the input is written"
+            );
         }
         for &margin in &lying.margins {
             let bytes = shift * self.reduction.dtype.size_bytes();
-            assert_eq!(gpu.read(margin, bytes), vec![MARGIN; bytes], "{whose}: what is before it is written");
+            assert_eq!(
+                gpu.read(margin, bytes),
+                vec![MARGIN; bytes],
+                "{whose}: what is before it is written"
+            );
         }
     }
 }
@@ -265,7 +318,9 @@ impl Ranks {
         };
         let devices: Vec<Arc<Device>> = twins.iter().enumerate().map(device).collect();
         let id = devices[0].gpu.unique_id().expect("nothing is broken");
-        let join = |(rank, device): (usize, &Arc<Device>)| device.gpu.join(&id, rank, size).expect("nothing is broken");
+        let join = |(rank, device): (usize, &Arc<Device>)| {
+            device.gpu.join(&id, rank, size).expect("nothing is broken")
+        };
         Self {
             communicators: devices.iter().enumerate().map(join).collect(),
             streams: twins.iter().map(|twin| twin.stream()).collect(),
@@ -274,27 +329,32 @@ impl Ranks {
         }
     }
 
-    /// Puts the parts of a batch onto the rank's stream.
-    fn put(&self, batch: &Batch<'_>, place: Place, parts: &[std::ops::Range<usize>]) -> crate::gpu::Mark {
-        let (device, stream) = (&self.devices[place.rank], self.streams[place.rank]);
-        let parts: Vec<Batch<'_>> = parts.iter().map(|part| batch.part(part.clone())).collect();
-        let most = |bytes: &dyn Fn(&Batch<'_>) -> usize| parts.iter().map(bytes).max().unwrap_or(0);
-        let scratch = |bytes: usize| match bytes {
-            0 => 0, // where nothing is
-            bytes => device.gpu.allocate(bytes).expect("there is memory"),
+    /// Memory for the parts of a batch, and not a byte more.
+    fn scratch(&self, batch: &Batch<'_>, place: Place, parts: &[(Range<usize>, usize)]) -> Scratch {
+        let allocated = |bytes: Option<usize>| match bytes {
+            None | Some(0) => 0, // where nothing is
+            Some(bytes) => self.devices[place.rank]
+                .gpu
+                .allocate(bytes)
+                .expect("there is memory"),
         };
-        let scratch = Scratch {
-            buffer: scratch(most(&|part| part.buffer_bytes(place))),
-            sink: scratch(most(&|part| part.sink_bytes(place))),
-        };
-        for part in &parts {
-            let program = part.program(place, scratch);
-            let outcome = program
-                .copy_in(device, stream)
-                .and_then(|()| program.call(device, self.communicators[place.rank], stream))
-                .and_then(|()| program.copy_out(device, stream));
-            outcome.expect("nothing is broken");
+        let sunk = parts
+            .iter()
+            .map(|(part, _)| batch.part(part.clone()).sink_bytes(place));
+        Scratch {
+            buffer: allocated(parts.iter().map(|(_, wanted)| *wanted).max()),
+            sink: allocated(sunk.max()),
         }
-        device.mark(stream).expect("nothing is broken")
+    }
+
+    /// Puts a batch onto the rank's stream.
+    fn put(&self, batch: &Batch<'_>, place: Place, scratch: Scratch) {
+        let (device, stream) = (&self.devices[place.rank], self.streams[place.rank]);
+        let program = batch.program(place, scratch);
+        let outcome = program
+            .copy_in(device, stream)
+            .and_then(|()| program.call(device, self.communicators[place.rank], stream))
+            .and_then(|()| program.copy_out(device, stream));
+        outcome.expect("nothing is broken");
     }
 }

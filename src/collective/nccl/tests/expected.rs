@@ -4,14 +4,15 @@ use half::{bf16, f16};
 
 use crate::collective::Reduction;
 use crate::collective::reference;
-use crate::tensor::Dtype;
+use crate::tensor::{Dtype, ReduceOp};
 
 /// The result for the inputs of the ranks that are there, of `size`.
 pub(super) fn expected(present: &[Vec<u8>], size: usize, reduction: &Reduction) -> Vec<u8> {
     reference::reduce_present(present, size, reduction)
 }
 
-/// So many bytes of elements: integers of any size, floats small and round, so that sums of a few are exact in every type.
+/// So many bytes of elements: floats small and round, so that sums of a few are exact in every type, and integers of any size, but
+/// for averages of the widest, whose sums wrap.
 pub(super) fn elements(reduction: &Reduction, bytes: usize, seed: u64) -> Vec<u8> {
     let dtype = reduction.dtype;
     let count = bytes / dtype.size_bytes();
@@ -19,17 +20,31 @@ pub(super) fn elements(reduction: &Reduction, bytes: usize, seed: u64) -> Vec<u8
     let whole = |at: usize| i64::from_ne_bytes(raw[at * 16..][..8].try_into().expect("eight bytes"));
     let quarters = |at: usize| (whole(at) % 17) as f64 / 4.0;
     match dtype {
+        Dtype::I64 if reduction.op == ReduceOp::Average => (0..count)
+            .flat_map(|at| (whole(at) % 5).abs().to_le_bytes()[..dtype.size_bytes()].to_vec())
+            .collect(),
         Dtype::Bool => (0..count).map(|at| u8::from(whole(at) % 3 == 0)).collect(),
-        Dtype::F16 => (0..count).flat_map(|at| f16::from_f64(quarters(at)).to_ne_bytes()).collect(),
-        Dtype::Bf16 => (0..count).flat_map(|at| bf16::from_f64(quarters(at)).to_ne_bytes()).collect(),
-        Dtype::F32 => (0..count).flat_map(|at| (quarters(at) as f32).to_ne_bytes()).collect(),
+        Dtype::F16 => (0..count)
+            .flat_map(|at| f16::from_f64(quarters(at)).to_ne_bytes())
+            .collect(),
+        Dtype::Bf16 => (0..count)
+            .flat_map(|at| bf16::from_f64(quarters(at)).to_ne_bytes())
+            .collect(),
+        Dtype::F32 => (0..count)
+            .flat_map(|at| (quarters(at) as f32).to_ne_bytes())
+            .collect(),
         Dtype::F64 => (0..count).flat_map(|at| quarters(at).to_ne_bytes()).collect(),
         _ => reference::input(dtype, count, seed),
     }
 }
 
 /// Where two results differ by more than roundings can explain; what moves bytes leaves them as they are.
-pub(super) fn differs(found: &[u8], expected: &[u8], reduction: &Reduction, is_reduction: bool) -> Option<String> {
+pub(super) fn differs(
+    found: &[u8],
+    expected: &[u8],
+    reduction: &Reduction,
+    is_reduction: bool,
+) -> Option<String> {
     let dtype = reduction.dtype;
     let width = dtype.size_bytes();
     let epsilon = match dtype {
@@ -40,16 +55,27 @@ pub(super) fn differs(found: &[u8], expected: &[u8], reduction: &Reduction, is_r
         _ => 0.0,
     };
     if !is_reduction || epsilon == 0.0 {
-        let at = found.iter().zip(expected).position(|(found, expected)| found != expected);
+        let at = found
+            .iter()
+            .zip(expected)
+            .position(|(found, expected)| found != expected);
         return at.map(|at| {
             let first = at / width * width;
-            format!("element {}: {:x?} where {:x?}", at / width, &found[first..][..width], &expected[first..][..width])
+            format!(
+                "element {}: {:x?} where {:x?}",
+                at / width,
+                &found[first..][..width],
+                &expected[first..][..width]
+            )
         });
     }
     let pairs = found.chunks_exact(width).zip(expected.chunks_exact(width));
-    let mut pairs = pairs.map(|(found, expected)| (float(found, dtype), float(expected, dtype))).enumerate();
+    let mut pairs = pairs
+        .map(|(found, expected)| (float(found, dtype), float(expected, dtype)))
+        .enumerate();
     let is_off = |found: f64, expected: f64| {
-        found != expected && !((found - expected).abs() <= 8.0 * epsilon * expected.abs().max(1e-2))
+        found != expected
+            && (found.is_nan() || (found - expected).abs() > 8.0 * epsilon * expected.abs().max(1e-2))
     };
     pairs.find_map(|(at, (found, expected))| {
         is_off(found, expected).then(|| format!("element {at}: {found} where {expected}"))

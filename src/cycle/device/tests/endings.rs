@@ -1,0 +1,240 @@
+//! What is on the device when a rank ends, and why.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::assert_clean;
+use super::job::{Rank, Tensors, job, on_all, until};
+use crate::error::Error;
+use crate::gpu::GpuError;
+use crate::gpu::twin::{Did, Fabric, Twin};
+use crate::queue::Ticket;
+
+fn broken(text: &str) -> GpuError {
+    GpuError::Call {
+        call: "cuEventSynchronize",
+        name: "CUDA_ERROR_ECC_UNCORRECTABLE".to_owned(),
+        text: text.to_owned(),
+        advice: "",
+    }
+}
+
+/// Has the ranks launch a batch that does not end, because rank 1 never comes to it.
+fn stuck(ranks: &[Rank]) -> Vec<Vec<Arc<Ticket>>> {
+    let tensors: Vec<Tensors> = ranks.iter().map(|rank| Tensors::of(rank, 2, 30)).collect();
+    on_all(ranks, |rank| tensors[rank.rank].step(rank, ranks.len()));
+    ranks[1].twin.hang();
+    let tickets: Vec<Vec<Arc<Ticket>>> = ranks.iter().map(|rank| tensors[rank.rank].submit(rank)).collect();
+    for rank in ranks {
+        let has_launched = || {
+            rank.engine
+                .cycle
+                .try_lock()
+                .is_ok_and(|cycle| cycle.gpu.in_flight() == 2)
+        };
+        until("it is in flight", has_launched);
+    }
+    tickets
+}
+
+/// Nothing is given back while it may be in use: the communicator goes first, and work that was given up is over.
+fn assert_order(twin: &Twin) {
+    let notes = twin.notes();
+    let at = |what: fn(&Did) -> bool| notes.iter().position(what);
+    let aborted = at(|did| matches!(did, Did::Aborted(_))).expect("it is aborted");
+    let freed = at(|did| matches!(did, Did::Freed { .. })).expect("it is freed");
+    assert!(aborted < freed, "{notes:?}");
+    let gave_up = notes.iter().rposition(|did| matches!(did, Did::GaveUp(..)));
+    assert!(
+        gave_up.is_none_or(|gave_up| aborted < gave_up && gave_up < freed),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn survivors_of_a_lost_peer_are_told_within_seconds() {
+    let fabric = Fabric::new(21, 3);
+    let ranks = job(&fabric, 3);
+    let tickets = stuck(&ranks);
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let why = Error::Internal {
+            rank: 1,
+            message: "lost".to_owned(),
+        };
+        ranks[1].engine.front.condemn(&why);
+        for (rank, tickets) in ranks.iter().zip(&tickets) {
+            scope.spawn(move || {
+                for ticket in tickets {
+                    let error = rank.wait(ticket).expect_err("rank 1 is lost");
+                    assert!(error.to_string().contains('1'), "{error}");
+                }
+            });
+        }
+    });
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let twins: Vec<_> = ranks.iter().map(|rank| Arc::clone(&rank.twin)).collect();
+    drop(ranks);
+    for twin in twins {
+        assert_order(&twin);
+        assert_clean(twin.alive(), 2);
+    }
+}
+
+#[test]
+fn a_shutdown_ends_what_does_not_end_by_itself() {
+    let fabric = Fabric::new(22, 2);
+    let ranks = job(&fabric, 2);
+    let tickets = stuck(&ranks);
+    on_all(&ranks, |rank| rank.shut_down(&Error::ShutDown));
+    for (rank, tickets) in ranks.iter().zip(&tickets) {
+        for ticket in tickets {
+            assert!(
+                matches!(
+                    ticket.outcome(),
+                    Some(Err(Error::ShutDown | Error::PeerLeft { .. }))
+                ),
+                "{:?}",
+                ticket.outcome()
+            );
+        }
+        assert_order(&rank.twin);
+        assert_clean(rank.twin.alive(), 2);
+    }
+}
+
+#[test]
+fn a_shutdown_lets_what_ends_soon_end() {
+    let fabric = Fabric::new(23, 2);
+    let ranks = job(&fabric, 2);
+    on_all(&ranks, |rank| {
+        let tensors = Tensors::of(rank, 2, 30);
+        tensors.step(rank, 2);
+        let gate = rank.twin.hold(rank.stream);
+        let tickets = tensors.submit(rank);
+        until("it is in flight", || {
+            rank.engine
+                .cycle
+                .try_lock()
+                .is_ok_and(|cycle| cycle.gpu.in_flight() == 2)
+        });
+        std::thread::scope(|scope| {
+            scope.spawn(|| rank.shut_down(&Error::ShutDown));
+            std::thread::sleep(Duration::from_millis(200));
+            rank.twin.let_go(gate);
+        });
+        for ticket in tickets {
+            assert!(matches!(ticket.outcome(), Some(Ok(()))), "{:?}", ticket.outcome());
+        }
+        tensors.check(rank, 2);
+    });
+}
+
+#[test]
+fn an_error_of_the_device_ends_the_job_and_says_why() {
+    let fabric = Fabric::new(24, 2);
+    let ranks = job(&fabric, 2);
+    let tickets = stuck(&ranks);
+    ranks[0].twin.break_down(broken("a cosmic ray"));
+    on_all(&ranks, |rank| {
+        for ticket in &tickets[rank.rank] {
+            let error = rank.wait(ticket).expect_err("the device is broken");
+            let text = error.to_string();
+            assert!(
+                text.contains("cosmic ray") || rank.rank == 1 && text.contains('0'),
+                "{text}"
+            );
+        }
+        assert!(rank.sum_in_host("host").is_err(), "the context is over");
+    });
+    let twin = Arc::clone(&ranks[1].twin);
+    drop(ranks);
+    assert_order(&twin);
+}
+
+#[test]
+fn a_fusion_buffer_that_is_to_grow_is_not_waited_for_when_a_peer_is_lost() {
+    const MIB: usize = 1 << 20;
+    let fabric = Fabric::new(26, 2);
+    let ranks = job(&fabric, 2);
+    let tickets = stuck(&ranks);
+    let began = Instant::now();
+    on_all(&ranks, |rank| {
+        let names = ["x", "y", "z"];
+        let places = names.map(|_| rank.twin.allocate_with(&vec![1; MIB]));
+        let entries = names
+            .iter()
+            .zip(places)
+            .map(|(name, at)| rank.entry(name, at, MIB));
+        let large = rank
+            .engine
+            .front
+            .submit_group(entries.collect())
+            .expect("submitted");
+        std::thread::sleep(Duration::from_millis(100)); // both wait for the buffer to be free
+        if rank.rank == 1 {
+            rank.twin.break_down(broken("a cosmic ray"));
+        }
+        for ticket in tickets[rank.rank].iter().chain(&large) {
+            rank.wait(ticket).expect_err("rank 1 is lost");
+        }
+    });
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let twin = Arc::clone(&ranks[0].twin);
+    drop(ranks);
+    assert_order(&twin);
+}
+
+#[test]
+fn calls_that_fail_at_launch_end_the_job_and_leave_nothing_behind() {
+    for call in [
+        "launch",
+        "call",
+        "record",
+        "follow",
+        "allocate",
+        "join",
+        "is_ready",
+        "make_event",
+        "unique_id",
+    ] {
+        let fabric = Fabric::new(25, 2);
+        let ranks = job(&fabric, 2);
+        on_all(&ranks, |rank| {
+            let tensors = Tensors::of(rank, 2, 30);
+            if rank.rank == 0 {
+                // What the submission itself calls is not what is to fail.
+                let gpu = Arc::clone(&rank.twin);
+                let tickets = tensors.submit(rank);
+                let is_early = tickets.iter().any(|ticket| ticket.is_done());
+                assert!(!is_early);
+                gpu.fail_next(call, broken(call));
+                rank.twin.say(call);
+                wait_all(rank, &tickets, call);
+            } else {
+                std::thread::sleep(Duration::from_millis(30)); // rank 0 has time to set the trap
+                wait_all(rank, &tensors.submit(rank), call);
+            }
+        });
+        let twins: Vec<_> = ranks.iter().map(|rank| Arc::clone(&rank.twin)).collect();
+        drop(ranks);
+        for (rank, twin) in twins.iter().enumerate() {
+            let alive = twin.alive();
+            assert_eq!(
+                (alive.allocations, alive.communicators),
+                (2, 0),
+                "{call}, rank {rank}: {alive:?}"
+            );
+        }
+    }
+}
+
+fn wait_all(rank: &Rank, tickets: &[Arc<Ticket>], call: &str) {
+    for ticket in tickets {
+        let error = rank.wait(ticket).expect_err(call);
+        assert!(
+            rank.rank == 1 || error.to_string().contains(call),
+            "{call}: {error}"
+        );
+    }
+}
