@@ -29,8 +29,8 @@ static KEPT: Mutex<Vec<State>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 pub(super) struct Store {
     path: Option<PathBuf>,
-    /// MPI is asked for, also on one host.
-    mpi: bool,
+    /// What is asked for.
+    backend: Backend,
     link: Option<Link>,
     /// The file was looked at.
     read: bool,
@@ -42,7 +42,7 @@ impl Store {
     pub(super) fn new(knobs: &Knobs) -> Self {
         Self {
             path: knobs.autotune_state.clone(),
-            mpi: knobs.backend == Backend::Mpi,
+            backend: knobs.backend,
             link: knobs.link,
             read: false,
             decided: BTreeSet::new(),
@@ -51,9 +51,11 @@ impl Store {
 
     /// The key of a job that trains `model`.
     pub(super) fn key(&self, model: u64, facts: &Facts) -> Key {
-        let transport = match self.mpi || facts.hosts.count > 1 {
-            true => "mpi",
-            false => "local",
+        let transport = match self.backend {
+            Backend::Nccl => "nccl",
+            Backend::Mpi => "mpi",
+            Backend::Auto | Backend::Local if facts.hosts.count > 1 => "mpi",
+            Backend::Auto | Backend::Local => "local",
         };
         let transport = match self.link {
             None => transport.to_owned(),

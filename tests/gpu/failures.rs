@@ -36,28 +36,27 @@ fn libraries_that_are_missing_or_old_are_named() {
         return;
     }
     let test = "failures::libraries_that_are_missing_or_old_are_named";
-    let cases: [(&[(&str, &str)], &[&str]); 5] = [
+    let cases = [
         (
-            &[("FAKE_CUDA_INIT_ERROR", "100")],
-            &["cuInit", "CUDA_ERROR_NO_DEVICE"],
+            ("FAKE_CUDA_INIT_ERROR", "100"),
+            &["cuInit", "CUDA_ERROR_NO_DEVICE"][..],
         ),
+        (("FAKE_CUDA_VERSION", "11040"), &["11.4", "11.8", "newer driver"]),
+        (("FAKE_NCCL_VERSION", "2804"), &["NCCL", "2.8.4", "2.14"]),
         (
-            &[("FAKE_CUDA_VERSION", "11040")],
-            &["11.4", "11.8", "newer driver"],
-        ),
-        (&[("FAKE_NCCL_VERSION", "2804")], &["NCCL", "2.8.4", "2.14"]),
-        (
-            &[("FAKE_CUDA_DEVICES", "2")],
+            ("FAKE_CUDA_DEVICES", "2"),
             &["no CUDA device 5", "sees 2", "CUDA_VISIBLE_DEVICES"],
         ),
-        (
-            &[("FAKE_CUDA_MEMORY_BYTES", "1")],
-            &["CUDA device 0", "bytes left"],
-        ),
+        (("FAKE_CUDA_MEMORY_BYTES", "1"), &["CUDA device 0", "bytes left"]),
     ];
-    for (env, words) in cases {
-        let Some(text) = text(env, test) else { return };
-        assert!(words.iter().all(|word| text.contains(word)), "{env:?}: {text}");
+    for (variable, words) in cases {
+        let Some(text) = text(&[variable], test) else {
+            return;
+        };
+        assert!(
+            words.iter().all(|word| text.contains(word)),
+            "{variable:?}: {text}"
+        );
     }
 }
 
