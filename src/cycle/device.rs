@@ -340,8 +340,11 @@ fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, front: &Front, shared:
         let given_up = lock(&shared.given_up).clone();
         let error = given_up.or_else(|| waited.err().map(|error| gpu_error(front.rank(), error)));
         let times = match &error {
-            None => Anchor::renewed(&mut anchor, device, &*front.clock)
-                .and_then(|anchor| Times::of(&flight.start, &flight.members, anchor)),
+            None => {
+                let seen = front.clock.now();
+                let anchor = Anchor::renewed(&mut anchor, device, &*front.clock);
+                Times::of(&flight.start, &flight.members, anchor, seen)
+            }
             Some(_) => None,
         };
         let tickets: SmallVec<[_; 16]> = flight

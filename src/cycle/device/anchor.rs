@@ -10,7 +10,7 @@ use crate::gpu::{Device, Event, Mark};
 const LIFE: Duration = Duration::from_secs(10);
 
 /// The device is asked for so long whether it has come to an event, on a stream where nothing else is.
-const PATIENCE: Duration = Duration::from_millis(5);
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// See the module.
 pub(super) struct Anchor {

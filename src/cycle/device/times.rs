@@ -18,26 +18,20 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Of a batch that is over; none if the device cannot say.
-    pub(super) fn of(start: &Start, members: &[Ready], anchor: &Anchor) -> Option<Self> {
-        let launched = &start.launched;
-        let moments = [
-            &launched.began,
-            &launched.copied_in,
-            &launched.reduced,
-            &launched.ended,
-        ];
-        let mut moments = moments.into_iter().map(|mark| anchor.time_of(mark.event));
-        let mut next = || moments.next().flatten();
-        let stages = Stages {
-            queued: start.met.unwrap_or(start.began),
-            ready: ready(members, anchor),
-            began: next()?,
-            copied_in: next()?,
-            reduced: next()?,
-            ended: next()?,
+    /// Of a batch that was seen to be over at `seen`; from when it was launched until then in one piece, if the device cannot say
+    /// more. None of what moves nothing.
+    pub(super) fn of(start: &Start, members: &[Ready], anchor: Option<&Anchor>, seen: Nanos) -> Option<Self> {
+        let queued = start.met.unwrap_or(start.began);
+        let by_host = Stages {
+            queued,
+            ready: None,
+            began: queued,
+            copied_in: queued,
+            reduced: seen,
+            ended: seen,
         };
-        let mut times = stages.times(name(start.kind)?);
+        let stages = anchor.and_then(|anchor| Stages::told(start, members, anchor));
+        let mut times = stages.unwrap_or(by_host).times(name(start.kind)?);
         if let Some(met) = start.met {
             let activity = activity("INIT_NCCL", start.began, met, false);
             times.activities.insert(0, activity);
@@ -83,6 +77,27 @@ struct Stages {
 }
 
 impl Stages {
+    /// As the device tells them.
+    fn told(start: &Start, members: &[Ready], anchor: &Anchor) -> Option<Self> {
+        let launched = &start.launched;
+        let moments = [
+            &launched.began,
+            &launched.copied_in,
+            &launched.reduced,
+            &launched.ended,
+        ];
+        let mut moments = moments.into_iter().map(|mark| anchor.time_of(mark.event));
+        let mut next = || moments.next().flatten();
+        Some(Self {
+            queued: start.met.unwrap_or(start.began),
+            ready: ready(members, anchor),
+            began: next()?,
+            copied_in: next()?,
+            reduced: next()?,
+            ended: next()?,
+        })
+    }
+
     fn times(self, collective: &'static str) -> Times {
         // Two clocks are read, and data may have been ready long before: nothing may go backwards.
         let mut last = self.queued;
