@@ -122,5 +122,7 @@ impl Backend {
 
 /// Opens the GPU of the rank that is number `local_rank` on this host, for all that this process will do with it.
 fn open_gpu(local_rank: usize) -> Result<(), GpuError> {
-    gpu::devices().get(gpu::ordinal_of(local_rank)?).map(drop)
+    gpu::devices()
+        .get(gpu::devices().ordinal_of(local_rank)?)
+        .map(drop)
 }

@@ -64,7 +64,7 @@ impl Home {
         if let Some(&ordinal) = self.ordinal.get() {
             return self.registry.get(ordinal);
         }
-        let ordinal = self.local_rank as u32 % self.registry.count()?.max(1);
+        let ordinal = self.registry.ordinal_of(self.local_rank)?;
         self.registry.get(*self.ordinal.get_or_init(|| ordinal))
     }
 }

@@ -171,15 +171,6 @@ pub(crate) fn devices() -> &'static Arc<Registry> {
     &DEVICES
 }
 
-/// The device of a rank that nothing else has said it of: the ranks of a host take them in turn.
-///
-/// # Errors
-/// No driver, no device.
-pub(crate) fn ordinal_of(local_rank: usize) -> Result<u32, GpuError> {
-    let count = devices().count()?;
-    Ok(local_rank as u32 % count.max(1))
-}
-
 /// Whether tensors can lie on GPUs here. It opens the first device, as ranks will, and lets go of it.
 ///
 /// # Errors

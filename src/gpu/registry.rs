@@ -27,6 +27,14 @@ impl Registry {
         (self.count)()
     }
 
+    /// The device of a rank that nothing else has said it of: the ranks of a host take them in turn.
+    ///
+    /// # Errors
+    /// No driver, no device.
+    pub(crate) fn ordinal_of(&self, local_rank: usize) -> Result<u32, GpuError> {
+        Ok(local_rank as u32 % self.count()?.max(1))
+    }
+
     /// Device `ordinal`.
     ///
     /// # Errors

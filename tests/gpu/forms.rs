@@ -3,9 +3,10 @@
 use half::{bf16, f16};
 use ronde::{
     Context, CudaVec, Dtype, Element, Gathered, Handle, Operation, ProcessSet, RawHandle, RawOutput,
-    RawTensor, Reduce, ReduceOp,
+    RawTensor, ReduceOp,
 };
 
+use crate::part::Part;
 use crate::sample::{Sample, bytes};
 
 /// A context and this rank's device.
@@ -24,18 +25,6 @@ pub(crate) enum Forms {
     All,
     Few,
     AtOnce,
-}
-
-/// A tensor and what has to become of it.
-pub(crate) struct Part<'a, T> {
-    pub(crate) operation: Operation<'a>,
-    pub(crate) input: Vec<T>,
-    pub(crate) shape: Vec<usize>,
-    pub(crate) expected: Vec<T>,
-    pub(crate) expected_shape: Vec<usize>,
-    pub(crate) expected_splits: Vec<usize>,
-    #[allow(dead_code, reason = "here it is left open which NaN comes out, always")]
-    pub(crate) any_nan: bool,
 }
 
 impl<'c> Bench<'c> {
@@ -120,9 +109,7 @@ impl<'c> Bench<'c> {
 
     fn raw<T: Sample>(&self, what: &str, parts: &[Part<'_, T>]) -> Vec<Vec<T>> {
         let inputs: Vec<CudaVec<T>> = parts.iter().map(|part| self.upload(&part.input)).collect();
-        let other =
-            |part: &Part<'_, T>| self.upload(&part.expected.iter().rev().copied().collect::<Vec<T>>());
-        let outputs: Vec<CudaVec<T>> = parts.iter().map(other).collect();
+        let outputs: Vec<CudaVec<T>> = parts.iter().map(|part| self.upload(&part.room())).collect();
         let address =
             |vector: &CudaVec<T>| std::ptr::with_exposed_provenance_mut::<u8>(vector.address() as usize);
         let submit = |index: usize| -> RawHandle {
@@ -154,39 +141,16 @@ impl<'c> Bench<'c> {
     }
 }
 
-impl<T: Sample> Part<'_, T> {
-    fn reduction(&self) -> Option<(ReduceOp, f64, f64)> {
-        match self.operation {
-            Operation::Allreduce {
-                op,
-                prescale,
-                postscale,
-            }
-            | Operation::Reducescatter {
-                op,
-                prescale,
-                postscale,
-            } => Some((op, prescale, postscale)),
-            _ => None,
-        }
-    }
-
-    fn reduce(&self) -> Reduce {
-        let (op, prescale, postscale) = self.reduction().expect("a reduction");
-        Reduce::from(op).prescale(prescale).postscale(postscale)
-    }
-
-    /// Whether the result is one that GPUs leave open: halves that are multiplied before they travel are rounded to
-    /// what travels, and in host memory they are not; averages of 64-bit integers wrap.
-    fn is_open(&self) -> bool {
-        let Some((op, prescale, _)) = self.reduction() else {
-            return false;
-        };
-        match T::DTYPE {
-            Dtype::I64 => op == ReduceOp::Average,
-            Dtype::F16 | Dtype::Bf16 => prescale != 1.0,
-            _ => false,
-        }
+/// Whether the result is one that GPUs leave open: halves that are multiplied before they travel are rounded to
+/// what travels, and in host memory they are not; averages of 64-bit integers wrap.
+fn is_open<T: Sample>(part: &Part<'_, T>) -> bool {
+    let Some((op, prescale, _)) = part.reduction() else {
+        return false;
+    };
+    match T::DTYPE {
+        Dtype::I64 => op == ReduceOp::Average,
+        Dtype::F16 | Dtype::Bf16 => prescale != 1.0,
+        _ => false,
     }
 }
 
@@ -229,7 +193,7 @@ fn is_near<T: Sample>(got: T, want: T, part: &Part<'_, T>) -> bool {
 
 fn check<T: Sample>(what: &str, part: &Part<'_, T>, result: &[T]) {
     assert_eq!(result.len(), part.expected.len(), "{what}");
-    if part.is_open() {
+    if is_open(part) {
         return;
     }
     for (at, (got, want)) in result.iter().zip(&part.expected).enumerate() {

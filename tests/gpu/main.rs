@@ -9,6 +9,8 @@ mod cases;
 mod failures;
 mod forms;
 mod jobs;
+#[path = "../matrix/part.rs"]
+mod part;
 #[path = "../matrix/sample.rs"]
 #[allow(dead_code, reason = "of which results here are compared otherwise")]
 mod sample;

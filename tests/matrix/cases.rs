@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use ronde::{Operation, ReduceOp};
 
-use crate::forms::{Bench, Part};
+use crate::forms::Bench;
+use crate::part::Part;
 use crate::sample::{How, PERIOD, Sample, pool, window};
 use crate::support::Draw;
 

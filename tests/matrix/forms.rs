@@ -4,9 +4,10 @@ use std::hash::{DefaultHasher, Hasher};
 
 use ronde::{
     Context, Error, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle, RawOutput, RawTensor,
-    Reduce, Scope, ScopedHandle,
+    Scope, ScopedHandle,
 };
 
+use crate::part::Part;
 use crate::sample::{Sample, bytes};
 
 /// How many of the ways to try.
@@ -24,19 +25,6 @@ pub(crate) struct Bench<'c> {
     pub(crate) rank: usize,
     pub(crate) digest: DefaultHasher,
     pub(crate) forms: Forms,
-}
-
-/// A tensor and what has to become of it.
-pub(crate) struct Part<'a, T> {
-    pub(crate) operation: Operation<'a>,
-    pub(crate) input: Vec<T>,
-    pub(crate) shape: Vec<usize>,
-    pub(crate) expected: Vec<T>,
-    pub(crate) expected_shape: Vec<usize>,
-    /// Alltoall: the rows received from each rank.
-    pub(crate) expected_splits: Vec<usize>,
-    /// Whether it is left open which NaN comes out.
-    pub(crate) any_nan: bool,
 }
 
 impl<'c> Bench<'c> {
@@ -217,29 +205,6 @@ impl<'c> Bench<'c> {
         let outcomes: Vec<Result<(), Error>> = handles.iter().map(RawHandle::wait).collect();
         outcomes.into_iter().for_each(|outcome| outcome.expect("done"));
         outputs
-    }
-}
-
-impl<T: Sample> Part<'_, T> {
-    fn reduce(&self) -> Reduce {
-        match self.operation {
-            Operation::Allreduce {
-                op,
-                prescale,
-                postscale,
-            }
-            | Operation::Reducescatter {
-                op,
-                prescale,
-                postscale,
-            } => Reduce::from(op).prescale(prescale).postscale(postscale),
-            _ => panic!("not a reduction"),
-        }
-    }
-
-    /// Memory for the result: as many of other elements.
-    fn room(&self) -> Vec<T> {
-        self.expected.iter().rev().copied().collect()
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod cases;
 mod forms;
+mod part;
 mod sample;
 #[path = "../support/mod.rs"]
 mod support;

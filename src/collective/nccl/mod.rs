@@ -30,6 +30,7 @@ mod scatter;
 mod tests;
 
 pub(crate) use lane::{Lane, Trouble};
+use number::Travel;
 use program::Program;
 
 /// A batch of tensors on the GPU, as [`super::Collective`] describes batches.
@@ -82,6 +83,11 @@ impl Batch<'_> {
             OpKind::Reducescatter => scatter::program(self, place, scratch),
             OpKind::Join | OpKind::Barrier | OpKind::Agree => Program::default(),
         }
+    }
+
+    /// How the elements of a reduction travel.
+    fn travel(&self, place: Place) -> Travel {
+        Travel::new(self.reduction.dtype, self.reduction.op, place.size)
     }
 
     /// What it wants of the fusion buffer; the same on all ranks.

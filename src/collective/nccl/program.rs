@@ -1,6 +1,6 @@
 //! What a batch puts onto the stream, as data: so that it can be looked at, and so that ranks can be seen to do the same.
 
-use crate::gpu::{Call, Entry, GpuError, Kernel, Table};
+use crate::gpu::{Call, Entry, GpuError, Kernel, Number, Table};
 use crate::gpu::{Communicator, Device, Stream};
 
 /// A copy kernel and what it is told.
@@ -20,6 +20,19 @@ impl Copies {
             factor: 1.0,
             divisor: 1,
             entries,
+        }
+    }
+
+    /// `factor` times the `count` numbers at `from`, to `to`, which may be the same place.
+    pub(super) fn scaled(number: Number, factor: f64, from: u64, to: u64, count: usize) -> Self {
+        Self {
+            kernel: Kernel::Convert {
+                from: number,
+                to: number,
+            },
+            factor,
+            divisor: 1,
+            entries: entry(from, to, count).into_iter().collect(),
         }
     }
 

@@ -9,10 +9,6 @@ use super::program::{Copies, Program, entry};
 use super::{Batch, Place, Scratch};
 use crate::gpu::{Call, Kernel};
 
-fn travel(batch: &Batch<'_>, place: Place) -> Travel {
-    Travel::new(batch.reduction.dtype, batch.reduction.op, place.size)
-}
-
 fn is_direct(batch: &Batch<'_>, travel: &Travel) -> bool {
     batch.spans.len() == 1 && travel.is_plain()
 }
@@ -28,7 +24,7 @@ fn places_of(batch: &Batch<'_>, travel: &Travel) -> Vec<usize> {
 }
 
 pub(super) fn buffer_bytes(batch: &Batch<'_>, place: Place) -> usize {
-    let travel = travel(batch, place);
+    let travel = batch.travel(place);
     if is_direct(batch, &travel) {
         0
     } else {
@@ -38,14 +34,14 @@ pub(super) fn buffer_bytes(batch: &Batch<'_>, place: Place) -> usize {
 
 pub(super) fn sink_bytes(batch: &Batch<'_>, place: Place) -> usize {
     match batch.spans {
-        [span] if span.keeps_nothing() && is_direct(batch, &travel(batch, place)) => room(span.bytes()),
+        [span] if span.keeps_nothing() && is_direct(batch, &batch.travel(place)) => room(span.bytes()),
         _ => 0,
     }
 }
 
 pub(super) fn program(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Program {
     let Scratch { buffer, sink } = scratch;
-    let travel = travel(batch, place);
+    let travel = batch.travel(place);
     let (prescale, postscale) = (batch.reduction.prescale, batch.reduction.postscale);
     let at = places_of(batch, &travel);
     let total_bytes = at.last().copied().unwrap_or(0);
@@ -75,15 +71,7 @@ pub(super) fn program(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Prog
         } else {
             batch.spans[0].output() as u64
         };
-        let scaled = |from, to, factor| Copies {
-            kernel: Kernel::Convert {
-                from: travel.own,
-                to: travel.own,
-            },
-            factor,
-            divisor: 1,
-            entries: entry(from, to, count).into_iter().collect(),
-        };
+        let scaled = |from, to, factor| Copies::scaled(travel.own, factor, from, to, count);
         let (inward, from) = if prescale == 1.0 {
             (Vec::new(), input)
         } else {

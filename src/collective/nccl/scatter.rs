@@ -8,11 +8,7 @@ use super::number::Travel;
 use super::program::{Copies, Program, entry};
 use super::reduce::{neutral, units};
 use super::{Batch, Place, Scratch};
-use crate::gpu::{Call, Kernel};
-
-fn travel(batch: &Batch<'_>, place: Place) -> Travel {
-    Travel::new(batch.reduction.dtype, batch.reduction.op, place.size)
-}
+use crate::gpu::Call;
 
 /// Elements of rank `rank`'s share of a tensor.
 fn share(batch: &Batch<'_>, size: usize, tensor: usize, rank: usize) -> usize {
@@ -37,7 +33,7 @@ fn region(batch: &Batch<'_>, travel: &Travel, size: usize) -> usize {
 }
 
 pub(super) fn buffer_bytes(batch: &Batch<'_>, place: Place) -> usize {
-    let travel = travel(batch, place);
+    let travel = batch.travel(place);
     if is_direct(batch, &travel, place.size) {
         0
     } else {
@@ -46,7 +42,7 @@ pub(super) fn buffer_bytes(batch: &Batch<'_>, place: Place) -> usize {
 }
 
 pub(super) fn sink_bytes(batch: &Batch<'_>, place: Place) -> usize {
-    let travel = travel(batch, place);
+    let travel = batch.travel(place);
     match batch.spans {
         [span] if span.keeps_nothing() && is_direct(batch, &travel, place.size) => {
             let share = batch.bytes[0];
@@ -62,7 +58,7 @@ pub(super) fn sink_bytes(batch: &Batch<'_>, place: Place) -> usize {
 
 pub(super) fn program(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Program {
     let Place { rank, size } = place;
-    let travel = travel(batch, place);
+    let travel = batch.travel(place);
     let (prescale, postscale) = (batch.reduction.prescale, batch.reduction.postscale);
     let is_absent = batch.spans.iter().all(crate::tensor::Span::is_absent);
     let reduced = |from, to, count| Call::Reducescatter {
@@ -84,15 +80,8 @@ pub(super) fn program(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Prog
             (false, false) => (span.input() as u64, span.output() as u64),
         };
         let neutral = is_absent.then(|| neutral(&travel, scratch.sink, room(size * batch.bytes[0])));
-        let scaled = (postscale != 1.0 && !span.keeps_nothing()).then(|| Copies {
-            kernel: Kernel::Convert {
-                from: travel.own,
-                to: travel.own,
-            },
-            factor: postscale,
-            divisor: 1,
-            entries: entry(to, to, count).into_iter().collect(),
-        });
+        let scaled = (postscale != 1.0 && !span.keeps_nothing())
+            .then(|| Copies::scaled(travel.own, postscale, to, to, count));
         return Program {
             inward: neutral.into_iter().collect(),
             calls: vec![reduced(from, to, count)],
