@@ -61,7 +61,8 @@ fn main() -> Result<(), Failure> {
 
     let step = Step::new(0, &elements)?;
     let [bytes, buffer_bytes] = step.bytes();
-    let rounds = rounds(options, || Ok(step.round()?))?;
+    let rounds = rounds_of(options, || Ok(step.round()?))?;
+    let notings = rounds_of(options, || Ok(step.noting_us(names.len() as u32)?))?;
     drop(step);
     let submissions = submissions(options, &names, &elements)?;
 
@@ -100,6 +101,7 @@ fn main() -> Result<(), Failure> {
         " µs",
         of_host(|s| s.submit_us),
     );
+    row("of that, the driver's note that the data is ready", "", " µs", notings);
     row("plain copy", "", " µs", of(|round| round.plain_us));
     row("copy in", "", " µs", of(|round| round.copy_in_us));
     row("copy out", "", " µs", of(|round| round.copy_out_us));
@@ -120,7 +122,7 @@ fn main() -> Result<(), Failure> {
 }
 
 /// What every round but the first ones gives.
-fn rounds<T>(options: Options, mut round: impl FnMut() -> Result<T, Failure>) -> Result<Vec<T>, Failure> {
+fn rounds_of<T>(options: Options, mut round: impl FnMut() -> Result<T, Failure>) -> Result<Vec<T>, Failure> {
     for _ in 0..WARMUP {
         round()?;
     }
@@ -143,7 +145,7 @@ fn submissions(options: Options, names: &[&str], elements: &[usize]) -> Result<V
         .map(|&elements| CudaVec::from_slice(0, &vec![1.0; elements]))
         .collect::<Result<_, _>>()?;
     let mut handles = Vec::with_capacity(names.len());
-    rounds(options, || {
+    rounds_of(options, || {
         let began = Instant::now();
         for (name, tensor) in names.iter().zip(tensors.drain(..)) {
             handles.push(context.allreduce(name, tensor, ReduceOp::Sum)?);

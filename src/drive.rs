@@ -172,10 +172,13 @@ impl Engine {
             return Advance::Ended;
         }
         let now = self.front.clock.now();
-        let outcome = catch_unwind(AssertUnwindSafe(|| match cycle.due(now) {
-            Due::Now => cycle.step(now).map(|()| Advance::Stepped),
-            Due::At(pace) | Due::Idle(Some(pace)) => Ok(Advance::Nap(Nap::Pace(pace))),
-            Due::Idle(None) => cycle.look_around(now).map(|next| Advance::Nap(Nap::Idle(next))),
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            cycle.catch_up()?;
+            match cycle.due(now) {
+                Due::Now => cycle.step(now).map(|()| Advance::Stepped),
+                Due::At(pace) | Due::Idle(Some(pace)) => Ok(Advance::Nap(Nap::Pace(pace))),
+                Due::Idle(None) => cycle.look_around(now).map(|next| Advance::Nap(Nap::Idle(next))),
+            }
         }));
         match outcome {
             Ok(Ok(advance)) => advance,

@@ -63,11 +63,19 @@ impl Plan {
             self.ends.extend(1..=items.len() as u32);
             return;
         }
+        self.make_by_class(items, |_| fusion_threshold_bytes);
+    }
+
+    /// The same with a fusion threshold for each class.
+    pub fn make_by_class(&mut self, items: &[Item], fusion_threshold_bytes: impl Fn(u32) -> u64) {
+        self.order.clear();
+        self.ends.clear();
         self.scratch.collect_units(items);
         self.scratch.link_classes();
         for first in 0..self.scratch.units.len() {
             if !self.scratch.taken[first] {
-                self.fill_batch(first as u32, fusion_threshold_bytes);
+                let threshold_bytes = fusion_threshold_bytes(self.scratch.units[first].class);
+                self.fill_batch(first as u32, threshold_bytes);
             }
         }
     }

@@ -26,19 +26,29 @@ def arguments():
     parser.add_argument("--num-iters", type=int, default=5)
     parser.add_argument("--fp16-allreduce", action="store_true", help="send gradients as 16-bit numbers")
     parser.add_argument("--use-adasum", action="store_true", help="combine gradients by Adasum")
+    parser.add_argument("--no-cuda", action="store_true", help="compute on the CPU also where there is a GPU")
     parser.add_argument("--threads", type=int, default=1, help="threads of a rank's own work (%(default)s)")
     return parser.parse_args()
 
 
-def load(args):
+def device_of_rank(args):
+    """A GPU for each rank of the host, where there are some."""
+    if args.no_cuda or not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", hvd.local_rank() % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def load(args, device):
     """A model, and the loss of one batch as a function."""
     if args.model == "resnet50":
-        model = ResNet50()
-        images = torch.randn(args.batch_size, 3, args.image_size, args.image_size)
-        labels = torch.randint(1000, (args.batch_size,))
+        model = ResNet50().to(device)
+        images = torch.randn(args.batch_size, 3, args.image_size, args.image_size, device=device)
+        labels = torch.randint(1000, (args.batch_size,), device=device)
         return model, lambda: functional.cross_entropy(model(images), labels)
-    model = Transformer()
-    tokens = torch.randint(4096, (args.batch_size, 128))
+    model = Transformer().to(device)
+    tokens = torch.randint(4096, (args.batch_size, 128), device=device)
     inputs, targets = tokens[:, :-1], tokens[:, 1:].flatten()
     return model, lambda: functional.cross_entropy(model(inputs).flatten(0, 1), targets)
 
@@ -57,7 +67,8 @@ def main():
     hvd.init()
     torch.set_num_threads(args.threads)
     torch.manual_seed(hvd.rank())
-    model, loss = load(args)
+    device = device_of_rank(args)
+    model, loss = load(args, device)
 
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9),
@@ -73,11 +84,16 @@ def main():
         loss().backward()
         optimizer.step()
 
+    def wait():
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
     numbers = sum(parameter.numel() for parameter in model.parameters())
     say(f"model {args.model}: {len(list(model.parameters()))} tensors, {numbers:,} numbers")
-    say(f"batch {args.batch_size} on each of {hvd.size()} ranks")
+    say(f"batch {args.batch_size} on each of {hvd.size()} ranks, on {device.type}")
     for _ in range(args.num_warmup_batches):
         step()
+    wait()
 
     what = "img/s" if args.model == "resnet50" else "sequences/s"
     rates = []
@@ -85,6 +101,7 @@ def main():
         begin = time.perf_counter()
         for _ in range(args.num_batches_per_iter):
             step()
+        wait()
         seconds = time.perf_counter() - begin
         rates.append(args.batch_size * args.num_batches_per_iter / seconds)
         say(f"iter {iteration + 1}: {rates[-1]:.2f} {what} per rank")

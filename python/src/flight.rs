@@ -13,11 +13,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyList};
 use ronde::adasum;
-use ronde::{Delivery, RawHandle};
+use ronde::{Delivery, Device, RawHandle};
 use smallvec::SmallVec;
 
 use crate::error::raise;
-use crate::tensor::{View, tensor_of};
+use crate::tensor::{View, current_stream, tensor_of};
 
 /// How long a wait may keep a signal waiting.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
@@ -66,6 +66,7 @@ pub(crate) enum Yield {
 /// One tensor's operation.
 pub(crate) struct Part {
     pub(crate) handle: RawHandle,
+    pub(crate) device: Device,
     pub(crate) input: Held,
     pub(crate) yields: Yield,
 }
@@ -174,6 +175,9 @@ impl Part {
         let outcome = self.handle.wait(); // known
         let input = self.input.release(py);
         outcome.map_err(|error| raise(py, &error))?;
+        if self.handle.is_ahead() {
+            put_before(py, &self.handle, self.device)?;
+        }
         let input = input?;
         let delivery = |handle: &RawHandle| handle.take_delivery().unwrap_or_default();
         match self.yields {
@@ -202,6 +206,20 @@ impl Part {
             }
         }
     }
+}
+
+/// Has the streams that may touch the tensor next wait for the result: the current one, and that to whose memory it goes back
+/// where it was submitted on another.
+fn put_before(py: Python<'_>, handle: &RawHandle, device: Device) -> PyResult<()> {
+    let Device::Cuda { ordinal, stream } = device else {
+        return Ok(());
+    };
+    let current = current_stream(py, ordinal)?;
+    let followed = handle.put_before(current).and_then(|()| match stream {
+        stream if stream == current => Ok(()),
+        stream => handle.put_before(stream),
+    });
+    followed.map_err(|error| raise(py, &error))
 }
 
 fn allocated<'py>(py: Python<'py>, delivery: Delivery) -> PyResult<Bound<'py, PyAny>> {

@@ -276,6 +276,7 @@ impl<'a> Work<'a> {
     fn part(self, handle: RawHandle) -> Part {
         Part {
             handle,
+            device: self.view.device,
             input: self.input,
             yields: self.yields,
         }

@@ -113,12 +113,9 @@ impl View {
                 "The tensor is on {device}; ronde reduces tensors in host memory and on CUDA devices: use tensor.cpu()"
             )));
         }
-        let ordinal = tensor.call_method0(intern!(py, "get_device"))?;
-        let stream = torch(py)?.stream_of.bind(py).call1((&ordinal,))?;
-        Ok(Device::Cuda {
-            ordinal: ordinal.extract()?,
-            stream: stream.extract()?,
-        })
+        let ordinal = tensor.call_method0(intern!(py, "get_device"))?.extract()?;
+        let stream = current_stream(py, ordinal)?;
+        Ok(Device::Cuda { ordinal, stream })
     }
 
     /// Where a tensor's elements lie now; somewhere, if it has none.
@@ -135,6 +132,11 @@ impl View {
     pub(crate) fn bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.size_bytes()
     }
+}
+
+/// The stream that is torch's current one on a CUDA device.
+pub(crate) fn current_stream(py: Python<'_>, ordinal: u32) -> PyResult<u64> {
+    torch(py)?.stream_of.bind(py).call1((ordinal,))?.extract()
 }
 
 /// A tensor of what the runtime has allocated.

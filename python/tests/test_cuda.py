@@ -60,7 +60,7 @@ def test_groups_gathers_scatters_and_exchanges(hvd, device):
     scattered = hvd.reducescatter(torch.ones(2 * size + 1, 3, device=device), op=hvd.Sum, name="cuda.scatter")
     assert scattered.shape == (2 + (rank == 0), 3) and torch.all(scattered == size)
     sent = torch.arange(size, dtype=torch.float32, device=device).repeat_interleave(2)
-    received, splits = hvd.alltoall(sent, splits=torch.full((size,), 2), name="cuda.exchange")
+    received, splits = hvd.alltoall(sent, splits=[2] * size, name="cuda.exchange")
     assert torch.all(received == rank) and splits.tolist() == [2] * size
     root = hvd.broadcast(torch.full((5,), float(rank), device=device), size - 1, name="cuda.broadcast")
     assert torch.all(root == size - 1)

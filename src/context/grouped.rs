@@ -157,6 +157,20 @@ impl ProcessSet {
         name: &str,
         parts: &[(Operation<'_>, RawTensor<'_>)],
     ) -> Result<Vec<RawHandle>, Error> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.submit_group_for(name, parts, true) }
+    }
+
+    /// The same; `can_follow`: the caller can put a stream behind the results.
+    ///
+    /// # Safety
+    /// As for [`submit_group`](Self::submit_group).
+    unsafe fn submit_group_for(
+        &self,
+        name: &str,
+        parts: &[(Operation<'_>, RawTensor<'_>)],
+        can_follow: bool,
+    ) -> Result<Vec<RawHandle>, Error> {
         let engine = self.engine()?;
         let group = Group {
             tag: tag(name, parts.iter().map(|(_, tensor)| tensor.name)),
@@ -164,7 +178,7 @@ impl ProcessSet {
         };
         let entries = parts.iter().map(|(operation, tensor)| {
             // SAFETY: the caller's promise is the same.
-            let mut entry = unsafe { operation.entry(self, tensor) }?;
+            let mut entry = unsafe { operation.entry(self, tensor, can_follow) }?;
             entry.params.group = Some(group);
             Ok(entry)
         });
@@ -201,7 +215,7 @@ impl ProcessSet {
                 .map(|(((part, name), shape), buffer)| (part.1, place.raw(name, buffer, shape)))
                 .collect();
             // SAFETY: as in `start`, for each buffer.
-            unsafe { self.submit_group(name, &tensors) }
+            unsafe { self.submit_group_for(name, &tensors, false) }
         });
         match submitted {
             Ok(raw) => {

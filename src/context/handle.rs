@@ -13,6 +13,7 @@ use super::gathered::Returned;
 use crate::delivery::Delivery;
 use crate::drive::Engine;
 use crate::error::Error;
+use crate::gpu::Stream;
 use crate::queue::Ticket;
 
 /// A tensor in flight, without its memory: for front ends that keep it themselves.
@@ -48,6 +49,29 @@ impl RawHandle {
         let deadline = self.engine.front.clock.now() + timeout;
         self.engine.wait(&self.ticket, Some(deadline));
         self.ticket.outcome()
+    }
+
+    /// Whether the result may still be on its way when the operation is over; see [`put_before`](Self::put_before).
+    pub fn is_ahead(&self) -> bool {
+        self.ticket.awaited().is_some()
+    }
+
+    /// Has what comes onto the CUDA stream `stream` (a `CUstream`) from here on wait for the result, if that is still on its way: where
+    /// `HOROVOD_ENABLE_ASYNC_COMPLETION` is on, an operation on a GPU is over for the host as soon as it is on the device's list.
+    /// Otherwise, and before it is over, without effect.
+    ///
+    /// # Errors
+    /// What is wrong with the device, or with the stream.
+    pub fn put_before(&self, stream: u64) -> Result<(), Error> {
+        let Some(mark) = self.ticket.awaited() else {
+            return Ok(());
+        };
+        let followed = mark.device().follow(Stream(stream), &mark);
+        followed.map_err(|error| Error::Gpu {
+            rank: self.engine.rank,
+            tensor: None,
+            source: Arc::new(error),
+        })
     }
 
     /// What the operation brought, once it is over: shape, received splits, memory if it was to be allocated. It is

@@ -24,7 +24,8 @@ use crate::timeline::{Options, Timeline};
 use crate::transport::local::{Alarm, Meeting, Terms};
 
 /// Knobs that ranks go by each for itself, and that must be the same on all. (Settings are rank 0's, from the first cycle.)
-const ALIKE: [&str; 3] = [
+const ALIKE: [&str; 4] = [
+    "RONDE_GPU_FUSION_THRESHOLD",
     "HOROVOD_CACHE_CAPACITY",
     "RONDE_CACHE_CAPACITY_MAX",
     "HOROVOD_DYNAMIC_PROCESS_SETS",
@@ -186,7 +187,11 @@ impl Job {
 
     /// Where the tensors on GPUs of a set that is opened will live.
     fn home(&self) -> Arc<Home> {
-        Arc::new(Home::new(Arc::clone(&self.gpus), self.identity.local_rank))
+        Arc::new(Home::new(
+            Arc::clone(&self.gpus),
+            self.identity.local_rank,
+            self.knobs.async_completion,
+        ))
     }
 
     fn set(&self, id: u32, members: Arc<[usize]>, home: Arc<Home>, running: Option<Running>) -> ProcessSet {
@@ -259,6 +264,7 @@ impl Job {
             },
             early: knobs.early_cycle,
             home: Arc::clone(home),
+            gpu_fusion_threshold_bytes: knobs.gpu_fusion_threshold_bytes,
         });
         self.fellows.add(Arc::clone(&front));
         let engine = Arc::new(Engine {

@@ -151,7 +151,7 @@ impl Operation<'_> {
         Ok(params)
     }
 
-    /// The operation as it is submitted.
+    /// The operation as it is submitted. `can_follow`: its caller can put a stream behind the result.
     ///
     /// # Safety
     /// As for [`ProcessSet::submit`].
@@ -159,9 +159,10 @@ impl Operation<'_> {
         &self,
         set: &ProcessSet,
         tensor: &RawTensor<'t>,
+        can_follow: bool,
     ) -> Result<Entry<'t>, Error> {
         let mut params = self.params(set, tensor)?;
-        let on = set.inner.home.submit(tensor.device).map_err(|error| Error::Gpu {
+        let on = set.inner.home.submit(tensor.device, can_follow).map_err(|error| Error::Gpu {
             rank: set.inner.job_rank,
             tensor: Some(tensor.name.to_owned()),
             source: Arc::new(error),

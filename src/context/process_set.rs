@@ -58,7 +58,7 @@ impl ProcessSet {
                 members: members.into(),
                 job_rank,
                 strict_join: false,
-                home: Arc::new(Home::new(Arc::clone(crate::gpu::devices()), job_rank)),
+                home: Arc::new(Home::new(Arc::clone(crate::gpu::devices()), job_rank, false)),
                 running: Some(Running { engine, thread }),
             }),
         }
@@ -302,7 +302,21 @@ impl ProcessSet {
         tensor: &RawTensor<'_>,
     ) -> Result<RawHandle, Error> {
         // SAFETY: the caller's promise is the same.
-        let entry = unsafe { operation.entry(self, tensor) }?;
+        unsafe { self.submit_for(operation, tensor, true) }
+    }
+
+    /// The same; `can_follow`: the caller can put a stream behind the result.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit).
+    unsafe fn submit_for(
+        &self,
+        operation: &Operation<'_>,
+        tensor: &RawTensor<'_>,
+        can_follow: bool,
+    ) -> Result<RawHandle, Error> {
+        // SAFETY: the caller's promise is the same.
+        let entry = unsafe { operation.entry(self, tensor, can_follow) }?;
         self.submit_entry(entry)
     }
 
@@ -317,7 +331,7 @@ impl ProcessSet {
         let submitted = shape_of(name, shape, buffer.elements()).and_then(|shape| {
             let tensor = place.raw(name, &mut buffer, &shape);
             // SAFETY: the handle owns the buffer until the operation is over, or leaves it to the ticket.
-            unsafe { self.submit(operation, &tensor) }
+            unsafe { self.submit_for(operation, &tensor, false) }
         });
         Handle::over(buffer, submitted)
     }

@@ -76,7 +76,8 @@ impl Cycle {
         let ready = self.groups.take_held().chain(self.ready.drain(..));
         let pending = hits
             .chain(self.misses.drain().map(|(_, submission)| submission))
-            .chain(ready.map(|ready| ready.submission));
+            .chain(ready.map(|ready| ready.submission))
+            .chain(self.gpu.gate.give_up());
         let pending: Vec<Submission> = pending
             .filter(|submission| !submission.ticket.is_done())
             .collect();

@@ -21,14 +21,16 @@ use crate::error::Error;
 use crate::gpu::{Device, Home, Mark, Stream};
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
-use crate::queue::{Front, lock};
+use crate::queue::{Front, Submission, lock};
 
 mod anchor;
+mod gate;
 #[cfg(test)]
 mod tests;
 mod times;
 
 use anchor::Anchor;
+use gate::Gate;
 use times::Times;
 
 /// How long what is on the device may take when the context is shut down, before it is ended.
@@ -45,6 +47,7 @@ pub(super) struct OnGpu {
     lane: Option<Lane>,
     reaper: Option<Reaper>,
     shared: Arc<Shared>,
+    pub(super) gate: Gate,
     /// Launched in this cycle, with the positions of their tensors.
     launched: Vec<(Start, SmallVec<[u32; 16]>)>,
 }
@@ -96,6 +99,7 @@ impl OnGpu {
             lane: None,
             reaper: None,
             shared: Arc::default(),
+            gate: Gate::default(),
             launched: Vec::new(),
         }
     }
@@ -127,11 +131,13 @@ impl OnGpu {
         };
         let mut ready: Vec<Option<Ready>> = ready.drain(..).map(Some).collect();
         for (start, positions) in self.launched.drain(..) {
-            let members: Vec<Ready> = positions
+            let mut members: Vec<Ready> = positions
                 .iter()
                 .filter_map(|&position| ready[position as usize].take())
                 .collect();
+            self.gate.launched(&start.launched);
             self.shared.in_flight.fetch_add(members.len(), Ordering::AcqRel);
+            answer_early(&mut members, &start.launched, &self.front);
             // It takes all that comes until `stop`.
             let _ = reaper.flights.send(Flight { start, members });
         }
@@ -267,17 +273,20 @@ impl Cycle {
         })
     }
 
-    /// Tells the observer of what has come back from the device.
+    /// Tells the observer of what has come back from the device; whether something has.
     ///
     /// # Errors
     /// What has gone wrong there.
-    pub(super) fn land(&mut self) -> Result<(), Error> {
+    pub(super) fn land(&mut self) -> Result<bool, Error> {
         if !self.gpu.shared.has_left.swap(false, Ordering::AcqRel) {
-            return Ok(());
+            return Ok(false);
         }
         let landed = std::mem::take(&mut *lock(&self.gpu.shared.landed));
-        let mut outcome = Ok(());
+        let mut outcome = Ok(true);
         for batch in landed {
+            for member in batch.flight.members.iter().filter(|member| member.submission.is_early()) {
+                member.submission.tensor.is_on_device.store(false, Ordering::Release);
+            }
             if let Some(error) = batch.error {
                 outcome = outcome.and(Err(error));
                 continue;
@@ -295,6 +304,24 @@ impl Cycle {
             });
         }
         outcome
+    }
+}
+
+/// Answers who can put a stream behind the result, and wants that.
+fn answer_early(members: &mut [Ready], launched: &Launched, front: &Front) {
+    let early = members.iter_mut().filter(|member| member.submission.is_early());
+    let mut count = 0;
+    for member in early {
+        count += 1;
+        let outcome = member.deliver();
+        let Submission { tensor, ticket, .. } = &member.submission;
+        tensor.is_on_device.store(true, Ordering::Release); // before its caller can submit it again
+        ticket.expect(Arc::clone(&launched.ended));
+        front.release(1);
+        ticket.complete(outcome);
+    }
+    if count > 0 {
+        front.completions().announce();
     }
 }
 
@@ -347,25 +374,21 @@ fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, front: &Front, shared:
             }
             Some(_) => None,
         };
-        let tickets: SmallVec<[_; 16]> = flight
-            .members
-            .iter()
+        let count = flight.members.len();
+        let waiting = || flight.members.iter().filter(|member| !member.submission.is_early());
+        let tickets: SmallVec<[_; 16]> = waiting()
             .map(|member| Arc::clone(&member.submission.ticket))
             .collect();
-        let own = flight
-            .members
-            .iter()
-            .filter(|member| !member.submission.is_absent());
-        front.release(own.count());
+        front.release(waiting().filter(|member| !member.submission.is_absent()).count());
         let outcomes: SmallVec<[_; 16]> = flight
             .members
             .iter_mut()
+            .filter(|member| !member.submission.is_early())
             .map(|member| match &error {
                 None => member.deliver(),
                 Some(error) => Err(error.clone()),
             })
             .collect();
-        let count = tickets.len();
         // Before any caller hears of it: the cycle that its next submission comes to must have told the observer. Until all have
         // heard, that cycle waits here: a submission that it lets go of must have been answered.
         let mut landed = lock(&shared.landed);

@@ -120,6 +120,8 @@ pub(crate) struct Parts {
     pub(crate) early: bool,
     /// Where tensors on GPUs live.
     pub(crate) home: Arc<Home>,
+    /// Bytes that one batch of theirs may hold, where the settings allow more.
+    pub(crate) gpu_fusion_threshold_bytes: u64,
 }
 
 impl Cycle {
@@ -136,6 +138,7 @@ impl Cycle {
             settings,
             early,
             home,
+            gpu_fusion_threshold_bytes,
         } = parts;
         let compares = transport.size() > 1 && !transport.shares_clock();
         let clocks = Clocks::new(reference, is_world && compares && transport.rank() == 0);
@@ -168,7 +171,7 @@ impl Cycle {
             ordered: Vec::new(),
             incoming: Vec::new(),
             ready: Vec::new(),
-            packing: plan::Packing::default(),
+            packing: plan::Packing::new(gpu_fusion_threshold_bytes),
             plan: Plan::default(),
             load: execute::Load::default(),
             frame: Vec::new(),
@@ -180,8 +183,7 @@ impl Cycle {
 
     /// Runs one cycle that begins at `now`. After an error nothing more can be reduced; see [`end`](Self::end).
     pub(crate) fn step(&mut self, now: Nanos) -> Result<(), Error> {
-        self.collect(now);
-        self.land()?; // after: what is submitted again by now has come back before
+        self.collect(now)?;
         self.negotiate()?;
         let agreed = self.front.clock.now();
         self.observer
@@ -209,13 +211,15 @@ impl Cycle {
     // ---- collect -------------------------------------------------------------------------------------------
 
     /// Takes what was submitted and finds out what is in the cache.
-    fn collect(&mut self, now: Nanos) {
+    fn collect(&mut self, now: Nanos) -> Result<(), Error> {
         self.number += 1;
         self.began = now;
         self.observer.cycle_began(now);
         let mut incoming = std::mem::take(&mut self.incoming);
         self.front
             .collect(&mut incoming, &mut self.orders, self.number + 1);
+        self.land()?; // after: what is submitted again by now has come back before, or is kept at the gate
+        self.gpu.gate.sift(&mut incoming);
         self.clocks.refresh();
         for submission in incoming.drain(..) {
             self.joined |= submission.params.kind == OpKind::Join;
@@ -235,6 +239,7 @@ impl Cycle {
             }
         }
         self.incoming = incoming;
+        Ok(())
     }
 
     /// The cache slot that holds exactly this submission.
@@ -274,7 +279,7 @@ impl Cycle {
 
     /// Tensors picked up and not yet through.
     pub(crate) fn pending(&self) -> usize {
-        self.hits_held + self.misses.len() + self.groups.held() + self.gpu.in_flight()
+        self.hits_held + self.misses.len() + self.groups.held() + self.gpu.gate.waiting() + self.gpu.in_flight()
     }
 
     /// Tensors that some ranks wait for, as the lowest rank knows it: name, since when, and the ranks of the job that
@@ -310,9 +315,16 @@ impl Cycle {
         }
     }
 
+    /// Takes in what a device has brought, and asks for a cycle if others may go now.
+    pub(crate) fn catch_up(&mut self) -> Result<(), Error> {
+        if self.land()? && self.gpu.gate.may_open() {
+            self.front.call_for(self.number + 1);
+        }
+        Ok(())
+    }
+
     /// Looks after peers and stalled tensors while no cycle runs; the answer is when to look again.
     pub(crate) fn look_around(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
-        self.land()?;
         let pending = self.pending() > 0;
         if pending {
             self.transport.check_peers()?;

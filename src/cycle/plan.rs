@@ -7,10 +7,11 @@ use crate::negotiation::OpKind;
 use crate::tensor::{Dtype, ReduceOp};
 
 /// Memory for planning, kept from cycle to cycle.
-#[derive(Default)]
 pub(super) struct Packing {
     items: Vec<Item>,
     classes: Vec<Class>,
+    /// Bytes that a batch on a GPU may hold, where the settings allow more.
+    gpu_threshold_bytes: u64,
 }
 
 /// What tensors must have in common to share a batch.
@@ -68,6 +69,14 @@ impl Cycle {
 }
 
 impl Packing {
+    pub(super) fn new(gpu_threshold_bytes: u64) -> Self {
+        Self {
+            items: Vec::new(),
+            classes: Vec::new(),
+            gpu_threshold_bytes,
+        }
+    }
+
     fn pack(&mut self, ready: &[Ready], threshold_bytes: u64, plan: &mut Plan) {
         self.items.clear();
         self.classes.clear();
@@ -83,6 +92,16 @@ impl Packing {
                 group: ready.submission.params.group.map(|group| group.tag),
             });
         }
-        plan.make(&self.items, threshold_bytes);
+        if threshold_bytes == 0 {
+            return plan.make(&self.items, 0);
+        }
+        let gpu_threshold_bytes = threshold_bytes.min(self.gpu_threshold_bytes);
+        plan.make_by_class(&self.items, |class| {
+            if self.classes[class as usize].is_on_gpu {
+                gpu_threshold_bytes
+            } else {
+                threshold_bytes
+            }
+        });
     }
 }

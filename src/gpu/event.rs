@@ -13,6 +13,8 @@ pub(crate) struct Device {
     idle: Mutex<Vec<Event>>,
     /// Counts what happens to marks.
     moments: AtomicU64,
+    /// The stream that was put behind a mark last, and when that was made.
+    followed: Mutex<Option<(Stream, u64)>>,
 }
 
 /// An event that is somebody's; it goes back when dropped.
@@ -31,6 +33,7 @@ impl Device {
             gpu,
             idle: Mutex::default(),
             moments: AtomicU64::new(0),
+            followed: Mutex::default(),
         }
     }
 
@@ -50,6 +53,16 @@ impl Device {
         self.gpu.record(mark.event, stream)?;
         mark.made = next();
         Ok(mark)
+    }
+
+    /// Puts what comes onto `stream` from here on behind `mark`: once, where all tensors of a batch ask for it one after another.
+    pub(crate) fn follow(&self, stream: Stream, mark: &Mark) -> Result<(), GpuError> {
+        let mut followed = lock(&self.followed);
+        if *followed != Some((stream, mark.made)) {
+            self.gpu.follow(stream, mark.event)?;
+            *followed = Some((stream, mark.made));
+        }
+        Ok(())
     }
 }
 

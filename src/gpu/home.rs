@@ -9,6 +9,8 @@ use crate::tensor;
 pub(crate) struct Home {
     registry: Arc<Registry>,
     ordinal: OnceLock<u32>,
+    /// Whether callers that can are answered early.
+    completes_early: bool,
     /// This rank among those of its host: which device is its own, if no tensor has said it.
     local_rank: usize,
 }
@@ -20,22 +22,26 @@ pub(crate) struct OnDevice {
     pub(crate) stream: Stream,
     /// The tensor's data is ready.
     pub(crate) ready: Mark,
+    /// The caller gets its answer when the tensor is on the device's list, and puts its stream behind the result.
+    pub(crate) is_early: bool,
 }
 
 impl Home {
-    pub(crate) fn new(registry: Arc<Registry>, local_rank: usize) -> Self {
+    pub(crate) fn new(registry: Arc<Registry>, local_rank: usize, completes_early: bool) -> Self {
         Self {
             registry,
+            completes_early,
             ordinal: OnceLock::new(),
             local_rank,
         }
     }
 
-    /// Notes what a tensor on `device` waits for; nothing, if it is in host memory.
+    /// Notes what a tensor on `device` waits for; nothing, if it is in host memory. `can_follow`: the caller can put a stream behind the
+    /// result.
     ///
     /// # Errors
     /// A device that cannot be had or is not that of the tensors before, a stream under capture.
-    pub(crate) fn submit(&self, device: tensor::Device) -> Result<Option<OnDevice>, GpuError> {
+    pub(crate) fn submit(&self, device: tensor::Device, can_follow: bool) -> Result<Option<OnDevice>, GpuError> {
         let tensor::Device::Cuda { ordinal, stream } = device else {
             return Ok(None);
         };
@@ -56,6 +62,7 @@ impl Home {
             device,
             stream,
             ready,
+            is_early: can_follow && self.completes_early,
         }))
     }
 

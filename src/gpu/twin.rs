@@ -244,6 +244,12 @@ impl Twin {
         self.world().devices[self.at].hangs = true;
     }
 
+    /// Comes to what it has not come to.
+    pub(crate) fn come_to(&self) {
+        self.world().devices[self.at].hangs = false;
+        self.fabric.changed.notify_all();
+    }
+
     /// Has no memory for allocations of more than so many bytes.
     pub(crate) fn out_of_memory_above(&self, bytes: usize) {
         self.world().devices[self.at].allocation_limit = bytes;

@@ -71,7 +71,6 @@ pub(super) const ELSEWHERE: &[Knob] = &[
     foreign("batch_d2d_memcopies", "HOROVOD_BATCH_D2D_MEMCOPIES", "one kernel does it always", "Pack the fusion buffer in one kernel."),
     foreign("num_nccl_streams", "HOROVOD_NUM_NCCL_STREAMS", "each process set has a stream", "NCCL streams used in turn.")
         .value("num-nccl-streams"),
-    foreign("enable_async_completion", "HOROVOD_ENABLE_ASYNC_COMPLETION", "a thread waits for the event", "Complete by GPU event, which the caller's stream waits for."),
     foreign("disable_nvtx_ranges", "HOROVOD_DISABLE_NVTX_RANGES", "there are none", "Emit no NVTX ranges."),
     foreign("enable_xla_ops", "HOROVOD_ENABLE_XLA_OPS", "there is no TensorFlow front end", "XLA operations."),
     foreign("controller", "HOROVOD_CONTROLLER", "RONDE_BACKEND chooses the transport", "Control plane, mpi or gloo."),

@@ -114,6 +114,26 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
+    /// Most bytes fused into one collective of tensors on GPUs, where HOROVOD_FUSION_THRESHOLD allows more; the same on all ranks.
+    /// There the host runs ahead of the device, and a batch begins with its last tensor's data.
+    gpu_fusion_threshold_bytes: u64 {
+        env: "RONDE_GPU_FUSION_THRESHOLD",
+        flag: Flag::value("gpu-fusion-threshold"),
+        kind: Kind::Bytes { max: FUSION_THRESHOLD_BYTES_MAX },
+        default: "33554432",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// An operation on a GPU is over for the host as soon as it is on the device's list; torch's current stream then waits for the
+    /// result, and the host runs ahead.
+    async_completion: bool {
+        env: "HOROVOD_ENABLE_ASYNC_COMPLETION",
+        flag: None,
+        kind: Kind::Switch,
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
     /// Reduce within hosts first, through shared memory, and only then between them; of no effect on one host.
     hierarchical_allreduce: bool {
         env: "HOROVOD_HIERARCHICAL_ALLREDUCE",

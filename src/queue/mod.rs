@@ -37,6 +37,8 @@ pub(crate) struct Tensor {
     pub(crate) slot: AtomicU32,
     /// Its number on the timeline, or `u32::MAX`.
     pub(crate) timeline_id: AtomicU32,
+    /// Its caller has its answer, and its batch is still on a device.
+    pub(crate) is_on_device: AtomicBool,
 }
 
 /// Where the result of an operation goes.
@@ -98,6 +100,11 @@ impl Submission {
         }
     }
 
+    /// Whether its caller is answered when it is on a device's list.
+    pub(crate) fn is_early(&self) -> bool {
+        self.on.as_ref().is_some_and(|on| on.is_early)
+    }
+
     /// Whether it stands for other ranks' tensor.
     pub(crate) fn is_absent(&self) -> bool {
         self.output == Output::Absent
@@ -110,6 +117,7 @@ impl Tensor {
             name,
             slot: AtomicU32::new(u32::MAX),
             timeline_id: AtomicU32::new(u32::MAX),
+            is_on_device: AtomicBool::new(false),
         }
     }
 }
@@ -286,6 +294,14 @@ impl Front {
         drop(intake);
         if eager {
             // Whoever ran the cycle that ends here looks itself whether the next is due.
+            self.doorbell.eager(cycle, false);
+        }
+    }
+
+    /// Asks for `cycle`, at once: what had to wait need not any more.
+    pub(crate) fn call_for(&self, cycle: u64) {
+        self.doorbell.ring(cycle);
+        if self.early_cycle {
             self.doorbell.eager(cycle, false);
         }
     }

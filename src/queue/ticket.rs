@@ -1,7 +1,7 @@
 //! Tickets: the fate of a submission, from the cycle to its handle.
 
 use std::any::Any;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use atomic_waker::AtomicWaker;
@@ -9,6 +9,7 @@ use atomic_waker::AtomicWaker;
 use super::lock;
 use crate::delivery::Delivery;
 use crate::error::Error;
+use crate::gpu::Mark;
 
 const PENDING: u8 = 0;
 const DONE: u8 = 1;
@@ -21,6 +22,8 @@ pub(crate) struct Ticket {
     error: Mutex<Option<Box<Error>>>,
     /// What the operation brought beside what it wrote to where the caller said.
     delivery: Mutex<Option<Box<Delivery>>>,
+    /// When the result will be there, where the caller wanted its answer before.
+    awaited: Mutex<Option<Arc<Mark>>>,
     waker: AtomicWaker,
     orphaned: AtomicBool,
     orphan: Mutex<Option<Box<dyn Any + Send>>>,
@@ -65,6 +68,16 @@ impl Ticket {
     /// Takes what the operation brought; it is there once.
     pub(crate) fn take_delivery(&self) -> Option<Delivery> {
         lock(&self.delivery).take().map(|delivery| *delivery)
+    }
+
+    /// Notes when the result will be there; before [`complete`](Self::complete).
+    pub(crate) fn expect(&self, mark: Arc<Mark>) {
+        *lock(&self.awaited) = Some(mark);
+    }
+
+    /// When the result will be there, if it is still to come.
+    pub(crate) fn awaited(&self) -> Option<Arc<Mark>> {
+        lock(&self.awaited).clone()
     }
 
     pub(crate) fn complete(&self, outcome: Result<(), Error>) {

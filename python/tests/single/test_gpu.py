@@ -141,6 +141,23 @@ def test_what_is_allocated_is_a_tensor_on_the_gpu():
     )
 
 
+def test_with_async_completion_the_callers_stream_waits_and_the_host_does_not():
+    run(
+        """
+        hvd.init()
+        tensor = Tensor([1.0, 2.0, 3.0])
+        for step in range(5):
+            handle = extension.allreduce(tensor, tensor, "in place", hvd.Sum, 2.0, 1.0, 0)
+            assert extension.synchronize(handle) is tensor
+        assert tensor.tolist() == [32.0, 64.0, 96.0]
+        gathered = extension.synchronize(extension.allgather(tensor, "gathered", 0))
+        assert gathered.tolist() == [32.0, 64.0, 96.0]
+        hvd.shutdown()
+        """,
+        HOROVOD_ENABLE_ASYNC_COMPLETION="1",
+    )
+
+
 def test_what_the_gpu_refuses_is_the_callers_fault_and_names_the_tensor():
     if IS_REAL:
         pytest.skip("this GPU is there")

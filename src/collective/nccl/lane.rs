@@ -215,10 +215,10 @@ impl Lane {
             None => device.mark(self.stream).map_err(|error| self.fatal(error)),
         };
         Ok(Launched {
-            began,
+            began: Arc::new(began),
             copied_in: again(copied_in)?,
             reduced: again(reduced)?,
-            ended: mark()?,
+            ended: Arc::new(mark()?),
         })
     }
 

@@ -3,6 +3,8 @@
 //! The host is kept ahead of the device: copies that nobody counts come first, and what is measured is on the stream before they are
 //! done. So the events see the device's time and not the host's.
 
+use std::time::Instant;
+
 use super::{Batch, Place, Scratch};
 use crate::collective::Reduction;
 use crate::gpu::{Call, Combine, Communicator, CudaVec, GpuError, Number, Stopwatch, Stream, devices};
@@ -122,6 +124,21 @@ impl Step {
                 back(stream)
             })?,
         })
+    }
+
+    /// What the driver takes on the host to note that a tensor's data is ready, microseconds, on average over `count` tensors.
+    ///
+    /// # Errors
+    /// What has gone wrong on the device.
+    pub fn noting_us(&self, count: u32) -> Result<f64, GpuError> {
+        let Stopwatch { device, stream } = &self.stopwatch;
+        let mut marks = Vec::with_capacity(count as usize);
+        let began = Instant::now();
+        for _ in 0..count {
+            device.gpu.is_capturing(*stream)?;
+            marks.push(device.mark(*stream)?);
+        }
+        Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(count))
     }
 
     /// What `work` puts onto the stream takes so many microseconds.

@@ -54,13 +54,13 @@ pub(crate) struct Place {
 /// A batch on the stream.
 pub(crate) struct Launched {
     /// The stream has come to it, and the data is ready.
-    pub(crate) began: Mark,
+    pub(crate) began: Arc<Mark>,
     /// Contributions have been copied to the fusion buffer, if there was anything to copy.
     pub(crate) copied_in: Mark,
     /// NCCL is done.
     pub(crate) reduced: Mark,
     /// All is over.
-    pub(crate) ended: Mark,
+    pub(crate) ended: Arc<Mark>,
 }
 
 /// Memory of the device for what is between inputs and outputs.

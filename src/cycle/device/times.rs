@@ -6,6 +6,7 @@ use super::anchor::Anchor;
 use super::{Ready, Start};
 use crate::clock::Nanos;
 use crate::collective::Phases;
+use crate::gpu::Mark;
 use crate::negotiation::OpKind;
 use crate::timeline::Activity;
 
@@ -80,7 +81,7 @@ impl Stages {
     /// As the device tells them.
     fn told(start: &Start, members: &[Ready], anchor: &Anchor) -> Option<Self> {
         let launched = &start.launched;
-        let moments = [
+        let moments: [&Mark; 4] = [
             &launched.began,
             &launched.copied_in,
             &launched.reduced,

@@ -160,6 +160,12 @@ impl Cuda {
         if current == self.context {
             return Ok(Entered { is_pushed: false });
         }
+        if current.is_null() {
+            // Who has none may keep this one, as the CUDA runtime would have it: the next call finds it there.
+            // SAFETY: the context is retained as long as `self`.
+            check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })?;
+            return Ok(Entered { is_pushed: false });
+        }
         // SAFETY: the context is retained as long as `self`.
         check("cuCtxPushCurrent", unsafe {
             sys::cuCtxPushCurrent_v2(self.context)

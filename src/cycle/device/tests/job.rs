@@ -20,6 +20,9 @@ use crate::tensor::{Device, Dtype, ReduceOp, Span};
 use crate::transport::Transport;
 use crate::transport::local::{LocalTransport, Meeting, Patience};
 
+/// Bytes of a batch on a GPU.
+pub(super) const GPU_FUSION_THRESHOLD_BYTES: u64 = 8 << 20;
+
 /// Ranks are told apart by this in what they bring.
 pub(super) fn bytes(rank: usize, tensor: usize, length: usize) -> Vec<u8> {
     (0..length)
@@ -129,7 +132,7 @@ impl Rank {
             opened.transport.doorbell(),
             Arc::new(MonotonicClock),
         ));
-        let home = Arc::new(Home::new(registry, rank));
+        let home = Arc::new(Home::new(registry, rank, true));
         let diary = Diary::default();
         let collective = LocalCollective::new(opened.data, rank, size, Duration::ZERO, opened.watch);
         let cycle = Cycle::new(Parts {
@@ -144,6 +147,7 @@ impl Rank {
             settings: Settings::default(),
             early: true,
             home: Arc::clone(&home),
+            gpu_fusion_threshold_bytes: GPU_FUSION_THRESHOLD_BYTES,
         });
         let fellows = Arc::<Fellows>::default();
         fellows.add(Arc::clone(&front));
@@ -176,6 +180,11 @@ impl Rank {
 
     /// An allreduce on the GPU, of u8, in place at `at`.
     pub(super) fn entry<'a>(&self, name: &'a str, at: u64, length: usize) -> Entry<'a> {
+        self.entry_for(name, at, length, false)
+    }
+
+    /// The same; `can_follow`: its caller wants an early answer.
+    pub(super) fn entry_for<'a>(&self, name: &'a str, at: u64, length: usize, can_follow: bool) -> Entry<'a> {
         let mut params = Params::plain(OpKind::Allreduce, Dtype::U8, [length].into_iter().collect());
         params.op = ReduceOp::Sum;
         params.device = Some(self.rank as u32);
@@ -190,7 +199,7 @@ impl Rank {
             // SAFETY: nobody follows the address: it is the twin's, and looked up there.
             span: Some(unsafe { Span::new(address, address, length) }),
             output: Output::Fixed,
-            on: self.home.submit(on).expect("a device that is there"),
+            on: self.home.submit(on, can_follow).expect("a device that is there"),
         }
     }
 

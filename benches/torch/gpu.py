@@ -1,0 +1,147 @@
+"""Training steps on a GPU: under PyTorch's DDP (nccl) and under Ronde, in turns. Rank 0 prints a table, and writes JSON.
+
+    ronde run -np 1 -- python benches/torch/gpu.py [--rounds 7] [--steps 20] [--json FILE]
+
+A round's figure is the time of so many steps, from an idle device to an idle device, by their number, of the slowest rank; ratios
+are taken inside a round. One rank reduces, too: that is what handing gradients over costs. `Ronde` has what the environment says.
+"""
+
+import argparse
+import copy
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "examples/torch"))
+
+os.environ.setdefault("HOROVOD_ELASTIC", "1")  # or one rank has nothing to reduce
+import ronde.torch as hvd  # noqa: E402
+from models import ResNet50, Transformer  # noqa: E402
+
+WARMUP_STEPS = 10
+LEARNING_RATE = 1e-3
+ALONE, DDP, RONDE = "no reduction", "DDP (nccl)", "Ronde"
+
+
+def resnet50(device):
+    images, labels = torch.randn(32, 3, 224, 224, device=device), torch.randint(1000, (32,), device=device)
+    return ResNet50(), lambda model: functional.cross_entropy(model(images), labels)
+
+
+def transformer(device):
+    tokens = torch.randint(4096, (8, 129), device=device)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:].flatten()
+    return Transformer(), lambda model: functional.cross_entropy(model(inputs).flatten(0, 1), targets)
+
+
+def wide(device):
+    """GPT-2's width and depth: 0.4 GB of gradients."""
+    tokens = torch.randint(4096, (8, 129), device=device)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:].flatten()
+    model = Transformer(layers=14, width=768, heads=12)
+    return model, lambda model: functional.cross_entropy(model(inputs).flatten(0, 1), targets)
+
+
+JOBS = {"resnet50": resnet50, "transformer": transformer, "transformer-100m": wide}
+
+
+def ways(model, loss):
+    """The same step, on its own and by both."""
+
+    def stepping(model, optimizer):
+        def step():
+            optimizer.zero_grad()
+            loss(model).backward()
+            optimizer.step()
+
+        return step
+
+    def optimizer(model):
+        return torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+
+    alone, ronde = copy.deepcopy(model), copy.deepcopy(model)
+    ddp = DistributedDataParallel(copy.deepcopy(model), gradient_as_bucket_view=True)
+    distributed = hvd.DistributedOptimizer(optimizer(ronde), named_parameters=ronde.named_parameters())
+    return {
+        ALONE: stepping(alone, optimizer(alone)),
+        DDP: stepping(ddp, optimizer(ddp)),
+        RONDE: stepping(ronde, distributed),
+    }
+
+
+def timed(step, steps):
+    """What a step takes on the slowest rank, ms."""
+    hvd.barrier()
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(steps):
+        step()
+    torch.cuda.synchronize()
+    mine = torch.tensor([1e3 * (time.perf_counter() - began) / steps], dtype=torch.float64)
+    return hvd.allreduce_(mine, name="slowest", op=hvd.Max).item()
+
+
+def contest(ways, rounds, steps):
+    for step in ways.values():
+        timed(step, WARMUP_STEPS)
+    results = {name: [] for name in ways}
+    names = list(ways)
+    for turn in range(rounds):
+        turn %= len(names)
+        for name in names[turn:] + names[:turn]:
+            results[name].append(timed(ways[name], steps))
+    return results
+
+
+def spread(values):
+    return f"{statistics.median(values):.3g} [{min(values):.3g}, {max(values):.3g}]"
+
+
+def table(results):
+    lines = [
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, NCCL {hvd.nccl_built()}, {hvd.size()} rank(s)", "",
+        "| job | no reduction, ms | DDP (nccl), ms | Ronde, ms | DDP / Ronde |", "| --- | --- | --- | --- | --- |",
+    ]
+    for job, times in results.items():
+        ratios = [ddp / ronde for ddp, ronde in zip(times[DDP], times[RONDE])]
+        lines.append(f"| {job} | " + " | ".join(map(spread, [*times.values(), ratios])) + " |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS), help="only these")
+    parser.add_argument("--json", help="where rank 0 writes what was measured")
+    options = parser.parse_args()
+    hvd.init()
+    device = torch.device("cuda", hvd.local_rank() % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    torch.manual_seed(1)
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", "29511")
+    dist.init_process_group("nccl", rank=hvd.rank(), world_size=hvd.size(), device_id=device)
+    results = {}
+    for name in options.jobs:
+        model, loss = JOBS[name](device)
+        results[name] = contest(ways(model.to(device), loss), options.rounds, options.steps)
+    if hvd.rank() == 0:
+        print(table(results), flush=True)
+        if options.json:
+            pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+    dist.destroy_process_group()
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()
