@@ -192,6 +192,19 @@ pub enum Error {
         /// The operation.
         what: &'static str,
     },
+    /// Elements that cannot travel as others.
+    #[error(
+        "elements of tensor {tensor} ({dtype}) cannot travel as {wire} here: those of float32 and float64 in reductions on GPUs can \
+         travel as float16 or bfloat16"
+    )]
+    InvalidCompression {
+        /// The tensor.
+        tensor: String,
+        /// Its element type.
+        dtype: crate::tensor::Dtype,
+        /// That on the way.
+        wire: crate::tensor::Dtype,
+    },
     /// An operation on rows, of a tensor that has no dimension.
     #[error("{operation} of tensor {tensor}, which is a rank-zero tensor: give it a first dimension")]
     NoRows {

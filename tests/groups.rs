@@ -179,6 +179,7 @@ fn groups_of_none_of_one_and_of_several_types() {
                     RawTensor {
                         name: $name,
                         dtype: ronde::Dtype::$dtype,
+                        travels_as: None,
                         shape: $shape,
                         device: ronde::Device::Cpu,
                         input: address,
@@ -250,6 +251,7 @@ fn a_refused_member_fails_alone() {
                 RawTensor {
                     name,
                     dtype,
+                    travels_as: None,
                     shape,
                     device: ronde::Device::Cpu,
                     input: address,

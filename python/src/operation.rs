@@ -8,7 +8,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::error::{About, internal};
 use crate::flight::{Flight, Held, Part, Yield, keep};
 use crate::runtime::{next_number, use_number, with_set};
-use crate::tensor::View;
+use crate::tensor::{View, dtype_of};
 
 /// Horovod's number of Adasum, which is no reduction of elements.
 const ADASUM: u8 = 2;
@@ -19,6 +19,7 @@ struct How {
     op: u8,
     prescale: f64,
     postscale: f64,
+    travels_as: Option<Dtype>,
 }
 
 impl How {
@@ -33,9 +34,11 @@ impl How {
     }
 }
 
-/// Combines a tensor with the other ranks', into `output`, which may be the tensor itself.
+/// Combines a tensor with the other ranks', into `output`, which may be the tensor itself. `travels_as`: the torch.dtype that its
+/// elements have on the way, on a GPU.
 #[pyfunction]
-#[pyo3(signature = (tensor, output, name, op, prescale, postscale, set_id, /))]
+#[pyo3(signature = (tensor, output, name, op, prescale, postscale, set_id, travels_as=None, /))]
+#[expect(clippy::too_many_arguments, reason = "the operation has as many")]
 pub(crate) fn allreduce(
     tensor: &Bound<'_, PyAny>,
     output: &Bound<'_, PyAny>,
@@ -44,20 +47,22 @@ pub(crate) fn allreduce(
     prescale: f64,
     postscale: f64,
     set_id: u32,
+    travels_as: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<u64> {
     let how = How {
         op,
         prescale,
         postscale,
+        travels_as: travels_as.map(dtype_of).transpose()?,
     };
     let pair = Pair::new(tensor, output)?;
     let name = Name::new("allreduce", name, set_id);
     submit(tensor.py(), set_id, pair.allreduce(how)?, &name)
 }
 
-/// The same for tensors that belong together.
+/// The same for tensors that belong together; `travel_as` has a torch.dtype or None for each.
 #[pyfunction]
-#[pyo3(signature = (tensors, outputs, name, op, prescale, postscale, set_id, /))]
+#[pyo3(signature = (tensors, outputs, name, op, prescale, postscale, set_id, travel_as=None, /))]
 #[expect(clippy::too_many_arguments, reason = "the operation has as many")]
 pub(crate) fn grouped_allreduce(
     py: Python<'_>,
@@ -68,11 +73,16 @@ pub(crate) fn grouped_allreduce(
     prescale: f64,
     postscale: f64,
     set_id: u32,
+    travel_as: Option<Vec<Option<Bound<'_, PyAny>>>>,
 ) -> PyResult<u64> {
-    let how = How {
-        op,
-        prescale,
-        postscale,
+    let how = |index: usize| {
+        let travels_as = travel_as.as_ref().and_then(|all| all.get(index)?.as_ref());
+        Ok::<How, PyErr>(How {
+            op,
+            prescale,
+            postscale,
+            travels_as: travels_as.map(dtype_of).transpose()?,
+        })
     };
     if tensors.len() != outputs.len() {
         return Err(PyValueError::new_err("as many outputs as tensors are needed"));
@@ -80,7 +90,8 @@ pub(crate) fn grouped_allreduce(
     let pairs = tensors
         .iter()
         .zip(&outputs)
-        .map(|(tensor, output)| Pair::new(tensor, output)?.allreduce(how));
+        .enumerate()
+        .map(|(index, (tensor, output))| Pair::new(tensor, output)?.allreduce(how(index)?));
     submit_group(
         py,
         set_id,
@@ -178,6 +189,7 @@ pub(crate) fn reducescatter(
             op,
             prescale,
             postscale,
+            travels_as: None,
         },
     )?;
     submit(
@@ -204,6 +216,7 @@ pub(crate) fn grouped_reducescatter(
         op,
         prescale,
         postscale,
+        travels_as: None,
     };
     let works = tensors.iter().map(|tensor| scattered(tensor, how));
     submit_group(
@@ -241,6 +254,7 @@ struct Work<'a> {
     view: View,
     operation: Operation<'a>,
     output: RawOutput,
+    travels_as: Option<Dtype>,
     input: Held,
     yields: Yield,
 }
@@ -258,6 +272,7 @@ impl<'a> Work<'a> {
             view,
             operation,
             output: RawOutput::Allocate,
+            travels_as: None,
             yields,
         }
     }
@@ -266,6 +281,7 @@ impl<'a> Work<'a> {
         RawTensor {
             name,
             dtype: self.view.dtype,
+            travels_as: self.travels_as,
             shape: &self.view.shape,
             device: self.view.device,
             input: self.view.address,
@@ -320,6 +336,7 @@ impl Pair {
             },
             view: self.view,
             operation,
+            travels_as: None,
             input: self.input,
             yields: self.output.map_or(Yield::Input, Yield::Given),
         }
@@ -328,11 +345,15 @@ impl Pair {
     fn allreduce<'a>(mut self, how: How) -> PyResult<Work<'a>> {
         if how.op != ADASUM {
             let op = how.reduce_op()?;
-            return Ok(self.into(Operation::Allreduce {
+            let work = self.into(Operation::Allreduce {
                 op,
                 prescale: how.prescale,
                 postscale: how.postscale,
-            }));
+            });
+            return Ok(Work {
+                travels_as: how.travels_as,
+                ..work
+            });
         }
         if !matches!(
             self.view.dtype,
@@ -358,6 +379,7 @@ impl Pair {
             view: self.view,
             operation: Operation::Allgather,
             output: RawOutput::Allocate,
+            travels_as: None,
             input: self.input,
             yields: Yield::Adasum(self.output, scale),
         })

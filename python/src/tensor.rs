@@ -134,6 +134,18 @@ impl View {
     }
 }
 
+/// The element type that torch calls so.
+///
+/// # Errors
+/// One that nothing is defined for.
+pub(crate) fn dtype_of(dtype: &Bound<'_, PyAny>) -> PyResult<Dtype> {
+    let known = torch(dtype.py())?.dtypes.iter();
+    let found = known.into_iter().find(|(known, _)| known.is(dtype));
+    found
+        .map(|(_, dtype)| *dtype)
+        .ok_or_else(|| PyValueError::new_err(format!("{dtype} is no type that elements can have on the way")))
+}
+
 /// The stream that is torch's current one on a CUDA device.
 pub(crate) fn current_stream(py: Python<'_>, ordinal: u32) -> PyResult<u64> {
     torch(py)?.stream_of.bind(py).call1((ordinal,))?.extract()

@@ -102,6 +102,29 @@ def test_training_is_that_of_the_cpu(hvd, device):
         torch.testing.assert_close(on_gpu, on_cpu, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("groups", [None, 1])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_gradients_travel_as_halves(several, device, dtype, groups):
+    hvd = several
+    parameters = [torch.nn.Parameter(torch.zeros(length, device=device)) for length in (5, 3000)]
+    compression = hvd.Compression.fp16 if dtype is torch.float16 else hvd.Compression.bf16
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(parameters, lr=1.0),
+        named_parameters=[(f"cuda.{dtype}.{groups}.{index}", one) for index, one in enumerate(parameters)],
+        compression=compression,
+        groups=groups,
+    )
+    for _ in range(3):
+        optimizer.zero_grad()
+        sum((parameter / 3).sum() for parameter in parameters).backward()
+        before = [parameter.detach().clone() for parameter in parameters]
+        optimizer.step()
+        third = torch.tensor(1 / 3).to(dtype).float().item()
+        for parameter, start in zip(parameters, before):
+            assert parameter.dtype is torch.float32
+            torch.testing.assert_close((start - parameter.detach()).cpu(), torch.full(parameter.shape, third))
+
+
 def test_one_rank_on_the_gpu_and_the_others_not(several, device):
     hvd = several
     tensor = torch.ones(3, device=device if hvd.rank() == 0 else "cpu")

@@ -187,11 +187,11 @@ impl Job {
 
     /// Where the tensors on GPUs of a set that is opened will live.
     fn home(&self) -> Arc<Home> {
-        Arc::new(Home::new(
-            Arc::clone(&self.gpus),
-            self.identity.local_rank,
-            self.knobs.async_completion,
-        ))
+        let (timeline, is_tuned) = (Arc::clone(&self.timeline), self.knobs.autotune);
+        let home = Home::new(Arc::clone(&self.gpus), self.identity.local_rank)
+            .answering_early(self.knobs.async_completion)
+            .telling_times(move || is_tuned || timeline.is_recording());
+        Arc::new(home)
     }
 
     fn set(&self, id: u32, members: Arc<[usize]>, home: Arc<Home>, running: Option<Running>) -> ProcessSet {

@@ -55,6 +55,8 @@ pub struct RawTensor<'a> {
     pub name: &'a str,
     /// Element type.
     pub dtype: Dtype,
+    /// What the elements of an allreduce or reducescatter travel as: floats on GPUs may do so as halves. None: as they are.
+    pub travels_as: Option<Dtype>,
     /// Dimensions, outermost first.
     pub shape: &'a [usize],
     /// Where its memory is, the output's too. On a GPU the input is ready when what is on the stream now is done.
@@ -106,6 +108,13 @@ impl Operation<'_> {
             return Err(Error::ReservedName { tensor: name() });
         }
         let mut params = Params::plain(self.kind(), dtype, Shape::from_slice(shape));
+        params.travels_as = tensor.travels_as.filter(|&wire| wire != dtype);
+        if let Some(wire) = params.travels_as {
+            let is_narrower = matches!(dtype, Dtype::F32 | Dtype::F64) && matches!(wire, Dtype::F16 | Dtype::Bf16);
+            if !is_narrower || tensor.device == Device::Cpu || !params.kind.is_reduction() {
+                return Err(Error::InvalidCompression { tensor: name(), dtype, wire });
+            }
+        }
         let is_on_rows = matches!(
             self,
             Self::Allgather | Self::Alltoall { .. } | Self::Reducescatter { .. }

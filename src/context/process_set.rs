@@ -58,7 +58,7 @@ impl ProcessSet {
                 members: members.into(),
                 job_rank,
                 strict_join: false,
-                home: Arc::new(Home::new(Arc::clone(crate::gpu::devices()), job_rank, false)),
+                home: Arc::new(Home::new(Arc::clone(crate::gpu::devices()), job_rank)),
                 running: Some(Running { engine, thread }),
             }),
         }
@@ -462,6 +462,7 @@ impl Place {
         RawTensor {
             name,
             dtype: B::DTYPE,
+            travels_as: None,
             shape,
             device: buffer.device(),
             input: address,

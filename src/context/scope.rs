@@ -132,6 +132,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let tensor = RawTensor {
             name,
             dtype: T::DTYPE,
+            travels_as: None,
             shape: &shape,
             device: Device::Cpu,
             input: input.cast(),

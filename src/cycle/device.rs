@@ -15,7 +15,6 @@ use smallvec::SmallVec;
 use super::Cycle;
 use super::ready::Ready;
 use crate::clock::Nanos;
-use crate::collective::Reduction;
 use crate::collective::nccl::{Awaited, Lane, Launched, Place, Terms, Trouble, gpu_error};
 use crate::error::Error;
 use crate::gpu::{Device, Home, Mark, Stream};
@@ -166,7 +165,7 @@ impl OnGpu {
         }
         // Nothing may write into the tensors of who is told next: also what was launched and not handed over.
         let mut is_idle = wait(ABORT_PATIENCE);
-        if let Ok(last) = lane.device().mark(lane.stream()) {
+        if let Ok(last) = lane.device().mark(lane.stream(), false) {
             let end = Instant::now() + ABORT_PATIENCE;
             // An error of the device means that it does nothing any more.
             while matches!(lane.device().gpu.has_come(last.event), Ok(false)) {
@@ -256,15 +255,10 @@ impl Cycle {
         self.load.fill(members(), place.size);
         let first = &self.ready[batch[0] as usize].submission.params;
         let root = self.members.binary_search(&(first.root as usize)).unwrap_or(0);
-        let reduction = Reduction {
-            dtype: first.dtype,
-            op: first.op,
-            prescale: first.prescale,
-            postscale: first.postscale,
-        };
-        let batch = self.load.on_gpu(first.kind, reduction, root);
+        let batch = self.load.on_gpu(first, root);
         let awaited = awaited(members());
-        let launched = lane.launch(&batch, &Awaited { marks: &awaited }, &mut *self.transport)?;
+        let awaited = Awaited { marks: &awaited };
+        let launched = lane.launch(&batch, &awaited, gpu.home.wants_times(), &mut *self.transport)?;
         Ok(Start {
             kind: batch.kind,
             launched,
@@ -369,7 +363,10 @@ fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, front: &Front, shared:
         let times = match &error {
             None => {
                 let seen = front.clock.now();
-                let anchor = Anchor::renewed(&mut anchor, device, &*front.clock);
+                let anchor = match flight.start.launched.ended.is_timed {
+                    true => Anchor::renewed(&mut anchor, device, &*front.clock),
+                    false => None,
+                };
                 Times::of(&flight.start, &flight.members, anchor, seen)
             }
             Some(_) => None,

@@ -7,7 +7,7 @@ use super::ready::{Ready, share_rows};
 use crate::clock::Nanos;
 use crate::collective::{Collective, Phases, Reduction, Stages, nccl};
 use crate::error::Error;
-use crate::negotiation::OpKind;
+use crate::negotiation::{OpKind, Params};
 use crate::observer::Executed;
 use crate::queue::Submission;
 use crate::tensor::Span;
@@ -82,6 +82,16 @@ impl Cycle {
     }
 }
 
+/// What is to be done with elements.
+fn reduction(params: &Params) -> Reduction {
+    Reduction {
+        dtype: params.dtype,
+        op: params.op,
+        prescale: params.prescale,
+        postscale: params.postscale,
+    }
+}
+
 impl Load {
     pub(super) fn fill<'a>(&mut self, members: impl Iterator<Item = &'a Ready>, size: usize) {
         self.spans.clear();
@@ -111,12 +121,13 @@ impl Load {
     }
 
     /// What was filled in, for a GPU.
-    pub(super) fn on_gpu(&self, kind: OpKind, reduction: Reduction, root: usize) -> nccl::Batch<'_> {
+    pub(super) fn on_gpu(&self, params: &Params, root: usize) -> nccl::Batch<'_> {
         nccl::Batch {
-            kind,
+            kind: params.kind,
             spans: &self.spans,
             bytes: &self.bytes,
-            reduction,
+            reduction: reduction(params),
+            travels_as: params.travels_as,
             root,
         }
     }
@@ -131,12 +142,7 @@ impl Load {
     ) -> Result<(Phases, Option<&'static Stages>), Error> {
         let Self { spans, bytes, absent } = self;
         let params = &first.params;
-        let reduction = Reduction {
-            dtype: params.dtype,
-            op: params.op,
-            prescale: params.prescale,
-            postscale: params.postscale,
-        };
+        let reduction = reduction(params);
         let phases = match params.kind {
             OpKind::Allreduce => collective.allreduce(spans, &reduction, absent)?,
             OpKind::Allgather => collective.allgather(spans, bytes)?,

@@ -18,6 +18,7 @@ pub(super) struct Packing {
 struct Class {
     kind: OpKind,
     dtype: Dtype,
+    travels_as: Option<Dtype>,
     op: ReduceOp,
     prescale: f64,
     postscale: f64,
@@ -34,6 +35,7 @@ impl Class {
         Self {
             kind: params.kind,
             dtype: params.dtype,
+            travels_as: params.travels_as,
             op: params.op,
             prescale: params.prescale,
             postscale: params.postscale,
@@ -47,7 +49,8 @@ impl Class {
         let params = &ready.submission.params;
         params.kind.fuses()
             && (self.kind, self.dtype, self.op) == (params.kind, params.dtype, params.op)
-            && (self.prescale, self.postscale) == (params.prescale, params.postscale)
+            && (self.prescale, self.postscale, self.travels_as)
+                == (params.prescale, params.postscale, params.travels_as)
             && (self.root, self.is_on_gpu) == (params.root, params.device.is_some())
             && same(&self.absent, ready.absent())
     }

@@ -10,7 +10,8 @@ use crate::queue::lock;
 pub(crate) struct Device {
     pub(crate) ordinal: u32,
     pub(crate) gpu: Arc<dyn Gpu>,
-    idle: Mutex<Vec<Event>>,
+    /// Without times, and with.
+    idle: [Mutex<Vec<Event>>; 2],
     /// Counts what happens to marks.
     moments: AtomicU64,
     /// The stream that was put behind a mark last, and when that was made.
@@ -21,6 +22,8 @@ pub(crate) struct Device {
 pub(crate) struct Mark {
     pub(crate) event: Event,
     device: Arc<Device>,
+    /// Whether the device can tell when it came about.
+    pub(crate) is_timed: bool,
     /// The moments before and after it was made.
     asked: u64,
     made: u64,
@@ -31,22 +34,23 @@ impl Device {
         Self {
             ordinal,
             gpu,
-            idle: Mutex::default(),
+            idle: Default::default(),
             moments: AtomicU64::new(0),
             followed: Mutex::default(),
         }
     }
 
-    /// Marks the point that `stream` has come to.
-    pub(crate) fn mark(self: &Arc<Self>, stream: Stream) -> Result<Mark, GpuError> {
-        let idle = lock(&self.idle).pop(); // not locked while the driver is called
+    /// Marks the point that `stream` has come to. To note the time, too, takes the driver half as long again.
+    pub(crate) fn mark(self: &Arc<Self>, stream: Stream, is_timed: bool) -> Result<Mark, GpuError> {
+        let idle = lock(&self.idle[usize::from(is_timed)]).pop(); // not locked while the driver is called
         let next = || self.moments.fetch_add(1, Ordering::SeqCst);
         let mut mark = Mark {
             event: match idle {
                 Some(event) => event,
-                None => self.gpu.make_event()?,
+                None => self.gpu.make_event(is_timed)?,
             },
             device: Arc::clone(self),
+            is_timed,
             asked: next(),
             made: 0,
         };
@@ -68,12 +72,10 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        for event in std::mem::take(
-            self.idle
-                .get_mut()
-                .unwrap_or_else(std::sync::PoisonError::into_inner),
-        ) {
-            self.gpu.destroy_event(event);
+        for idle in &self.idle {
+            std::mem::take(&mut *lock(idle))
+                .into_iter()
+                .for_each(|event| self.gpu.destroy_event(event));
         }
     }
 }
@@ -92,6 +94,6 @@ impl Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        lock(&self.device.idle).push(self.event);
+        lock(&self.device.idle[usize::from(self.is_timed)]).push(self.event);
     }
 }

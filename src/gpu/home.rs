@@ -10,7 +10,9 @@ pub(crate) struct Home {
     registry: Arc<Registry>,
     ordinal: OnceLock<u32>,
     /// Whether callers that can are answered early.
-    completes_early: bool,
+    answers_early: bool,
+    /// Whether somebody wants to know when things happen on the device, now.
+    wants_times: Box<dyn Fn() -> bool + Send + Sync>,
     /// This rank among those of its host: which device is its own, if no tensor has said it.
     local_rank: usize,
 }
@@ -27,13 +29,30 @@ pub(crate) struct OnDevice {
 }
 
 impl Home {
-    pub(crate) fn new(registry: Arc<Registry>, local_rank: usize, completes_early: bool) -> Self {
+    pub(crate) fn new(registry: Arc<Registry>, local_rank: usize) -> Self {
         Self {
             registry,
-            completes_early,
+            answers_early: false,
+            wants_times: Box::new(|| true),
             ordinal: OnceLock::new(),
             local_rank,
         }
+    }
+
+    /// The same, where callers that can put a stream behind the result are answered before it is there, or not.
+    pub(crate) fn answering_early(self, answers_early: bool) -> Self {
+        Self { answers_early, ..self }
+    }
+
+    /// The same, where nobody wants to know times unless `wants_times` says so.
+    pub(crate) fn telling_times(self, wants_times: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        let wants_times = Box::new(wants_times);
+        Self { wants_times, ..self }
+    }
+
+    /// Whether somebody wants to know now when things happen on the device.
+    pub(crate) fn wants_times(&self) -> bool {
+        (self.wants_times)()
     }
 
     /// Notes what a tensor on `device` waits for; nothing, if it is in host memory. `can_follow`: the caller can put a stream behind the
@@ -57,12 +76,12 @@ impl Home {
         if device.gpu.is_capturing(stream)? {
             return Err(GpuError::Capturing);
         }
-        let ready = device.mark(stream)?;
+        let ready = device.mark(stream, self.wants_times())?;
         Ok(Some(OnDevice {
             device,
             stream,
             ready,
-            is_early: can_follow && self.completes_early,
+            is_early: can_follow && self.answers_early,
         }))
     }
 

@@ -104,7 +104,8 @@ pub(crate) trait Gpu: Send + Sync {
     /// Whether what is put onto the stream goes into a graph that somebody records.
     fn is_capturing(&self, stream: Stream) -> Result<bool, GpuError>;
 
-    fn make_event(&self) -> Result<Event, GpuError>;
+    /// An event that can be asked for its time, or one that is recorded faster.
+    fn make_event(&self, is_timed: bool) -> Result<Event, GpuError>;
     fn destroy_event(&self, event: Event);
     /// The event comes about when all work now on the stream is done.
     fn record(&self, event: Event, stream: Stream) -> Result<(), GpuError>;

@@ -30,9 +30,9 @@ impl Stopwatch {
         &self,
         work: impl FnOnce(Stream) -> Result<(), GpuError>,
     ) -> Result<Duration, GpuError> {
-        let began = self.device.mark(self.stream)?;
+        let began = self.device.mark(self.stream, true)?;
         work(self.stream)?;
-        let ended = self.device.mark(self.stream)?;
+        let ended = self.device.mark(self.stream, true)?;
         self.device.gpu.wait(ended.event)?;
         let ns = self.device.gpu.elapsed_ns(began.event, ended.event)?;
         Ok(Duration::from_nanos(ns.max(0) as u64))

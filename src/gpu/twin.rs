@@ -27,7 +27,7 @@ mod tests;
 mod world;
 
 pub(crate) use notes::{Did, Note};
-use streams::Work;
+use streams::{Point, Work};
 use world::World;
 
 /// Who waits longer than this waits for ever.
@@ -290,10 +290,14 @@ impl Gpu for Twin {
         })
     }
 
-    fn make_event(&self) -> Result<Event, GpuError> {
+    fn make_event(&self, is_timed: bool) -> Result<Event, GpuError> {
         self.act("make_event", |world| {
             let event = Event(world.handle());
-            world.devices[self.at].events.insert(event.0, Default::default());
+            let point = Point {
+                is_timed,
+                ..Point::default()
+            };
+            world.devices[self.at].events.insert(event.0, point);
             world.note(self.at, Did::MadeEvent(event));
             Ok(event)
         })
@@ -347,6 +351,7 @@ impl Gpu for Twin {
             let mut came = |event: Event| {
                 let point = world.event(self.at, event)?;
                 match (point.has_come(), point.came_ns) {
+                    _ if !point.is_timed => Err(format!("asked for the time of {event:?}, which has none")),
                     (true, Some(at)) => Ok(at as i64),
                     _ => Err(format!("asked for the time of {event:?}, which has not come")),
                 }

@@ -104,6 +104,9 @@ pub struct Params {
     /// Element type.
     #[serde(with = "wire::dtype")]
     pub dtype: Dtype,
+    /// Element type between ranks, where it is another (reductions on GPUs).
+    #[serde(with = "wire::maybe_dtype")]
+    pub travels_as: Option<Dtype>,
     /// Dimensions; the numbers to agree on in an [`OpKind::Agree`].
     pub shape: Shape,
     /// How elements are combined (reductions).
@@ -131,6 +134,7 @@ impl Params {
         Self {
             kind,
             dtype,
+            travels_as: None,
             shape,
             op: ReduceOp::Sum,
             prescale: 1.0,
@@ -186,6 +190,13 @@ impl Params {
             let show =
                 |params: &Self| format!("prescale {} and postscale {}", params.prescale, params.postscale);
             return Some(("prescale and/or postscale factors", show(self), show(other)));
+        }
+        if self.travels_as != other.travels_as {
+            let show = |params: &Self| match params.travels_as {
+                Some(dtype) => format!("as {dtype}"),
+                None => "as they are".to_owned(),
+            };
+            return Some(("compression of elements", show(self), show(other)));
         }
         if self.root != other.root {
             let what = match self.kind {
@@ -267,4 +278,21 @@ mod wire {
     }
     by_number!(dtype, crate::tensor::Dtype);
     by_number!(op, crate::tensor::ReduceOp);
+
+    pub(super) mod maybe_dtype {
+        use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+        use crate::tensor::Dtype;
+
+        #[derive(Serialize, Deserialize)]
+        struct Known(#[serde(with = "super::dtype")] Dtype);
+
+        pub(crate) fn serialize<S: Serializer>(value: &Option<Dtype>, to: S) -> Result<S::Ok, S::Error> {
+            value.map(Known).serialize(to)
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Dtype>, D::Error> {
+            Ok(Option::<Known>::deserialize(from)?.map(|known| known.0))
+        }
+    }
 }

@@ -111,7 +111,7 @@ pub struct ResponseList {
 }
 
 /// Version of the frames below; ranks of one job have the same (checked when they meet).
-pub const WIRE_VERSION: u8 = 5;
+pub const WIRE_VERSION: u8 = 6;
 
 /// A frame: the version, then the message in postcard's format.
 ///

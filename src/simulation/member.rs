@@ -89,7 +89,7 @@ impl Member {
             is_world: set.members().len() == world.ranks(),
             settings,
             early: setup.early,
-            home: Arc::new(gpu::Home::new(Arc::clone(gpu::devices()), job_rank, false)),
+            home: Arc::new(gpu::Home::new(Arc::clone(gpu::devices()), job_rank)),
             gpu_fusion_threshold_bytes: u64::MAX,
         });
         let engine = Arc::new(Engine {

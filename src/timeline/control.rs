@@ -74,6 +74,11 @@ impl Timeline {
         Self::with_files(options, clock, Box::new(Disk), RING_WORDS)
     }
 
+    /// Whether something is being recorded.
+    pub fn is_recording(&self) -> bool {
+        self.shared.recording.load(Ordering::Relaxed) != 0
+    }
+
     pub(super) fn with_files(
         options: Options,
         clock: &dyn Clock,

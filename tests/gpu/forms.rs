@@ -117,6 +117,7 @@ impl<'c> Bench<'c> {
             let tensor = RawTensor {
                 name: &format!("{what}.{index}"),
                 dtype: T::DTYPE,
+                travels_as: None,
                 shape: &part.shape,
                 device: ronde::Device::Cuda {
                     ordinal: self.device,

@@ -1,7 +1,9 @@
 //! What jobs do beside one operation after another.
 
-use ronde::{Context, CudaVec, ProcessSet, ReduceOp};
+use half::{bf16, f16};
+use ronde::{Context, CudaVec, Dtype, ProcessSet, RawHandle, RawOutput, RawTensor, ReduceOp};
 
+use crate::sample::How;
 use crate::support::Folder;
 use crate::{gpu_job, is_real, start};
 
@@ -222,5 +224,73 @@ fn the_tuner_works_on_a_gpu() {
             let report = context.autotune_report().expect("it is on");
             assert!(report.sample > 0, "{report:?}");
         }
+    });
+}
+
+/// Reduces f32 that travel as `wire`, raw, several tensors at once and one alone; the results.
+fn compressed(context: &Context, device: u32, wire: Dtype, how: How, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
+    let tensors = inputs.iter().map(|input| CudaVec::from_slice(device, input).expect("room"));
+    let tensors: Vec<CudaVec<f32>> = tensors.collect();
+    let submit = |(index, tensor): (usize, &CudaVec<f32>)| {
+        let address = std::ptr::with_exposed_provenance_mut::<u8>(tensor.address() as usize);
+        let tensor = RawTensor {
+            name: &format!("{wire}.{}.{how:?}.{index}", inputs.len()),
+            dtype: Dtype::F32,
+            travels_as: Some(wire),
+            shape: &[tensor.len()],
+            device: ronde::Device::Cuda { ordinal: device, stream: 0 },
+            input: address,
+            output: RawOutput::Into { address, bytes: 4 * tensor.len() },
+        };
+        // SAFETY: the vectors live until all handles have been waited for, and nobody touches them.
+        unsafe { context.submit(&how.allreduce(), &tensor) }.expect("submitted")
+    };
+    let handles: Vec<RawHandle> = tensors.iter().enumerate().map(submit).collect();
+    handles.iter().for_each(|handle| handle.wait().expect("done"));
+    tensors.iter().map(|tensor| tensor.to_vec().expect("read")).collect()
+}
+
+#[test]
+fn floats_travel_as_halves() {
+    gpu_job("jobs::floats_travel_as_halves", 2, &[], || {
+        let (context, device) = start();
+        let (rank, size) = (context.rank() as f32, context.size() as f32);
+        let round = |wire: Dtype, number: f32| match wire {
+            Dtype::F16 => f16::from_f32(number).to_f32(),
+            _ => bf16::from_f32(number).to_f32(),
+        };
+        for wire in [Dtype::F16, Dtype::Bf16] {
+            // Whole numbers, which are exact, and thirds, which are rounded on the way: by that one sees that they were.
+            let whole = |length: usize| (0..length).map(|at| rank + (at % 5) as f32).collect::<Vec<_>>();
+            let inputs = [whole(1000), vec![1.0 / 3.0; 37], whole(1)];
+            for inputs in [&inputs[..], &inputs[1..2], &inputs[..1]] {
+                let how = How { op: ReduceOp::Sum, prescale: 2.0, postscale: 0.5 };
+                let results = compressed(&context, device, wire, how, inputs);
+                for (input, result) in inputs.iter().zip(results) {
+                    for (at, (input, result)) in input.iter().zip(result).enumerate() {
+                        let want = if *input == 1.0 / 3.0 {
+                            size * round(wire, 2.0 / 3.0) * 0.5
+                        } else {
+                            size * (size - 1.0) / 2.0 + size * (at % 5) as f32
+                        };
+                        assert_eq!(result, want, "{wire}, element {at}");
+                    }
+                }
+            }
+        }
+        let host = [1f32; 4];
+        let tensor = RawTensor {
+            name: "host",
+            dtype: Dtype::F32,
+            travels_as: Some(Dtype::F16),
+            shape: &[4],
+            device: ronde::Device::Cpu,
+            input: host.as_ptr().cast(),
+            output: RawOutput::Allocate,
+        };
+        // SAFETY: it is refused.
+        let refused = unsafe { context.submit(&How::plain(ReduceOp::Sum).allreduce(), &tensor) };
+        let text = refused.map(drop).expect_err("it is in host memory").to_string();
+        assert!(text.contains("tensor host (float32) cannot travel as float16"), "{text}");
     });
 }

@@ -4,7 +4,7 @@ own.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 import torch
 
@@ -64,6 +64,16 @@ class BF16Compressor(_CastCompressor):
     """Sends floating-point tensors as bfloat16: 8 bits, with the range of float32."""
 
     wire_dtype = torch.bfloat16
+
+
+def runtime_does(compression: type[Compressor], tensor: torch.Tensor) -> Optional[torch.dtype]:
+    """What the runtime is to send the elements of ``tensor`` as, in place of :meth:`Compressor.compress`.
+
+    On GPUs the kernels that fuse tensors convert them. None where they do not, or the algorithm is none of ours.
+    """
+    is_ours = compression is FP16Compressor or compression is BF16Compressor
+    is_wide = tensor.dtype is torch.float32 or tensor.dtype is torch.float64
+    return compression.wire_dtype if is_ours and is_wide and tensor.is_cuda else None  # type: ignore[attr-defined]
 
 
 class Compression:

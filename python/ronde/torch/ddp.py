@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from ..common.process_sets import ProcessSet, global_process_set
 from .compression import Compression, Compressor
-from .mpi_ops import Average, allreduce_async_, synchronize
+from .mpi_ops import Average, send_in_place, synchronize
 from .reducer import Shipment
 
 
@@ -55,7 +55,9 @@ def ddp_hook(
     buffer = bucket.buffer()
     shipment = Shipment(buffer, None, state.compression)
     name = f"ddp.bucket.{_number_of(bucket.parameters()[0], state.process_set)}"
-    handle = allreduce_async_(shipment.sent, None, name, Average, process_set=state.process_set)
+    handle = send_in_place(
+        shipment.sent, name, Average, (1.0, 1.0), state.process_set, shipment.travels_as
+    )
     done: torch.futures.Future = torch.futures.Future()
     _waiter().put((handle, done))
 

@@ -182,6 +182,30 @@ def allreduce_async_(
     return _allreduce(tensor, tensor, name, op, prescale_factor, postscale_factor, set_id)
 
 
+def send_in_place(
+    tensor: torch.Tensor,
+    name: Optional[str],
+    op: int,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    travels_as: Optional[torch.dtype],
+) -> int:
+    """:func:`allreduce_async_` whose elements have another type on the way."""
+    return _allreduce(tensor, tensor, name, op, *factors, _set_id(process_set), travels_as)
+
+
+def send_group_in_place(
+    tensors: Sequence[torch.Tensor],
+    name: Optional[str],
+    op: int,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    travel_as: Optional[list[Optional[torch.dtype]]],
+) -> int:
+    """:func:`grouped_allreduce_async_` likewise: one type, or None, for each tensor."""
+    return _ronde.grouped_allreduce(tensors, tensors, name, op, *factors, _set_id(process_set), travel_as)
+
+
 def allreduce_(
     tensor: torch.Tensor,
     average: Optional[bool] = None,

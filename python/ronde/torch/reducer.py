@@ -18,13 +18,14 @@ import torch
 
 from ..common.process_sets import ProcessSet
 from ..common.util import split_list
-from .compression import Compressor
+from .compression import Compressor, NoneCompressor, runtime_does
 from .functions import broadcast_object
 from .model_check import check_same_model, largest
 from .mpi_ops import (
     Average,
     allreduce_async_,
-    grouped_allreduce_async_,
+    send_group_in_place,
+    send_in_place,
     size,
     sparse_allreduce_async,
     synchronize,
@@ -74,12 +75,14 @@ def described(parameter: torch.Tensor) -> str:
 class Shipment:
     """A tensor on its way: made contiguous and compressed, and where its result goes."""
 
-    __slots__ = ("tensor", "sent", "context", "_reduced")
+    __slots__ = ("tensor", "sent", "travels_as", "context", "_reduced")
 
     def __init__(
         self, tensor: torch.Tensor, order: Optional[tuple[int, ...]], compression: type[Compressor]
     ) -> None:
-        compressed, self.context = compression.compress(tensor)
+        #: What the runtime compresses it to.
+        self.travels_as = runtime_does(compression, tensor)
+        compressed, self.context = (tensor, None) if self.travels_as else compression.compress(tensor)
         sent = compressed if order is None else compressed.permute(order)
         self._reduced = compressed
         if not sent.is_contiguous():
@@ -94,7 +97,7 @@ class Shipment:
 
     def result(self, compression: type[Compressor]) -> torch.Tensor:
         """The result, once the operation is over: ``tensor`` itself, or another."""
-        return compression.decompress(self._reduced, self.context)
+        return self._reduced if self.travels_as else compression.decompress(self._reduced, self.context)
 
 
 class _Slot:
@@ -124,7 +127,7 @@ class _Slot:
         self.group: Optional[_Group] = None
         #: While it is being reduced: the gradient, …
         self.gradient: Any = None
-        #: … what is sent of it, …
+        #: … what is sent of it, if it is not just itself, …
         self.shipment: Any = None
         #: … and the operation.
         self.handle: Any = None
@@ -169,8 +172,11 @@ class _Slot:
         return shipment.sent
 
     def unpack(self, compression: type[Compressor]) -> None:
-        """Leaves the result of :meth:`pack`'s tensor in the gradient."""
+        """Leaves the result of what was sent in the gradient."""
         gradient = self.gradient
+        if self.shipment is None:
+            self.put_gradient(gradient)
+            return
         result = self.shipment.result(compression)
         if gradient.is_sparse:
             gradient = result.to_sparse(self.sparse_dims)
@@ -222,6 +228,7 @@ class Reducer:
         process_set: ProcessSet,
     ) -> None:
         self.compression = compression
+        self._is_uncompressed = compression is NoneCompressor
         self.passes = passes
         self.op = op
         self.groups = groups
@@ -231,7 +238,7 @@ class Reducer:
         self.is_paused = False
         #: Whether a backward pass has been counted since gradients were reduced last.
         self.is_touched = False
-        self._prescale, self._postscale = (1.0 / predivide, predivide) if op == Average else (1.0, 1.0)
+        self._factors = (1.0 / predivide, predivide) if op == Average else (1.0, 1.0)
         self._slots: list[_Slot] = []
         #: What the hooks sit on: a parameter does not keep it.
         self._accumulators: list[Any] = []
@@ -306,18 +313,26 @@ class Reducer:
             self._send_group(group.slots)
 
     def _send(self, slot: _Slot) -> None:
-        if self._goes_sparse(slot):
+        gradient = slot.parameter.grad
+        if (
+            self._is_uncompressed
+            and slot.order is None
+            and gradient is not None
+            and gradient is not slot.placeholder
+            and not gradient.is_sparse
+            and gradient.is_contiguous()
+        ):
+            # As almost all are: it goes as it is.
+            slot.gradient = gradient
+            slot.handle = allreduce_async_(gradient, None, slot.name, self.op, *self._factors, self.process_set)
+        elif self._goes_sparse(slot):
             gradient = slot.take_gradient()
             slot.handle = sparse_allreduce_async(gradient, slot.name, self.op, self.process_set)
         else:
-            slot.handle = allreduce_async_(
-                slot.pack(self.compression),
-                None,
-                slot.name,
-                self.op,
-                self._prescale,
-                self._postscale,
-                self.process_set,
+            sent = slot.pack(self.compression)
+            travels_as = slot.shipment.travels_as
+            slot.handle = send_in_place(
+                sent, slot.name, self.op, self._factors, self.process_set, travels_as
             )
         self._in_flight.append(slot)
 
@@ -335,14 +350,10 @@ class Reducer:
                 dense.append(slot)
         if not dense:
             return
-        handle = grouped_allreduce_async_(
-            [slot.pack(self.compression) for slot in dense],
-            None,
-            dense[0].name,
-            self.op,
-            self._prescale,
-            self._postscale,
-            self.process_set,
+        sent = [slot.pack(self.compression) for slot in dense]
+        travel_as = None if self._is_uncompressed else [slot.shipment.travels_as for slot in dense]
+        handle = send_group_in_place(
+            sent, dense[0].name, self.op, self._factors, self.process_set, travel_as
         )
         for slot in dense:
             slot.handle = handle
@@ -392,7 +403,7 @@ class Reducer:
             synchronize(sent[0].handle)
             for slot in sent:
                 slot.unpack(self.compression)
-        elif sent.shipment is None:
+        elif callable(sent.handle):
             sent.put_gradient(sent.handle())  # sparse
         else:
             synchronize(sent.handle)

@@ -136,7 +136,7 @@ impl Step {
         let began = Instant::now();
         for _ in 0..count {
             device.gpu.is_capturing(*stream)?;
-            marks.push(device.mark(*stream)?);
+            marks.push(device.mark(*stream, false)?);
         }
         Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(count))
     }
@@ -191,6 +191,7 @@ fn batch(spans: &[Span]) -> Batch<'_> {
             prescale: 1.0,
             postscale: 1.0,
         },
+        travels_as: None,
         root: 0,
     }
 }

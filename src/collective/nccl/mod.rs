@@ -14,7 +14,7 @@ use super::Reduction;
 use crate::error::Error;
 use crate::gpu::{Device, GpuError, Mark, Stream};
 use crate::negotiation::OpKind;
-use crate::tensor::Span;
+use crate::tensor::{Dtype, Span};
 use crate::transport::Transport;
 
 mod gather;
@@ -40,6 +40,8 @@ pub(crate) struct Batch<'a> {
     /// Tables of lengths; see [`super::Collective`].
     pub(crate) bytes: &'a [usize],
     pub(crate) reduction: Reduction,
+    /// What elements of a reduction travel as, if not as they are or must.
+    pub(crate) travels_as: Option<Dtype>,
     /// Of a broadcast: a place in the set.
     pub(crate) root: usize,
 }
@@ -87,7 +89,8 @@ impl Batch<'_> {
 
     /// How the elements of a reduction travel.
     fn travel(&self, place: Place) -> Travel {
-        Travel::new(self.reduction.dtype, self.reduction.op, place.size)
+        let travel = Travel::new(self.reduction.dtype, self.reduction.op, place.size);
+        self.travels_as.map_or(travel, |dtype| travel.compressed(dtype))
     }
 
     /// What it wants of the fusion buffer; the same on all ranks.

@@ -61,6 +61,12 @@ impl Travel {
         }
     }
 
+    /// The same with floats as those of a smaller type.
+    pub(super) fn compressed(self, dtype: Dtype) -> Self {
+        let wire = own(dtype);
+        Self { wire, ..self }
+    }
+
     /// Whether elements travel as they are.
     pub(super) fn is_plain(&self) -> bool {
         self.own == self.wire && self.divisor == 1

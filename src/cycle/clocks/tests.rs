@@ -98,7 +98,7 @@ fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
         is_world: true,
         settings: Settings::default(),
         early: true,
-        home: Arc::new(Home::new(Arc::clone(devices()), rank, false)),
+        home: Arc::new(Home::new(Arc::clone(devices()), rank)),
         gpu_fusion_threshold_bytes: u64::MAX,
     })
 }

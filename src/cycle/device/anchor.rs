@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, Nanos};
-use crate::gpu::{Device, Event, Mark};
+use crate::gpu::{Device, Mark};
 
 /// How long one anchor is good: a device tells times in milliseconds as 32-bit floats, of which ten seconds leave a microsecond.
 const LIFE: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ impl Anchor {
 
     fn drop_at(stream: Own, device: &Arc<Device>, clock: &dyn Clock) -> Option<Self> {
         let before = clock.now();
-        let mark = device.mark(stream.stream).ok()?;
+        let mark = device.mark(stream.stream, true).ok()?;
         while !device.gpu.has_come(mark.event).ok()? {
             if clock.now() - before > PATIENCE {
                 return None;
@@ -64,9 +64,12 @@ impl Anchor {
         Some(Self { mark, at, stream })
     }
 
-    /// When an event came about, which has.
-    pub(super) fn time_of(&self, event: Event) -> Option<Nanos> {
-        let elapsed_ns = self.stream.device.gpu.elapsed_ns(self.mark.event, event).ok()?;
+    /// When a mark was reached, which was.
+    pub(super) fn time_of(&self, mark: &Mark) -> Option<Nanos> {
+        if !mark.is_timed {
+            return None;
+        }
+        let elapsed_ns = self.stream.device.gpu.elapsed_ns(self.mark.event, mark.event).ok()?;
         self.at.0.checked_add_signed(elapsed_ns).map(Nanos)
     }
 }

@@ -323,7 +323,7 @@ fn out_of_memory_makes_batches_smaller_and_results_no_less_right() {
 #[test]
 fn a_stream_that_records_a_graph_and_a_device_that_is_not_there_are_refused_at_once() {
     let fabric = Fabric::new(20, 1);
-    let home = Home::new(fabric.registry(0), 0, false);
+    let home = Home::new(fabric.registry(0), 0);
     let twin = fabric.twin(0);
     let (stream, captured) = (twin.stream(), twin.stream());
     twin.capture(captured);

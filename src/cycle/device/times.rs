@@ -45,7 +45,7 @@ impl Times {
 /// When data was ready: of the tensor that was submitted first, and of the last.
 fn ready(members: &[Ready], anchor: &Anchor) -> Option<(Nanos, Nanos)> {
     let on_device = || members.iter().filter(|member| member.submission.on.is_some());
-    let time = |member: &Ready| anchor.time_of(member.submission.on.as_ref()?.ready.event);
+    let time = |member: &Ready| anchor.time_of(&member.submission.on.as_ref()?.ready);
     let first = on_device().min_by_key(|member| member.submission.at)?;
     let last = on_device().max_by_key(|member| member.submission.at)?;
     Some((time(first)?, time(last)?))
@@ -87,7 +87,7 @@ impl Stages {
             &launched.reduced,
             &launched.ended,
         ];
-        let mut moments = moments.into_iter().map(|mark| anchor.time_of(mark.event));
+        let mut moments = moments.into_iter().map(|mark| anchor.time_of(mark));
         let mut next = || moments.next().flatten();
         Some(Self {
             queued: start.met.unwrap_or(start.began),

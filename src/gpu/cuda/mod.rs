@@ -276,11 +276,14 @@ impl Gpu for Cuda {
         Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    fn make_event(&self) -> Result<Event, GpuError> {
+    fn make_event(&self, is_timed: bool) -> Result<Event, GpuError> {
         let _entered = self.enter()?;
         let mut event: CUevent = ptr::null_mut();
         // Who waits sleeps.
-        let flags = CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
+        let mut flags = CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
+        if !is_timed {
+            flags |= CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        }
         // SAFETY: writes a handle.
         check("cuEventCreate", unsafe {
             sys::cuEventCreate(&raw mut event, flags)

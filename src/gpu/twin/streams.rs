@@ -62,6 +62,7 @@ pub(super) struct Point {
     pub(super) done: u64,
     pub(super) came_ns: Option<u64>,
     pub(super) is_destroyed: bool,
+    pub(super) is_timed: bool,
 }
 
 impl Point {

@@ -18,7 +18,7 @@ fn a_missing_wait_shows_and_one_that_is_there_holds() {
             let (theirs, ours) = (gpu.stream(), gpu.stream());
             let (from, to) = (gpu.allocate_with(&[0]), gpu.allocate_with(&[0]));
             gpu.write_on(theirs, from, vec![7]);
-            let (ready, done) = (gpu.make_event().unwrap(), gpu.make_event().unwrap());
+            let (ready, done) = (gpu.make_event(true).unwrap(), gpu.make_event(true).unwrap());
             gpu.record(ready, theirs).unwrap();
             if waits {
                 gpu.follow(ours, ready).unwrap();
@@ -54,7 +54,7 @@ fn memory_that_is_not_there_breaks_the_device_and_is_kept() {
         let gpu = fabric.twin(0);
         gpu.launch(Kernel::Copy, &copy(from, to, elements), stream)
             .unwrap();
-        let event = gpu.make_event().unwrap();
+        let event = gpu.make_event(true).unwrap();
         gpu.record(event, stream).unwrap();
         assert!(gpu.wait(event).is_err());
         let failures = fabric.failures();
@@ -70,7 +70,7 @@ fn memory_that_is_not_there_breaks_the_device_and_is_kept() {
 fn dead_handles_are_named() {
     let fabric = Fabric::new(1, 1);
     let gpu = fabric.twin(0);
-    let (stream, event) = (gpu.stream(), gpu.make_event().unwrap());
+    let (stream, event) = (gpu.stream(), gpu.make_event(true).unwrap());
     gpu.destroy_event(event);
     assert!(gpu.record(event, stream).is_err());
     gpu.destroy_stream(stream);
@@ -119,7 +119,7 @@ fn a_call_is_done_when_all_ranks_have_come() {
     let fabric = Fabric::new(5, 2);
     let ranks = pair(&fabric);
     let data = ranks.each_ref().map(|(gpu, ..)| gpu.allocate_with(&[3, 4]));
-    let events = ranks.each_ref().map(|(gpu, ..)| gpu.make_event().unwrap());
+    let events = ranks.each_ref().map(|(gpu, ..)| gpu.make_event(true).unwrap());
     let put = |rank: usize| {
         let (gpu, communicator, stream) = &ranks[rank];
         gpu.call(*communicator, &[sum(data[rank], 2)], *stream).unwrap();
@@ -149,7 +149,7 @@ fn who_does_not_come_is_waited_for_until_the_abort() {
         gpu.call(*communicator, &[sum(at, 2)], *stream).unwrap();
     }
     let (gpu, communicator, stream) = &ranks[0];
-    let event = gpu.make_event().unwrap();
+    let event = gpu.make_event(true).unwrap();
     gpu.record(event, *stream).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| gpu.wait(event));

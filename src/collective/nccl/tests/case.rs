@@ -9,7 +9,7 @@ use crate::collective::Reduction;
 use crate::gpu::twin::{Did, Fabric, Twin};
 use crate::gpu::{Communicator, Device, Mark, Stream};
 use crate::negotiation::OpKind;
-use crate::tensor::Span;
+use crate::tensor::{Dtype, Span};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub(super) struct Case {
     pub(super) size: usize,
     pub(super) root: usize,
     pub(super) reduction: Reduction,
+    /// Of reductions of wide floats.
+    pub(super) travels_as: Option<Dtype>,
     pub(super) tensors: Vec<Tensor>,
     /// Bits: ranks without data.
     pub(super) absent: u32,
@@ -56,6 +58,11 @@ struct Lying {
 const MARGIN: u8 = 0xee;
 
 impl Case {
+    fn travels_as(&self) -> Option<Dtype> {
+        let is_wide = matches!(self.reduction.dtype, Dtype::F32 | Dtype::F64);
+        self.travels_as.filter(|_| is_wide && self.kind.is_reduction())
+    }
+
     fn is_absent(&self, rank: usize) -> bool {
         let is_needed = self.kind == OpKind::Broadcast && rank == self.root;
         let all = (1u32 << self.size) - 1;
@@ -221,6 +228,7 @@ impl Case {
                 spans,
                 bytes: &table,
                 reduction: self.reduction,
+                travels_as: self.travels_as(),
                 root: self.root,
             };
             let place = Place {
@@ -239,7 +247,7 @@ impl Case {
             }
         }
         let mark =
-            |(device, stream): (&Arc<Device>, &Stream)| device.mark(*stream).expect("nothing is broken");
+            |(device, stream): (&Arc<Device>, &Stream)| device.mark(*stream, true).expect("nothing is broken");
         let marks: Vec<Mark> = ranks.devices.iter().zip(&ranks.streams).map(mark).collect();
         let stuck = fabric.run_dry();
         let come = |mark: &Mark| mark.device().gpu.has_come(mark.event) == Ok(true);
@@ -280,7 +288,8 @@ impl Case {
     fn look(&self, gpu: &Twin, lying: &Lying, shift: usize, whose: &str) {
         if let Some((at, expected)) = &lying.output {
             let found = gpu.read(*at, expected.len());
-            let difference = differs(&found, expected, &self.reduction, self.kind.is_reduction());
+            let wire = self.travels_as().unwrap_or(self.reduction.dtype);
+            let difference = differs(&found, expected, self.reduction.dtype, wire, self.kind.is_reduction());
             assert_eq!(difference, None, "{whose}");
         }
         if let Some(at) = lying.kept {

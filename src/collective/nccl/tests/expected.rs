@@ -38,16 +38,16 @@ pub(super) fn elements(reduction: &Reduction, bytes: usize, seed: u64) -> Vec<u8
     }
 }
 
-/// Where two results differ by more than roundings can explain; what moves bytes leaves them as they are.
+/// Where two results differ by more than roundings of what travels can explain; what moves bytes leaves them as they are.
 pub(super) fn differs(
     found: &[u8],
     expected: &[u8],
-    reduction: &Reduction,
+    dtype: Dtype,
+    wire: Dtype,
     is_reduction: bool,
 ) -> Option<String> {
-    let dtype = reduction.dtype;
     let width = dtype.size_bytes();
-    let epsilon = match dtype {
+    let epsilon = match wire {
         Dtype::F16 => 2f64.powi(-10),
         Dtype::Bf16 => 2f64.powi(-7),
         Dtype::F32 => 2f64.powi(-23),

@@ -132,7 +132,7 @@ impl Rank {
             opened.transport.doorbell(),
             Arc::new(MonotonicClock),
         ));
-        let home = Arc::new(Home::new(registry, rank, true));
+        let home = Arc::new(Home::new(registry, rank).answering_early(true));
         let diary = Diary::default();
         let collective = LocalCollective::new(opened.data, rank, size, Duration::ZERO, opened.watch);
         let cycle = Cycle::new(Parts {
