@@ -41,6 +41,11 @@ pub fn init(knobs: &Knobs, rank: usize) -> bool {
     tracing::subscriber::set_global_default(subscriber).is_ok()
 }
 
+/// The rank that log lines of this process show.
+pub fn rank() -> usize {
+    RANK.load(Ordering::Relaxed)
+}
+
 fn filter(level: LogLevel) -> LevelFilter {
     match level {
         LogLevel::Trace => LevelFilter::TRACE,

@@ -44,7 +44,7 @@ def transformer(device):
 
 
 def wide(device):
-    """GPT-2's width and depth: 0.4 GB of gradients."""
+    """Of GPT-2's width: 0.4 GB of gradients."""
     tokens = torch.randint(4096, (8, 129), device=device)
     inputs, targets = tokens[:, :-1], tokens[:, 1:].flatten()
     model = Transformer(layers=14, width=768, heads=12)

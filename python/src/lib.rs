@@ -10,6 +10,7 @@ mod command;
 mod dlpack;
 mod error;
 mod flight;
+mod logging;
 mod operation;
 mod runtime;
 mod tensor;

@@ -11,6 +11,7 @@ use ronde::{Context, Error, ProcessSet, RawHandle, identity};
 
 use crate::error::{About, NOT_INITIALIZED, internal, raise};
 use crate::flight::{SLICE, forget_all, wait};
+use crate::logging;
 
 pub(crate) mod process_sets;
 
@@ -83,6 +84,7 @@ pub(crate) fn init(
     if current().is_some() {
         return Ok(());
     }
+    logging::begin(py)?;
     let failed = |error: &dyn std::fmt::Display| {
         PyValueError::new_err(format!("Horovod initialization failed: {error}"))
     };
@@ -157,6 +159,7 @@ pub(crate) fn shutdown(py: Python<'_>) {
         let context = CONTEXT.write().unwrap_or_else(PoisonError::into_inner).take();
         drop(context); // whoever works with it in another thread leaves with it
     });
+    logging::flush(py);
 }
 
 /// Whether this process is in a job.

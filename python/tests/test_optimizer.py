@@ -823,10 +823,10 @@ def test_errors_leave_the_optimizer_usable(several):
     _, own = batches(hvd, 6)
     step(optimizer, model, *own)
     # From here on the ranks disagree about how gradients are scaled.
-    optimizer._reducer._prescale = 1.0 + hvd.rank()
+    optimizer._reducer._factors = (1.0 + hvd.rank(), 1.0)
     optimizer.zero_grad()
     loss_of(model, own[0]).backward()
     with pytest.raises(hvd.HorovodInternalError, match="Mismatched prescale and/or postscale factors"):
         optimizer.step()
-    optimizer._reducer._prescale = 1.0
+    optimizer._reducer._factors = (1.0, 1.0)
     step(optimizer, model, *own)
