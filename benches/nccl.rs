@@ -101,7 +101,12 @@ fn main() -> Result<(), Failure> {
         " µs",
         of_host(|s| s.submit_us),
     );
-    row("of that, the driver's note that the data is ready", "", " µs", notings);
+    row(
+        "of that, the driver's note that the data is ready",
+        "",
+        " µs",
+        notings,
+    );
     row("plain copy", "", " µs", of(|round| round.plain_us));
     row("copy in", "", " µs", of(|round| round.copy_in_us));
     row("copy out", "", " µs", of(|round| round.copy_out_us));

@@ -43,7 +43,9 @@ fn send(message: Message) {
 
 /// Has Python's `logging` get the log from here on, if the program has set that up and has not asked for Horovod's.
 pub(crate) fn begin(py: Python<'_>) -> PyResult<()> {
-    if MESSAGES.get().is_some() || std::env::var_os("HOROVOD_LOG_LEVEL").is_some_and(|level| !level.is_empty()) {
+    if MESSAGES.get().is_some()
+        || std::env::var_os("HOROVOD_LOG_LEVEL").is_some_and(|level| !level.is_empty())
+    {
         return Ok(());
     }
     let logger = logger(py)?;

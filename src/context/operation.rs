@@ -110,9 +110,14 @@ impl Operation<'_> {
         let mut params = Params::plain(self.kind(), dtype, Shape::from_slice(shape));
         params.travels_as = tensor.travels_as.filter(|&wire| wire != dtype);
         if let Some(wire) = params.travels_as {
-            let is_narrower = matches!(dtype, Dtype::F32 | Dtype::F64) && matches!(wire, Dtype::F16 | Dtype::Bf16);
+            let is_narrower =
+                matches!(dtype, Dtype::F32 | Dtype::F64) && matches!(wire, Dtype::F16 | Dtype::Bf16);
             if !is_narrower || tensor.device == Device::Cpu || !params.kind.is_reduction() {
-                return Err(Error::InvalidCompression { tensor: name(), dtype, wire });
+                return Err(Error::InvalidCompression {
+                    tensor: name(),
+                    dtype,
+                    wire,
+                });
             }
         }
         let is_on_rows = matches!(
@@ -171,11 +176,15 @@ impl Operation<'_> {
         can_follow: bool,
     ) -> Result<Entry<'t>, Error> {
         let mut params = self.params(set, tensor)?;
-        let on = set.inner.home.submit(tensor.device, can_follow).map_err(|error| Error::Gpu {
-            rank: set.inner.job_rank,
-            tensor: Some(tensor.name.to_owned()),
-            source: Arc::new(error),
-        })?;
+        let on = set
+            .inner
+            .home
+            .submit(tensor.device, can_follow)
+            .map_err(|error| Error::Gpu {
+                rank: set.inner.job_rank,
+                tensor: Some(tensor.name.to_owned()),
+                source: Arc::new(error),
+            })?;
         params.device = on.as_ref().map(|on| on.device.ordinal);
         let is_same_size = matches!(self, Self::Allreduce { .. } | Self::Broadcast { .. });
         let bytes = params.bytes();

@@ -278,8 +278,17 @@ impl Cycle {
         let landed = std::mem::take(&mut *lock(&self.gpu.shared.landed));
         let mut outcome = Ok(true);
         for batch in landed {
-            for member in batch.flight.members.iter().filter(|member| member.submission.is_early()) {
-                member.submission.tensor.is_on_device.store(false, Ordering::Release);
+            for member in batch
+                .flight
+                .members
+                .iter()
+                .filter(|member| member.submission.is_early())
+            {
+                member
+                    .submission
+                    .tensor
+                    .is_on_device
+                    .store(false, Ordering::Release);
             }
             if let Some(error) = batch.error {
                 outcome = outcome.and(Err(error));
@@ -372,7 +381,12 @@ fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, front: &Front, shared:
             Some(_) => None,
         };
         let count = flight.members.len();
-        let waiting = || flight.members.iter().filter(|member| !member.submission.is_early());
+        let waiting = || {
+            flight
+                .members
+                .iter()
+                .filter(|member| !member.submission.is_early())
+        };
         let tickets: SmallVec<[_; 16]> = waiting()
             .map(|member| Arc::clone(&member.submission.ticket))
             .collect();

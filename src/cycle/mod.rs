@@ -279,7 +279,11 @@ impl Cycle {
 
     /// Tensors picked up and not yet through.
     pub(crate) fn pending(&self) -> usize {
-        self.hits_held + self.misses.len() + self.groups.held() + self.gpu.gate.waiting() + self.gpu.in_flight()
+        self.hits_held
+            + self.misses.len()
+            + self.groups.held()
+            + self.gpu.gate.waiting()
+            + self.gpu.in_flight()
     }
 
     /// Tensors that some ranks wait for, as the lowest rank knows it: name, since when, and the ranks of the job that

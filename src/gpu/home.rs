@@ -41,7 +41,10 @@ impl Home {
 
     /// The same, where callers that can put a stream behind the result are answered before it is there, or not.
     pub(crate) fn answering_early(self, answers_early: bool) -> Self {
-        Self { answers_early, ..self }
+        Self {
+            answers_early,
+            ..self
+        }
     }
 
     /// The same, where nobody wants to know times unless `wants_times` says so.
@@ -60,7 +63,11 @@ impl Home {
     ///
     /// # Errors
     /// A device that cannot be had or is not that of the tensors before, a stream under capture.
-    pub(crate) fn submit(&self, device: tensor::Device, can_follow: bool) -> Result<Option<OnDevice>, GpuError> {
+    pub(crate) fn submit(
+        &self,
+        device: tensor::Device,
+        can_follow: bool,
+    ) -> Result<Option<OnDevice>, GpuError> {
         let tensor::Device::Cuda { ordinal, stream } = device else {
             return Ok(None);
         };

@@ -1,8 +1,8 @@
 //! Tickets: the fate of a submission, from the cycle to its handle.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 
 use atomic_waker::AtomicWaker;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ronde::{Context, CudaVec, Error, GpuError, ReduceOp};
+use ronde::{Context, CudaVec, Dtype, Error, GpuError, Operation, RawOutput, RawTensor, ReduceOp};
 
 use crate::{gpu_job, is_real, start, support};
 
@@ -160,18 +160,7 @@ fn two_ranks_on_one_gpu_are_told_what_to_do() {
 #[test]
 fn a_rank_that_dies_ends_what_is_on_the_device() {
     let test = "failures::a_rank_that_dies_ends_what_is_on_the_device";
-    let (devices, folder) = ("2", if is_real() { "" } else { crate::libraries() });
-    let mut env = vec![("FAKE_CUDA_DEVICES", devices)];
-    if is_real() {
-        env.extend([
-            ("NCCL_SOCKET_IFNAME", "lo"),
-            ("NCCL_P2P_DISABLE", "1"),
-            ("NCCL_SHM_DISABLE", "1"),
-        ]);
-    } else {
-        env.push(("LD_LIBRARY_PATH", folder));
-    }
-    let Some(job) = support::start(test, 2, &env, || {
+    let Some(job) = start_job(test, &[], || {
         let (context, device) = start();
         for step in 0.. {
             let tensors: Vec<_> = (0..20).map(|_| vector(device, 10_000).expect("room")).collect();
@@ -206,6 +195,98 @@ fn a_rank_that_dies_ends_what_is_on_the_device() {
     let outcomes = job.finish();
     assert!(outcomes[0].status.success(), "{}", outcomes[0].output);
     assert!(!outcomes[1].status.success());
+}
+
+/// A step of raw tensors whose caller puts its stream behind the results, and waits for nothing else.
+fn step_ahead(context: &Context, device: u32, tensors: &[CudaVec<f32>]) -> Result<(), Error> {
+    let submit = |(index, tensor): (usize, &CudaVec<f32>)| {
+        let address = std::ptr::with_exposed_provenance_mut::<u8>(tensor.address() as usize);
+        let raw = RawTensor {
+            name: &format!("t{index}"),
+            dtype: Dtype::F32,
+            travels_as: None,
+            shape: &[tensor.len()],
+            device: ronde::Device::Cuda {
+                ordinal: device,
+                stream: 0,
+            },
+            input: address,
+            output: RawOutput::Into {
+                address,
+                bytes: 4 * tensor.len(),
+            },
+        };
+        let operation = Operation::Allreduce {
+            op: ReduceOp::Sum,
+            prescale: 1.0,
+            postscale: 1.0,
+        };
+        // SAFETY: the tensors outlive the context, and nobody touches them but on the stream.
+        unsafe { context.submit(&operation, &raw) }
+    };
+    let handles: Result<Vec<_>, _> = tensors.iter().enumerate().map(submit).collect();
+    for handle in handles? {
+        handle.wait()?;
+        assert!(handle.is_ahead());
+        handle.put_before(0)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_caller_that_runs_ahead_of_the_device_is_told_of_a_lost_rank() {
+    let test = "failures::a_caller_that_runs_ahead_of_the_device_is_told_of_a_lost_rank";
+    let env = [
+        ("HOROVOD_ENABLE_ASYNC_COMPLETION", "1"),
+        ("FAKE_CUDA_DELAY_US", "300"),
+    ];
+    let Some(job) = start_job(test, &env, || {
+        let (context, device) = start();
+        let tensors: Vec<_> = (0..20).map(|_| vector(device, 10_000).expect("room")).collect();
+        for step in 0.. {
+            if context.rank() == 1 && step == 10 {
+                kill_self(); // what is ahead is still on the device
+            }
+            let began = Instant::now();
+            if let Err(error) = step_ahead(&context, device, &tensors) {
+                assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+                let is_told = matches!(error, Error::PeerLost { rank: 1, .. } | Error::Gpu { .. });
+                assert!(is_told && step >= 10, "step {step}: {error:?}");
+                return;
+            }
+            if step < 10 {
+                // What comes onto the stream now sees the results of all steps so far.
+                let want = 2f32.powi(step + 1);
+                let got = tensors[19].to_vec().expect("read");
+                assert!(
+                    got.iter().all(|&got| got == want),
+                    "step {step}: {} where {want}",
+                    got[0]
+                );
+            }
+        }
+    }) else {
+        return;
+    };
+    let outcomes = job.finish();
+    assert!(outcomes[0].status.success(), "{}", outcomes[0].output);
+    assert!(!outcomes[1].status.success());
+}
+
+/// A job of two ranks, of which one may die.
+fn start_job(test: &str, env: &[(&str, &str)], body: impl FnOnce()) -> Option<support::Job> {
+    let mut all = vec![("FAKE_CUDA_DEVICES", "2")];
+    if is_real() {
+        all.extend([
+            ("NCCL_SOCKET_IFNAME", "lo"),
+            ("NCCL_P2P_DISABLE", "1"),
+            ("NCCL_SHM_DISABLE", "1"),
+        ]);
+    } else {
+        all.push(("LD_LIBRARY_PATH", crate::libraries()));
+    }
+    all.extend_from_slice(env);
+    support::start(test, 2, &all, body)
 }
 
 /// Ends this process as if by `kill -9`.

@@ -229,7 +229,9 @@ fn the_tuner_works_on_a_gpu() {
 
 /// Reduces f32 that travel as `wire`, raw, several tensors at once and one alone; the results.
 fn compressed(context: &Context, device: u32, wire: Dtype, how: How, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
-    let tensors = inputs.iter().map(|input| CudaVec::from_slice(device, input).expect("room"));
+    let tensors = inputs
+        .iter()
+        .map(|input| CudaVec::from_slice(device, input).expect("room"));
     let tensors: Vec<CudaVec<f32>> = tensors.collect();
     let submit = |(index, tensor): (usize, &CudaVec<f32>)| {
         let address = std::ptr::with_exposed_provenance_mut::<u8>(tensor.address() as usize);
@@ -238,16 +240,25 @@ fn compressed(context: &Context, device: u32, wire: Dtype, how: How, inputs: &[V
             dtype: Dtype::F32,
             travels_as: Some(wire),
             shape: &[tensor.len()],
-            device: ronde::Device::Cuda { ordinal: device, stream: 0 },
+            device: ronde::Device::Cuda {
+                ordinal: device,
+                stream: 0,
+            },
             input: address,
-            output: RawOutput::Into { address, bytes: 4 * tensor.len() },
+            output: RawOutput::Into {
+                address,
+                bytes: 4 * tensor.len(),
+            },
         };
         // SAFETY: the vectors live until all handles have been waited for, and nobody touches them.
         unsafe { context.submit(&how.allreduce(), &tensor) }.expect("submitted")
     };
     let handles: Vec<RawHandle> = tensors.iter().enumerate().map(submit).collect();
     handles.iter().for_each(|handle| handle.wait().expect("done"));
-    tensors.iter().map(|tensor| tensor.to_vec().expect("read")).collect()
+    tensors
+        .iter()
+        .map(|tensor| tensor.to_vec().expect("read"))
+        .collect()
 }
 
 #[test]
@@ -264,7 +275,11 @@ fn floats_travel_as_halves() {
             let whole = |length: usize| (0..length).map(|at| rank + (at % 5) as f32).collect::<Vec<_>>();
             let inputs = [whole(1000), vec![1.0 / 3.0; 37], whole(1)];
             for inputs in [&inputs[..], &inputs[1..2], &inputs[..1]] {
-                let how = How { op: ReduceOp::Sum, prescale: 2.0, postscale: 0.5 };
+                let how = How {
+                    op: ReduceOp::Sum,
+                    prescale: 2.0,
+                    postscale: 0.5,
+                };
                 let results = compressed(&context, device, wire, how, inputs);
                 for (input, result) in inputs.iter().zip(results) {
                     for (at, (input, result)) in input.iter().zip(result).enumerate() {
@@ -291,6 +306,9 @@ fn floats_travel_as_halves() {
         // SAFETY: it is refused.
         let refused = unsafe { context.submit(&How::plain(ReduceOp::Sum).allreduce(), &tensor) };
         let text = refused.map(drop).expect_err("it is in host memory").to_string();
-        assert!(text.contains("tensor host (float32) cannot travel as float16"), "{text}");
+        assert!(
+            text.contains("tensor host (float32) cannot travel as float16"),
+            "{text}"
+        );
     });
 }

@@ -182,7 +182,11 @@ impl Lane {
             .unwrap_or(0);
         self.ensure_sink(sunk, transport)?;
         let device = Arc::clone(&self.device);
-        let mark = || device.mark(self.stream, is_timed).map_err(|error| self.fatal(error));
+        let mark = || {
+            device
+                .mark(self.stream, is_timed)
+                .map_err(|error| self.fatal(error))
+        };
         awaited
             .by(&device, self.stream)
             .map_err(|error| self.fatal(error))?;
@@ -213,7 +217,9 @@ impl Lane {
         }
         let again = |mark: Option<_>| match mark {
             Some(mark) => Ok(mark),
-            None => device.mark(self.stream, is_timed).map_err(|error| self.fatal(error)),
+            None => device
+                .mark(self.stream, is_timed)
+                .map_err(|error| self.fatal(error)),
         };
         Ok(Launched {
             began: Arc::new(began),
@@ -265,7 +271,10 @@ impl Lane {
     /// Waits until nothing is on the stream: memory is given back when the device is idle, and where that waits for a rank that is
     /// lost, it must not be the driver that does so.
     fn drain(&self, transport: &mut dyn Transport) -> Result<(), Trouble> {
-        let last = self.device.mark(self.stream, false).map_err(|error| self.fatal(error))?;
+        let last = self
+            .device
+            .mark(self.stream, false)
+            .map_err(|error| self.fatal(error))?;
         while !self
             .device
             .gpu

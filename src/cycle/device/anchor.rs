@@ -69,7 +69,12 @@ impl Anchor {
         if !mark.is_timed {
             return None;
         }
-        let elapsed_ns = self.stream.device.gpu.elapsed_ns(self.mark.event, mark.event).ok()?;
+        let elapsed_ns = self
+            .stream
+            .device
+            .gpu
+            .elapsed_ns(self.mark.event, mark.event)
+            .ok()?;
         self.at.0.checked_add_signed(elapsed_ns).map(Nanos)
     }
 }

@@ -54,7 +54,9 @@ impl Gate {
             // Who has joined must have sent all that came before.
             !is_closed || !(is_concerned(submission) || submission.params.kind == OpKind::Join)
         };
-        let came = std::mem::take(&mut self.waiting).into_iter().chain(incoming.drain(..));
+        let came = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .chain(incoming.drain(..));
         let (passed, waiting) = came.partition(|submission| passes(submission));
         (*incoming, self.waiting) = (passed, waiting);
     }

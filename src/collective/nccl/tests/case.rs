@@ -246,8 +246,9 @@ impl Case {
                 ranks.put(&batch.part(part.clone()), *place, *scratch);
             }
         }
-        let mark =
-            |(device, stream): (&Arc<Device>, &Stream)| device.mark(*stream, true).expect("nothing is broken");
+        let mark = |(device, stream): (&Arc<Device>, &Stream)| {
+            device.mark(*stream, true).expect("nothing is broken")
+        };
         let marks: Vec<Mark> = ranks.devices.iter().zip(&ranks.streams).map(mark).collect();
         let stuck = fabric.run_dry();
         let come = |mark: &Mark| mark.device().gpu.has_come(mark.event) == Ok(true);
@@ -289,7 +290,13 @@ impl Case {
         if let Some((at, expected)) = &lying.output {
             let found = gpu.read(*at, expected.len());
             let wire = self.travels_as().unwrap_or(self.reduction.dtype);
-            let difference = differs(&found, expected, self.reduction.dtype, wire, self.kind.is_reduction());
+            let difference = differs(
+                &found,
+                expected,
+                self.reduction.dtype,
+                wire,
+                self.kind.is_reduction(),
+            );
             assert_eq!(difference, None, "{whose}");
         }
         if let Some(at) = lying.kept {

@@ -15,15 +15,26 @@ fn ones(rank: &Rank) -> u64 {
 fn cycles(ranks: &[Rank], name: &str) {
     for count in 0..3 {
         let sums = on_all(ranks, |rank| rank.sum_in_host(&format!("{name}{count}")));
-        assert!(sums.into_iter().all(|sum| sum.expect("the job goes on") == ranks.len() as u8));
+        assert!(
+            sums.into_iter()
+                .all(|sum| sum.expect("the job goes on") == ranks.len() as u8)
+        );
     }
 }
 
 /// Submits one tensor on every rank and waits until so many are in flight.
 fn launch(ranks: &[Rank], name: &str, at: &[u64], in_flight: usize) -> Vec<Arc<Ticket>> {
-    let tickets = ranks.iter().map(|rank| rank.submit(name, at[rank.rank], 6)).collect();
+    let tickets = ranks
+        .iter()
+        .map(|rank| rank.submit(name, at[rank.rank], 6))
+        .collect();
     for rank in ranks {
-        let is_so = || rank.engine.cycle.try_lock().is_ok_and(|cycle| cycle.gpu.in_flight() == in_flight);
+        let is_so = || {
+            rank.engine
+                .cycle
+                .try_lock()
+                .is_ok_and(|cycle| cycle.gpu.in_flight() == in_flight)
+        };
         until("it is in flight", is_so);
     }
     tickets
@@ -66,7 +77,11 @@ fn what_comes_while_the_device_is_busy_travels_together() {
         });
         cycles(&ranks, "last"); // they tell of the last batch
         for rank in &ranks {
-            assert_eq!(batches(rank)[1..], [vec!["a"], vec!["b"], vec!["c", "d", "e"]], "seed {seed}");
+            assert_eq!(
+                batches(rank)[1..],
+                [vec!["a"], vec!["b"], vec!["c", "d", "e"]],
+                "seed {seed}"
+            );
         }
     }
 }
@@ -83,7 +98,10 @@ fn what_waits_for_its_data_holds_nobody_up() {
         tickets.extend(launch(&ranks, name, at, count + 1));
         fabric.run_dry();
     }
-    ranks.iter().zip(gates).for_each(|(rank, gate)| rank.twin.let_go(gate));
+    ranks
+        .iter()
+        .zip(gates)
+        .for_each(|(rank, gate)| rank.twin.let_go(gate));
     on_all(&ranks, |rank| {
         for ticket in tickets.iter().skip(rank.rank).step_by(2) {
             rank.wait(ticket).expect("nothing is broken");
@@ -101,11 +119,16 @@ fn who_has_joined_has_sent_what_came_before() {
     launch(&ranks, "a", &at[0], 1);
     fabric.run_dry();
     launch(&ranks, "b", &at[1], 2);
-    let last: Vec<_> = ranks.iter().map(|rank| rank.submit("c", at[2][rank.rank], 6)).collect();
+    let last: Vec<_> = ranks
+        .iter()
+        .map(|rank| rank.submit("c", at[2][rank.rank], 6))
+        .collect();
     let joins = [ranks[0].without_data("join", crate::negotiation::OpKind::Join)];
     std::thread::sleep(std::time::Duration::from_millis(20));
     ranks[1].twin.come_to();
-    on_all(&ranks, |rank| rank.wait(&last[rank.rank]).expect("nothing is broken"));
+    on_all(&ranks, |rank| {
+        rank.wait(&last[rank.rank]).expect("nothing is broken")
+    });
     // Of rank 0 too: a rank that has joined would have brought nothing.
     assert_eq!(ranks[1].twin.read(at[2][1], 6), [2; 6]);
     let join = ranks[1].without_data("join", crate::negotiation::OpKind::Join);
@@ -121,16 +144,23 @@ fn batches_on_the_device_have_a_bound_of_their_own() {
     let rank = &ranks[0];
     let names = ["a", "b", "c"];
     let places = names.map(|_| rank.twin.allocate_with(&vec![1; length]));
-    let entries = names.iter().zip(places).map(|(name, at)| rank.entry(name, at, length));
+    let entries = names
+        .iter()
+        .zip(places)
+        .map(|(name, at)| rank.entry(name, at, length));
     // Not as a group, which is never cut.
     let tickets: Vec<_> = {
         let cycle = rank.engine.cycle.lock().expect("nobody panics");
-        let tickets = entries.map(|entry| rank.engine.front.submit(entry).expect("submitted")).collect();
+        let tickets = entries
+            .map(|entry| rank.engine.front.submit(entry).expect("submitted"))
+            .collect();
         drop(cycle);
         rank.engine.front.doorbell.wake_self();
         tickets
     };
-    tickets.iter().for_each(|ticket| rank.wait(ticket).expect("nothing is broken"));
+    tickets
+        .iter()
+        .for_each(|ticket| rank.wait(ticket).expect("nothing is broken"));
     assert_eq!(rank.sum_in_host("last").expect("the job goes on"), 1);
     assert_eq!(batches(rank), [vec!["a", "b"], vec!["c"]]);
 }
@@ -151,14 +181,26 @@ fn an_early_answer_comes_before_the_result_which_a_stream_waits_for() {
             rank.wait(ticket).expect("nothing is broken");
             let mark = ticket.awaited().expect("it is on its way");
             for _ in 0..2 {
-                mark.device().follow(rank.stream, &mark).expect("a stream that is there");
+                mark.device()
+                    .follow(rank.stream, &mark)
+                    .expect("a stream that is there");
             }
         };
-        let negotiated = || ranks[0].told().iter().filter(|told| **told == Told::Negotiated("w".to_owned())).count();
+        let negotiated = || {
+            ranks[0]
+                .told()
+                .iter()
+                .filter(|told| **told == Told::Negotiated("w".to_owned()))
+                .count()
+        };
         on_all(&ranks, |rank| follow(rank, &submit(rank)));
         let again: Vec<_> = ranks.iter().map(submit).collect();
         cycles(&ranks, "host");
-        assert_eq!((negotiated(), ranks[0].twin.read(at[0], 6)), (1, vec![1; 6]), "seed {seed}");
+        assert_eq!(
+            (negotiated(), ranks[0].twin.read(at[0], 6)),
+            (1, vec![1; 6]),
+            "seed {seed}"
+        );
         assert!(again.iter().all(|ticket| !ticket.is_done()));
         ranks[1].twin.come_to();
         on_all(&ranks, |rank| {
