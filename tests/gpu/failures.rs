@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use ronde::{Context, CudaVec, Dtype, Error, GpuError, Operation, RawOutput, RawTensor, ReduceOp};
+use ronde::{Context, CudaVec, Error, GpuError, ReduceOp};
 
-use crate::{gpu_job, is_real, start, support};
+use crate::sample::How;
+use crate::{SHARED_DEVICE, forms, gpu_job, is_real, start, support};
 
 fn vector(device: u32, elements: usize) -> Result<CudaVec<f32>, GpuError> {
     CudaVec::from_slice(device, &vec![1.0; elements])
@@ -200,29 +201,10 @@ fn a_rank_that_dies_ends_what_is_on_the_device() {
 /// A step of raw tensors whose caller puts its stream behind the results, and waits for nothing else.
 fn step_ahead(context: &Context, device: u32, tensors: &[CudaVec<f32>]) -> Result<(), Error> {
     let submit = |(index, tensor): (usize, &CudaVec<f32>)| {
-        let address = std::ptr::with_exposed_provenance_mut::<u8>(tensor.address() as usize);
-        let raw = RawTensor {
-            name: &format!("t{index}"),
-            dtype: Dtype::F32,
-            travels_as: None,
-            shape: &[tensor.len()],
-            device: ronde::Device::Cuda {
-                ordinal: device,
-                stream: 0,
-            },
-            input: address,
-            output: RawOutput::Into {
-                address,
-                bytes: 4 * tensor.len(),
-            },
-        };
-        let operation = Operation::Allreduce {
-            op: ReduceOp::Sum,
-            prescale: 1.0,
-            postscale: 1.0,
-        };
+        let (name, shape) = (format!("t{index}"), [tensor.len()]);
+        let sum = How::plain(ReduceOp::Sum).allreduce();
         // SAFETY: the tensors outlive the context, and nobody touches them but on the stream.
-        unsafe { context.submit(&operation, &raw) }
+        unsafe { context.submit(&sum, &forms::in_place(&name, &shape, tensor, device)) }
     };
     let handles: Result<Vec<_>, _> = tensors.iter().enumerate().map(submit).collect();
     for handle in handles? {
@@ -277,11 +259,7 @@ fn a_caller_that_runs_ahead_of_the_device_is_told_of_a_lost_rank() {
 fn start_job(test: &str, env: &[(&str, &str)], body: impl FnOnce()) -> Option<support::Job> {
     let mut all = vec![("FAKE_CUDA_DEVICES", "2")];
     if is_real() {
-        all.extend([
-            ("NCCL_SOCKET_IFNAME", "lo"),
-            ("NCCL_P2P_DISABLE", "1"),
-            ("NCCL_SHM_DISABLE", "1"),
-        ]);
+        all.extend(SHARED_DEVICE);
     } else {
         all.push(("LD_LIBRARY_PATH", crate::libraries()));
     }

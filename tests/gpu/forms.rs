@@ -142,6 +142,28 @@ impl<'c> Bench<'c> {
     }
 }
 
+/// A vector on a device as a raw tensor that is reduced in place, on the legacy stream.
+pub(crate) fn in_place<'a, T: Element>(
+    name: &'a str,
+    shape: &'a [usize],
+    vector: &CudaVec<T>,
+    ordinal: u32,
+) -> RawTensor<'a> {
+    let address = std::ptr::with_exposed_provenance_mut::<u8>(vector.address() as usize);
+    RawTensor {
+        name,
+        dtype: T::DTYPE,
+        travels_as: None,
+        shape,
+        device: ronde::Device::Cuda { ordinal, stream: 0 },
+        input: address,
+        output: RawOutput::Into {
+            address,
+            bytes: size_of::<T>() * vector.len(),
+        },
+    }
+}
+
 /// Whether the result is one that GPUs leave open: halves that are multiplied before they travel are rounded to
 /// what travels, and in host memory they are not; averages of 64-bit integers wrap.
 fn is_open<T: Sample>(part: &Part<'_, T>) -> bool {

@@ -5,7 +5,7 @@ use ronde::{Context, CudaVec, Dtype, ProcessSet, RawHandle, RawOutput, RawTensor
 
 use crate::sample::How;
 use crate::support::Folder;
-use crate::{gpu_job, is_real, start};
+use crate::{forms, gpu_job, is_real, start};
 
 /// Reduces `elements` on the GPU, each rank's all equal to one more than its number; checks the sum.
 fn sum(set: &ProcessSet, device: u32, name: &str, elements: usize) {
@@ -234,21 +234,11 @@ fn compressed(context: &Context, device: u32, wire: Dtype, how: How, inputs: &[V
         .map(|input| CudaVec::from_slice(device, input).expect("room"));
     let tensors: Vec<CudaVec<f32>> = tensors.collect();
     let submit = |(index, tensor): (usize, &CudaVec<f32>)| {
-        let address = std::ptr::with_exposed_provenance_mut::<u8>(tensor.address() as usize);
+        let name = format!("{wire}.{}.{how:?}.{index}", inputs.len());
+        let shape = [tensor.len()];
         let tensor = RawTensor {
-            name: &format!("{wire}.{}.{how:?}.{index}", inputs.len()),
-            dtype: Dtype::F32,
             travels_as: Some(wire),
-            shape: &[tensor.len()],
-            device: ronde::Device::Cuda {
-                ordinal: device,
-                stream: 0,
-            },
-            input: address,
-            output: RawOutput::Into {
-                address,
-                bytes: 4 * tensor.len(),
-            },
+            ..forms::in_place(&name, &shape, tensor, device)
         };
         // SAFETY: the vectors live until all handles have been waited for, and nobody touches them.
         unsafe { context.submit(&how.allreduce(), &tensor) }.expect("submitted")

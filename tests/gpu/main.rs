@@ -48,17 +48,20 @@ pub(crate) fn libraries() -> &'static str {
     })
 }
 
+/// So that ranks that share a device talk through sockets, as NCCL has it between hosts.
+pub(crate) const SHARED_DEVICE: [(&str, &str); 3] = [
+    ("NCCL_SOCKET_IFNAME", "lo"),
+    ("NCCL_P2P_DISABLE", "1"),
+    ("NCCL_SHM_DISABLE", "1"),
+];
+
 /// A job of ranks that have a GPU each, or share the real one.
 pub(crate) fn gpu_job(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Vec<Outcome> {
     let (devices, mut all) = (ranks.to_string(), env.to_vec());
     let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
     let folder = if is_rank || is_real() { "" } else { libraries() };
     if is_real() {
-        all.extend([
-            ("NCCL_SOCKET_IFNAME", "lo"),
-            ("NCCL_P2P_DISABLE", "1"),
-            ("NCCL_SHM_DISABLE", "1"),
-        ]);
+        all.extend(SHARED_DEVICE);
     } else {
         all.push(("LD_LIBRARY_PATH", folder));
         if !env.iter().any(|(name, _)| *name == "FAKE_CUDA_DEVICES") {
