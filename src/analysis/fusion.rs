@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::collect::RankRecord;
 use super::report::{Bin, Cut, CutReason, Fusion, Quantiles};
 use super::steady::{Batch, SteadyStep};
+use crate::trace::Activity;
 
 /// The settings in force in the steady steps, as far as the file tells.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,11 +49,16 @@ pub(super) fn fusion(record: &RankRecord, steps: &[SteadyStep<'_>], in_force: In
         .filter(|batch| batch.members.len() > 1)
         .filter_map(|batch| batch.bytes)
         .max();
-    let threshold_bytes = in_force.threshold_bytes.or(largest_fused);
+    let of_gpus = record.source.gpu_fusion_threshold_bytes;
+    let bound = |of_gpus: Option<u64>| [in_force.threshold_bytes, of_gpus].into_iter().flatten().min();
+    let on_gpus = batches().filter(|batch| is_on_gpu(record, batch)).count();
+    let in_file = bound(of_gpus.filter(|_| 2 * on_gpus > batches().count()));
+    let threshold_bytes = in_file.or(largest_fused);
     let mut reasons: HashMap<CutReason, u64> = HashMap::new();
     for step in steps {
         for (index, batch) in step.batches.iter().enumerate() {
-            let reason = cut_reason(batch, &step.batches[index + 1..], threshold_bytes);
+            let own = bound(of_gpus.filter(|_| is_on_gpu(record, batch))).or(threshold_bytes);
+            let reason = cut_reason(batch, &step.batches[index + 1..], own);
             *reasons.entry(reason).or_default() += 1;
         }
     }
@@ -73,11 +79,18 @@ pub(super) fn fusion(record: &RankRecord, steps: &[SteadyStep<'_>], in_force: In
         histogram: histogram(batches()),
         cuts,
         threshold_bytes,
-        threshold_from_file: in_force.threshold_bytes.is_some(),
+        threshold_from_file: in_file.is_some(),
         cycle_time_ms: in_force
             .cycle_time_ms
             .or(record.marks.cycle_distance_ns().map(|ns| ns / 1e6)),
     })
+}
+
+/// Whether NCCL moved it.
+fn is_on_gpu(record: &RankRecord, batch: &Batch<'_>) -> bool {
+    let name = |activity: &Activity| record.names.get(activity.name.0 as usize);
+    let mut names = batch.members[0].activities.iter().filter_map(name);
+    names.any(|name| name.starts_with("NCCL_"))
 }
 
 /// Why `batch` ended where it did; `later` are those that followed in its step.

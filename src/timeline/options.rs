@@ -40,6 +40,8 @@ pub struct Options {
     pub link: Option<Link>,
     /// Settings at the beginning.
     pub settings: Settings,
+    /// Bytes that one batch on a GPU may hold, where the settings allow more.
+    pub gpu_fusion_threshold_bytes: Option<u64>,
 }
 
 /// A trace in BytePS's format.
@@ -69,6 +71,7 @@ impl Default for Options {
             backend: "local",
             link: None,
             settings: Settings::default(),
+            gpu_fusion_threshold_bytes: None,
         }
     }
 }
@@ -100,6 +103,7 @@ impl Options {
             backend,
             link: knobs.link,
             settings,
+            gpu_fusion_threshold_bytes: Some(knobs.gpu_fusion_threshold_bytes),
         }
     }
 

@@ -45,6 +45,8 @@ pub struct Source {
     pub clock: Option<Clock>,
     /// Fusion threshold in force at the beginning, bytes.
     pub fusion_threshold_bytes: Option<u64>,
+    /// What batches on GPUs are bounded by besides.
+    pub gpu_fusion_threshold_bytes: Option<u64>,
     /// Cycle time in force at the beginning, milliseconds.
     pub cycle_time_ms: Option<f64>,
     /// What moved the data (Ronde's `local`, `mpi`, …), if the file says so.
@@ -73,6 +75,7 @@ impl Source {
             epoch_ns: None,
             clock: None,
             fusion_threshold_bytes: None,
+            gpu_fusion_threshold_bytes: None,
             cycle_time_ms: None,
             backend: None,
             shaped: false,

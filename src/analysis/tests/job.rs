@@ -25,6 +25,8 @@ pub(super) struct Job {
     /// Ready times vary by up to this much.
     pub(super) jitter_us: f64,
     pub(super) threshold: u64,
+    /// The tensors are on GPUs, where this bounds batches besides.
+    pub(super) gpu_threshold: Option<u64>,
     pub(super) cycle_us: f64,
     pub(super) negotiate_us: f64,
     pub(super) alpha_us: f64,
@@ -54,6 +56,7 @@ impl Default for Job {
             slow: None,
             jitter_us: 50.0,
             threshold: 64 << 20,
+            gpu_threshold: None,
             cycle_us: 1_000.0,
             negotiate_us: 30.0,
             alpha_us: 200.0,
@@ -111,6 +114,7 @@ impl Job {
                 ..Clock::default()
             }),
             fusion_threshold_bytes: self.says_settings.then_some(self.threshold),
+            gpu_fusion_threshold_bytes: self.gpu_threshold,
             cycle_time_ms: self.says_settings.then_some(self.cycle_us / 1e3),
             backend: None,
             shaped: false,
@@ -189,7 +193,10 @@ impl Job {
                         group: None,
                     })
                     .collect();
-                plan.make(&items, self.threshold);
+                plan.make(
+                    &items,
+                    self.gpu_threshold.unwrap_or(self.threshold).min(self.threshold),
+                );
                 let mut at = began + self.negotiate_us;
                 for batch in plan.batches() {
                     let members: Vec<usize> = batch.iter().map(|&index| now[index as usize]).collect();
@@ -223,7 +230,11 @@ impl Job {
                             ticks,
                             execution: Some(span),
                             activities: SmallVec::from_slice(&[Activity {
-                                name: names.id("MPI_ALLREDUCE"),
+                                name: names.id(if self.gpu_threshold.is_some() {
+                                    "NCCL_ALLREDUCE"
+                                } else {
+                                    "MPI_ALLREDUCE"
+                                }),
                                 phase: Phase::Collective,
                                 span,
                             }]),

@@ -231,6 +231,17 @@ fn what_cut_batches_short() {
         ..Job::default()
     });
     assert_eq!(threshold.cuts[0].reason, CutReason::Threshold, "{threshold:?}");
+    let on_gpus = cuts(Job {
+        threshold: 64 << 20,
+        gpu_threshold: Some(4 << 20),
+        cycle_us: 25_000.0,
+        ..Job::default()
+    });
+    assert_eq!(on_gpus.cuts[0].reason, CutReason::Threshold, "{on_gpus:?}");
+    assert_eq!(
+        (on_gpus.threshold_bytes, on_gpus.threshold_from_file),
+        (Some(4 << 20), true)
+    );
     // With a large threshold and short cycles only what is ready limits.
     let ready = cuts(Job {
         threshold: 512 << 20,

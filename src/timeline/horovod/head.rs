@@ -41,7 +41,9 @@ impl Format {
             ("segment", self.segment),
             ("fusion_threshold_bytes", self.settings.fusion_threshold_bytes),
         ];
-        for (member, value) in numbers {
+        let of_gpus = options.gpu_fusion_threshold_bytes;
+        let of_gpus = of_gpus.map(|bytes| ("gpu_fusion_threshold_bytes", bytes));
+        for (member, value) in numbers.into_iter().chain(of_gpus) {
             self.text.raw(", \"");
             self.text.raw(member);
             self.text.raw("\": ");

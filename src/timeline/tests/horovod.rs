@@ -141,6 +141,7 @@ fn the_head_says_who_records_under_which_settings() {
             cycle_time_ns: 3_500_000,
             ..Settings::default()
         },
+        gpu_fusion_threshold_bytes: Some(77),
         ..Options::default()
     };
     Recording::new(memory.timeline(options)).finish();
@@ -156,6 +157,7 @@ fn the_head_says_who_records_under_which_settings() {
     let expected = serde_json::json!({
         "version": 1, "rank": 5, "size": 8, "local_rank": 1, "segment": 1, "host": "node \"2\"", "backend": "local",
         "link": {"alpha_us": 200, "gb_per_s": 2.5}, "fusion_threshold_bytes": 0, "cycle_time_ms": 3.5,
+        "gpu_fusion_threshold_bytes": 77,
         "zero_ns": 0, "offset_ns": 0, "error_ns": 0, "drift_ppb": 0, "drift_error_ppb": 0,
     });
     assert_eq!(metadata(&text, "process_labels", "ronde"), expected);

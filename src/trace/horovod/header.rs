@@ -46,6 +46,8 @@ pub(in crate::trace) fn of_ronde(ronde: &[u8], out: &mut Out<'_>) {
     source.rank = small("rank").or(source.rank);
     source.size = small("size").or(source.size);
     source.fusion_threshold_bytes = count("fusion_threshold_bytes").or(source.fusion_threshold_bytes);
+    source.gpu_fusion_threshold_bytes =
+        count("gpu_fusion_threshold_bytes").or(source.gpu_fusion_threshold_bytes);
     let cycle_time_ms = member(ronde, "cycle_time_ms").and_then(Value::number);
     source.cycle_time_ms = cycle_time_ms.or(source.cycle_time_ms);
     if let Some(backend @ Value::Text(_)) = member(ronde, "backend") {

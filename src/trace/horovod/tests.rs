@@ -102,7 +102,7 @@ fn what_ronde_adds() {
     let ronde = concat!(
         r#"{"name": "process_labels", "ph": "M", "pid": 0, "args": {"labels": "rank 3", "ronde": {"version": "0.1.0", "#,
         r#""rank": 3, "size": 4, "zero_ns": 9000000123, "offset_ns": -77, "error_ns": 40, "drift_ppb": -1500, "#,
-        r#""fusion_threshold_bytes": 67108864, "cycle_time_ms": 1.5}}},"#
+        r#""fusion_threshold_bytes": 67108864, "gpu_fusion_threshold_bytes": 5, "cycle_time_ms": 1.5}}},"#
     );
     let (told, source) = read(&[
         ronde.to_owned(),
@@ -124,6 +124,7 @@ fn what_ronde_adds() {
         (source.fusion_threshold_bytes, source.cycle_time_ms),
         (Some(64 << 20), Some(1.5))
     );
+    assert_eq!(source.gpu_fusion_threshold_bytes, Some(5));
     assert_eq!(source.dropped_cycles, 2);
     let clock = Clock {
         zero_ns: 9_000_000_123,
