@@ -37,18 +37,19 @@ def resnet50(device):
     return ResNet50(), lambda model: functional.cross_entropy(model(images), labels)
 
 
-def transformer(device):
+def language(model, device):
     tokens = torch.randint(4096, (8, 129), device=device)
     inputs, targets = tokens[:, :-1], tokens[:, 1:].flatten()
-    return Transformer(), lambda model: functional.cross_entropy(model(inputs).flatten(0, 1), targets)
+    return model, lambda model: functional.cross_entropy(model(inputs).flatten(0, 1), targets)
+
+
+def transformer(device):
+    return language(Transformer(), device)
 
 
 def wide(device):
     """Of GPT-2's width: 0.4 GB of gradients."""
-    tokens = torch.randint(4096, (8, 129), device=device)
-    inputs, targets = tokens[:, :-1], tokens[:, 1:].flatten()
-    model = Transformer(layers=14, width=768, heads=12)
-    return model, lambda model: functional.cross_entropy(model(inputs).flatten(0, 1), targets)
+    return language(Transformer(layers=14, width=768, heads=12), device)
 
 
 JOBS = {"resnet50": resnet50, "transformer": transformer, "transformer-100m": wide}

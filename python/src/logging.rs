@@ -114,8 +114,7 @@ impl Line {
             return Ok(());
         }
         let named = [("extra", [("rank", self.rank)].into_py_dict(py)?)].into_py_dict(py)?;
-        let place = (self.file, self.number);
-        let record = ("ronde", level, place.0, place.1, &*self.text, (), py.None());
+        let record = ("ronde", level, self.file, self.number, &*self.text, (), py.None());
         let record = logger.call_method("makeRecord", record, Some(&named))?;
         logger.call_method1("handle", (record,)).map(drop)
     }

@@ -278,17 +278,9 @@ impl Cycle {
         let landed = std::mem::take(&mut *lock(&self.gpu.shared.landed));
         let mut outcome = Ok(true);
         for batch in landed {
-            for member in batch
-                .flight
-                .members
-                .iter()
-                .filter(|member| member.submission.is_early())
-            {
-                member
-                    .submission
-                    .tensor
-                    .is_on_device
-                    .store(false, Ordering::Release);
+            for member in &batch.flight.members {
+                let tensor = &member.submission.tensor;
+                tensor.is_on_device.store(false, Ordering::Release);
             }
             if let Some(error) = batch.error {
                 outcome = outcome.and(Err(error));
@@ -312,20 +304,20 @@ impl Cycle {
 
 /// Answers who can put a stream behind the result, and wants that.
 fn answer_early(members: &mut [Ready], launched: &Launched, front: &Front) {
-    let early = members.iter_mut().filter(|member| member.submission.is_early());
-    let mut count = 0;
-    for member in early {
-        count += 1;
+    let is_early = |member: &Ready| member.submission.is_early();
+    let count = members.iter().filter(|member| is_early(member)).count();
+    if count == 0 {
+        return;
+    }
+    front.release(count);
+    for member in members.iter_mut().filter(|member| is_early(member)) {
         let outcome = member.deliver();
         let Submission { tensor, ticket, .. } = &member.submission;
         tensor.is_on_device.store(true, Ordering::Release); // before its caller can submit it again
         ticket.expect(Arc::clone(&launched.ended));
-        front.release(1);
         ticket.complete(outcome);
     }
-    if count > 0 {
-        front.completions().announce();
-    }
+    front.completions().announce();
 }
 
 /// Of each of the callers' streams, the mark that comes last; several where threads made them at once. (When tensors were submitted
@@ -381,30 +373,24 @@ fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, front: &Front, shared:
             Some(_) => None,
         };
         let count = flight.members.len();
-        let waiting = || {
-            flight
-                .members
-                .iter()
-                .filter(|member| !member.submission.is_early())
-        };
-        let tickets: SmallVec<[_; 16]> = waiting()
-            .map(|member| Arc::clone(&member.submission.ticket))
-            .collect();
-        front.release(waiting().filter(|member| !member.submission.is_absent()).count());
-        let outcomes: SmallVec<[_; 16]> = flight
-            .members
-            .iter_mut()
-            .filter(|member| !member.submission.is_early())
-            .map(|member| match &error {
-                None => member.deliver(),
-                Some(error) => Err(error.clone()),
+        let waits = |member: &Ready| !member.submission.is_early();
+        let own = |member: &&Ready| waits(member) && !member.submission.is_absent();
+        front.release(flight.members.iter().filter(own).count());
+        let waiting = flight.members.iter_mut().filter(|member| waits(member));
+        let answers: SmallVec<[_; 16]> = waiting
+            .map(|member| {
+                let outcome = match &error {
+                    None => member.deliver(),
+                    Some(error) => Err(error.clone()),
+                };
+                (Arc::clone(&member.submission.ticket), outcome)
             })
             .collect();
         // Before any caller hears of it: the cycle that its next submission comes to must have told the observer. Until all have
         // heard, that cycle waits here: a submission that it lets go of must have been answered.
         let mut landed = lock(&shared.landed);
         shared.has_left.store(true, Ordering::Release);
-        for (ticket, outcome) in tickets.iter().zip(outcomes) {
+        for (ticket, outcome) in answers {
             ticket.complete(outcome);
         }
         landed.push(Landed { flight, times, error });

@@ -110,24 +110,15 @@ impl<'c> Bench<'c> {
     fn raw<T: Sample>(&self, what: &str, parts: &[Part<'_, T>]) -> Vec<Vec<T>> {
         let inputs: Vec<CudaVec<T>> = parts.iter().map(|part| self.upload(&part.input)).collect();
         let outputs: Vec<CudaVec<T>> = parts.iter().map(|part| self.upload(&part.room())).collect();
-        let address =
-            |vector: &CudaVec<T>| std::ptr::with_exposed_provenance_mut::<u8>(vector.address() as usize);
         let submit = |index: usize| -> RawHandle {
             let part = &parts[index];
+            let name = format!("{what}.{index}");
             let tensor = RawTensor {
-                name: &format!("{what}.{index}"),
-                dtype: T::DTYPE,
-                travels_as: None,
-                shape: &part.shape,
-                device: ronde::Device::Cuda {
-                    ordinal: self.device,
-                    stream: 0,
-                },
-                input: address(&inputs[index]),
                 output: RawOutput::Into {
                     address: address(&outputs[index]),
                     bytes: part.expected.len() * size_of::<T>(),
                 },
+                ..in_place(&name, &part.shape, &inputs[index], self.device)
             };
             // SAFETY: the vectors live until all handles have been waited for, below, and nobody touches them.
             unsafe { self.set.submit(&part.operation, &tensor) }.expect("submitted")
@@ -142,6 +133,11 @@ impl<'c> Bench<'c> {
     }
 }
 
+/// Where a vector's elements lie on its device.
+fn address<T: Element>(vector: &CudaVec<T>) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(vector.address() as usize)
+}
+
 /// A vector on a device as a raw tensor that is reduced in place, on the legacy stream.
 pub(crate) fn in_place<'a, T: Element>(
     name: &'a str,
@@ -149,7 +145,7 @@ pub(crate) fn in_place<'a, T: Element>(
     vector: &CudaVec<T>,
     ordinal: u32,
 ) -> RawTensor<'a> {
-    let address = std::ptr::with_exposed_provenance_mut::<u8>(vector.address() as usize);
+    let address = address(vector);
     RawTensor {
         name,
         dtype: T::DTYPE,

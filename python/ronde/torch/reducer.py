@@ -23,7 +23,6 @@ from .functions import broadcast_object
 from .model_check import check_same_model, largest
 from .mpi_ops import (
     Average,
-    allreduce_async_,
     send_group_in_place,
     send_in_place,
     size,
@@ -324,7 +323,7 @@ class Reducer:
         ):
             # As almost all are: it goes as it is.
             slot.gradient = gradient
-            slot.handle = allreduce_async_(gradient, None, slot.name, self.op, *self._factors, self.process_set)
+            slot.handle = send_in_place(gradient, slot.name, self.op, self._factors, self.process_set)
         elif self._goes_sparse(slot):
             gradient = slot.take_gradient()
             slot.handle = sparse_allreduce_async(gradient, slot.name, self.op, self.process_set)
