@@ -7,6 +7,7 @@
 //! A rank that has joined and has no data takes part with [absent](Span::absent) spans. It contributes nothing,
 //! rather than an identity element: scale factors and signed zeros would show that.
 
+mod between;
 mod kernels;
 pub mod local;
 #[cfg(feature = "mpi")]
@@ -20,6 +21,8 @@ use crate::tensor::{Dtype, ReduceOp, Span};
 pub mod shaped;
 #[cfg(test)]
 pub(crate) mod sim;
+
+pub use between::{BetweenHosts, HostPlace};
 
 #[cfg(test)]
 pub(crate) use kernels::reference;
@@ -117,6 +120,12 @@ pub trait Collective: Send {
     /// From the next operation on, those that `hierarchy` names go host by host. All ranks say the same between the same two
     /// operations. A collective that has but one way goes that way.
     fn set_hierarchy(&mut self, _hierarchy: Hierarchy) {}
+
+    /// What an allreduce of tensors that lie elsewhere goes through between hosts, if allreduces go host by host now; the same on all
+    /// ranks.
+    fn between_hosts(&mut self) -> Option<&mut dyn BetweenHosts> {
+        None
+    }
 
     /// Combines the batch element by element over all ranks but those in `absent`, in rank order; every rank gets the
     /// same bits, which depend neither on how tensors are batched nor on who came first (`design.md` §4), but on whether it

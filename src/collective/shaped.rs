@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Activities, Collective, Hierarchy, Phases, Reduction};
+use super::{Activities, BetweenHosts, Collective, Hierarchy, Phases, Reduction};
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::Error;
 use crate::knobs::Link;
@@ -94,6 +94,10 @@ impl Collective for ShapedCollective {
 
     fn set_hierarchy(&mut self, hierarchy: Hierarchy) {
         self.inner.set_hierarchy(hierarchy);
+    }
+
+    fn between_hosts(&mut self) -> Option<&mut dyn BetweenHosts> {
+        self.inner.between_hosts()
     }
 
     fn allreduce(

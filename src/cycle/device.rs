@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::Cycle;
 use super::ready::Ready;
 use crate::clock::Nanos;
-use crate::collective::nccl::{Awaited, Lane, Launched, Place, Terms, Trouble, gpu_error};
+use crate::collective::nccl::{Awaited, Company, Lane, Launched, Place, Terms, Trouble, gpu_error};
 use crate::error::Error;
 use crate::gpu::{Device, Home, Mark, Stream};
 use crate::negotiation::OpKind;
@@ -258,7 +258,12 @@ impl Cycle {
         let batch = self.load.on_gpu(first, root);
         let awaited = awaited(members());
         let awaited = Awaited { marks: &awaited };
-        let launched = lane.launch(&batch, &awaited, gpu.home.wants_times(), &mut *self.transport)?;
+        let company = Company {
+            transport: &mut *self.transport,
+            members: &self.members,
+            between: self.collective.between_hosts(),
+        };
+        let launched = lane.launch(&batch, &awaited, gpu.home.wants_times(), company)?;
         Ok(Start {
             kind: batch.kind,
             launched,

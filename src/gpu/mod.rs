@@ -82,6 +82,15 @@ pub(crate) enum Call {
         number: Number,
         combine: Combine,
     },
+    /// Only the root has the result.
+    Reduce {
+        from: u64,
+        to: u64,
+        count: usize,
+        number: Number,
+        combine: Combine,
+        root: usize,
+    },
     Broadcast {
         from: u64,
         to: u64,
@@ -139,6 +148,33 @@ pub(crate) trait Gpu: Send + Sync {
     /// # Safety
     /// `to` must be writable for `bytes` bytes.
     unsafe fn download(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), GpuError>;
+
+    /// Memory of the host that the device reads and writes by itself.
+    fn allocate_host(&self, bytes: usize) -> Result<*mut u8, GpuError>;
+    /// Gives it back; nothing that is on a stream is about it any more.
+    fn free_host(&self, address: *mut u8);
+    /// Copies from such memory, when the stream comes to it.
+    ///
+    /// # Safety
+    /// `from` must be readable for `bytes` bytes, and nobody may write there, until the stream has done so.
+    unsafe fn upload_on(
+        &self,
+        to: u64,
+        from: *const u8,
+        bytes: usize,
+        stream: Stream,
+    ) -> Result<(), GpuError>;
+    /// Copies to such memory, when the stream comes to it.
+    ///
+    /// # Safety
+    /// `to` must be writable for `bytes` bytes, and nobody else may touch it, until the stream has done so.
+    unsafe fn download_on(
+        &self,
+        to: *mut u8,
+        from: u64,
+        bytes: usize,
+        stream: Stream,
+    ) -> Result<(), GpuError>;
 
     /// Copies on the device, without a kernel: what copies are measured by.
     fn copy(&self, to: u64, from: u64, bytes: usize, stream: Stream) -> Result<(), GpuError>;

@@ -17,6 +17,7 @@ use super::{Call, Communicator, Event, Gpu, GpuError, Kernel, Registry, Stream, 
 use crate::queue::lock;
 
 mod collective;
+mod host;
 mod kernel;
 mod memory;
 mod notes;
@@ -50,6 +51,8 @@ pub(crate) struct Twin {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Alive {
     pub(crate) allocations: usize,
+    /// Those of host memory for the device.
+    pub(crate) in_host: usize,
     pub(crate) streams: usize,
     pub(crate) events: usize,
     pub(crate) communicators: usize,
@@ -399,6 +402,45 @@ impl Gpu for Twin {
             // SAFETY: the caller says that it is writable; the twin's memory is nobody else's.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, bytes) };
             Ok(())
+        })
+    }
+
+    fn allocate_host(&self, bytes: usize) -> Result<*mut u8, GpuError> {
+        self.act("allocate_host", |world| {
+            Ok(world.devices[self.at].host.allocate(bytes))
+        })
+        .map(std::ptr::with_exposed_provenance_mut)
+    }
+
+    fn free_host(&self, address: *mut u8) {
+        self.act_surely("free_host", |world| {
+            world.devices[self.at].host.free(address.expose_provenance())
+        });
+    }
+
+    unsafe fn upload_on(
+        &self,
+        to: u64,
+        from: *const u8,
+        bytes: usize,
+        stream: Stream,
+    ) -> Result<(), GpuError> {
+        let from = from.expose_provenance();
+        self.act("upload_on", |world| {
+            world.put(self.at, stream, Work::Upload { to, from, bytes })
+        })
+    }
+
+    unsafe fn download_on(
+        &self,
+        to: *mut u8,
+        from: u64,
+        bytes: usize,
+        stream: Stream,
+    ) -> Result<(), GpuError> {
+        let to = to.expose_provenance();
+        self.act("download_on", |world| {
+            world.put(self.at, stream, Work::Download { to, from, bytes })
         })
     }
 

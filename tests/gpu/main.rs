@@ -8,6 +8,7 @@
 mod cases;
 mod failures;
 mod forms;
+mod hosts;
 mod jobs;
 #[path = "../matrix/part.rs"]
 mod part;
@@ -100,6 +101,25 @@ fn table(test: &str, ranks: usize, env: &[(&str, &str)]) {
         small::<bool>(&mut bench);
         cases::allreduce::<f32>(&mut bench, How::plain(ReduceOp::Average), &[300_001, 1, 65_536]);
     });
+}
+
+/// All allreduces of tensors of these many elements.
+pub(crate) fn reductions(bench: &mut Bench<'_>, lengths: &[usize]) {
+    fn of<T: Sample>(bench: &mut Bench<'_>, lengths: &[usize]) {
+        for how in How::all().into_iter().filter(|how| how.is_defined_for(T::DTYPE)) {
+            cases::allreduce::<T>(bench, how, lengths);
+        }
+    }
+    of::<u8>(bench, lengths);
+    of::<i8>(bench, lengths);
+    of::<i16>(bench, lengths);
+    of::<i32>(bench, lengths);
+    of::<i64>(bench, lengths);
+    of::<f16>(bench, lengths);
+    of::<bf16>(bench, lengths);
+    of::<f32>(bench, lengths);
+    of::<f64>(bench, lengths);
+    of::<bool>(bench, lengths);
 }
 
 fn small<T: Sample>(bench: &mut Bench<'_>) {

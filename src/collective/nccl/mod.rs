@@ -3,7 +3,8 @@
 //! A batch becomes a [`Program`]: a pure list of what goes onto the stream, the same on all ranks where ranks must do the same. It is
 //! *launched*, not executed: this returns when all of it is on the stream, behind the events that say when the callers' data is
 //! ready, and `cycle/device.rs` hears from the last event when it is over. So no call here waits for the device, but for
-//! making a communicator and for fusion buffers that grow, which ranks do together ([`lane`]).
+//! making a communicator and for fusion buffers that grow, which ranks do together ([`lane`]), and for what goes host by host
+//! ([`by_host`]).
 //!
 //! Results are the same on all ranks, but not, as in host memory, bit for bit whatever the fusion: NCCL adds in an order that
 //! depends on the size of a message.
@@ -12,24 +13,27 @@ use std::sync::Arc;
 
 use super::Reduction;
 use crate::error::Error;
-use crate::gpu::{Device, GpuError, Mark, Stream};
+use crate::gpu::{Device, GpuError, Mark};
 use crate::negotiation::OpKind;
 use crate::tensor::{Dtype, Span};
 use crate::transport::Transport;
 
+mod by_host;
 mod gather;
 mod lane;
 mod layout;
 #[doc(hidden)]
 pub mod measure;
+mod meeting;
 mod number;
 mod program;
 mod reduce;
 mod scatter;
 #[cfg(test)]
 mod tests;
+mod track;
 
-pub(crate) use lane::{Lane, Trouble};
+pub(crate) use lane::{Company, Lane, Trouble};
 use number::Travel;
 use program::Program;
 
@@ -59,10 +63,40 @@ pub(crate) struct Launched {
     pub(crate) began: Arc<Mark>,
     /// Contributions have been copied to the fusion buffer, if there was anything to copy.
     pub(crate) copied_in: Mark,
-    /// NCCL is done.
+    /// What lies between, if it went host by host.
+    pub(crate) crossing: Option<Crossing>,
+    /// The result is there.
     pub(crate) reduced: Mark,
     /// All is over.
     pub(crate) ended: Arc<Mark>,
+}
+
+/// The parts of an allreduce host by host.
+pub(crate) struct Crossing {
+    /// What NCCL did within the host before and after, in Horovod's words.
+    pub(crate) names: [&'static str; 2],
+    /// The host's own sums are there.
+    pub(crate) reduced: Mark,
+    /// The first piece of this rank's share is in host memory.
+    pub(crate) fetched: Mark,
+    /// All have come from the other hosts.
+    pub(crate) crossed: Mark,
+    /// The last one is on the device.
+    pub(crate) sent: Mark,
+}
+
+impl Crossing {
+    /// Those of two parts of a batch, one after the other, as one.
+    fn joined(first: Option<Self>, then: Option<Self>) -> Option<Self> {
+        match (first, then) {
+            (Some(first), Some(then)) => Some(Self {
+                crossed: then.crossed,
+                sent: then.sent,
+                ..first
+            }),
+            (first, then) => first.or(then),
+        }
+    }
 }
 
 /// Memory of the device for what is between inputs and outputs.
@@ -162,12 +196,4 @@ pub(crate) struct Terms<'a> {
 pub(crate) struct Awaited<'a> {
     /// For each of the callers' streams, that which comes last.
     pub(crate) marks: &'a [&'a Mark],
-}
-
-impl Awaited<'_> {
-    fn by(&self, device: &Device, stream: Stream) -> Result<(), GpuError> {
-        self.marks
-            .iter()
-            .try_for_each(|mark| device.gpu.follow(stream, mark.event))
-    }
 }

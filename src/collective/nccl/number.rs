@@ -31,6 +31,21 @@ const fn own(dtype: Dtype) -> Number {
     }
 }
 
+/// The element type that has such elements, for who combines them in host memory.
+pub(super) const fn dtype(number: Number) -> Dtype {
+    match number {
+        Number::U8 => Dtype::U8,
+        Number::I8 => Dtype::I8,
+        Number::I16 => Dtype::I16,
+        Number::I32 => Dtype::I32,
+        Number::I64 => Dtype::I64,
+        Number::F16 => Dtype::F16,
+        Number::Bf16 => Dtype::Bf16,
+        Number::F32 => Dtype::F32,
+        Number::F64 => Dtype::F64,
+    }
+}
+
 impl Travel {
     /// Of `dtype` under `op` among `size` ranks.
     pub(super) fn new(dtype: Dtype, op: ReduceOp, size: usize) -> Self {

@@ -6,6 +6,7 @@ use crate::gpu::{GpuError, Kernel, Registry};
 
 mod ahead;
 mod endings;
+mod hosts;
 mod job;
 
 use job::{Rank, Tensors, Told, job, on_all, start};

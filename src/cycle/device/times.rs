@@ -6,6 +6,7 @@ use super::anchor::Anchor;
 use super::{Ready, Start};
 use crate::clock::Nanos;
 use crate::collective::Phases;
+use crate::collective::nccl::Crossing;
 use crate::gpu::Mark;
 use crate::negotiation::OpKind;
 use crate::timeline::Activity;
@@ -23,16 +24,17 @@ impl Times {
     /// more. None of what moves nothing.
     pub(super) fn of(start: &Start, members: &[Ready], anchor: Option<&Anchor>, seen: Nanos) -> Option<Self> {
         let queued = start.met.unwrap_or(start.began);
-        let by_host = Stages {
+        let as_seen = Stages {
             queued,
             ready: None,
             began: queued,
             copied_in: queued,
+            crossing: None,
             reduced: seen,
             ended: seen,
         };
         let stages = anchor.and_then(|anchor| Stages::told(start, members, anchor));
-        let mut times = stages.unwrap_or(by_host).times(name(start.kind)?);
+        let mut times = stages.unwrap_or(as_seen).times(name(start.kind)?);
         if let Some(met) = start.met {
             let activity = activity("INIT_NCCL", start.began, met, false);
             times.activities.insert(0, activity);
@@ -73,8 +75,31 @@ struct Stages {
     /// The stream has come to it.
     began: Nanos,
     copied_in: Nanos,
+    crossing: Option<Crossed>,
     reduced: Nanos,
     ended: Nanos,
+}
+
+/// Moments of an allreduce host by host, in their order, and what its parts within the host are called.
+#[derive(Clone, Copy, Debug)]
+struct Crossed {
+    names: [&'static str; 2],
+    reduced: Nanos,
+    fetched: Nanos,
+    crossed: Nanos,
+    sent: Nanos,
+}
+
+impl Crossed {
+    fn told(crossing: &Crossing, anchor: &Anchor) -> Option<Self> {
+        Some(Self {
+            names: crossing.names,
+            reduced: anchor.time_of(&crossing.reduced)?,
+            fetched: anchor.time_of(&crossing.fetched)?,
+            crossed: anchor.time_of(&crossing.crossed)?,
+            sent: anchor.time_of(&crossing.sent)?,
+        })
+    }
 }
 
 impl Stages {
@@ -94,6 +119,10 @@ impl Stages {
             ready: ready(members, anchor),
             began: next()?,
             copied_in: next()?,
+            crossing: launched
+                .crossing
+                .as_ref()
+                .and_then(|crossing| Crossed::told(crossing, anchor)),
             reduced: next()?,
             ended: next()?,
         })
@@ -112,21 +141,46 @@ impl Stages {
         let ready = at_least(ready.min(self.began));
         let began = at_least(self.began);
         let copied_in = at_least(self.copied_in);
+        let crossing = self.crossing.map(|crossing| Crossed {
+            reduced: at_least(crossing.reduced),
+            fetched: at_least(crossing.fetched),
+            crossed: at_least(crossing.crossed),
+            sent: at_least(crossing.sent),
+            ..crossing
+        });
         let reduced = at_least(self.reduced);
         let ended = at_least(self.ended);
-        let parts = [
+        let mut parts: SmallVec<[_; 10]> = SmallVec::from_slice(&[
             ("WAIT_FOR_DATA", queued, first),
             ("WAIT_FOR_OTHER_TENSOR_DATA", first, ready),
             ("QUEUE", ready, began),
             ("MEMCPY_IN_FUSION_BUFFER", began, copied_in),
-            (collective, copied_in, reduced),
-            ("MEMCPY_OUT_FUSION_BUFFER", reduced, ended),
-        ];
+        ]);
+        let collective = match crossing {
+            None => {
+                parts.push((collective, copied_in, reduced));
+                collective
+            }
+            Some(by_host) => {
+                parts.extend([
+                    (by_host.names[0], copied_in, by_host.reduced),
+                    ("MEMCPY_IN_HOST_BUFFER", by_host.reduced, by_host.fetched),
+                    (BETWEEN_HOSTS, by_host.fetched, by_host.crossed),
+                    ("MEMCPY_OUT_HOST_BUFFER", by_host.crossed, by_host.sent),
+                    (by_host.names[1], by_host.sent, reduced),
+                ]);
+                BETWEEN_HOSTS
+            }
+        };
+        parts.push(("MEMCPY_OUT_FUSION_BUFFER", reduced, ended));
         let activities = parts
             .into_iter()
             .filter(|&(name, from, to)| to - from >= SHORTEST || name == collective)
             .map(|(name, from, to)| activity(name, from, to, name == collective))
             .collect();
+        // What is done before anything crosses, and after everything has.
+        let (lead_in, tail_out) =
+            crossing.map_or((copied_in, reduced), |by_host| (by_host.fetched, by_host.crossed));
         let nanos = |from: Nanos, to: Nanos| (to - from).as_nanos() as u64;
         Times {
             began: queued,
@@ -134,14 +188,17 @@ impl Stages {
             phases: Phases {
                 copy_in_ns: nanos(began, copied_in),
                 copy_out_ns: nanos(reduced, ended),
-                lead_in_ns: nanos(began, copied_in),
-                tail_out_ns: nanos(reduced, ended),
+                lead_in_ns: nanos(began, lead_in),
+                tail_out_ns: nanos(tail_out, ended),
                 ..Phases::default()
             },
             activities,
         }
     }
 }
+
+/// What goes between hosts.
+const BETWEEN_HOSTS: &str = "MPI_ALLREDUCE";
 
 /// What is shorter is an event after another, with nothing between.
 const SHORTEST: std::time::Duration = std::time::Duration::from_micros(2);
@@ -177,6 +234,7 @@ mod tests {
         ready: Some((Nanos(150_000), Nanos(300_000))),
         began: Nanos(310_000),
         copied_in: Nanos(350_000),
+        crossing: None,
         reduced: Nanos(600_000),
         ended: Nanos(650_000),
     };
@@ -203,6 +261,27 @@ mod tests {
             ..STAGES
         };
         assert_eq!(parts(stages), [("QUEUE", 100, 310), ("NCCL_ALLREDUCE", 311, 600)]);
+    }
+
+    #[test]
+    fn an_allreduce_by_hosts_has_parts_of_its_own() {
+        let crossing = Some(Crossed {
+            names: ["NCCL_REDUCESCATTER", "NCCL_ALLGATHER"],
+            reduced: at(400),
+            fetched: at(420),
+            crossed: at(500),
+            sent: at(510),
+        });
+        let parts = parts(Stages { crossing, ..STAGES });
+        let expected = [
+            ("NCCL_REDUCESCATTER", 350, 400),
+            ("MEMCPY_IN_HOST_BUFFER", 400, 420),
+            ("MPI_ALLREDUCE", 420, 500),
+            ("MEMCPY_OUT_HOST_BUFFER", 500, 510),
+            ("NCCL_ALLGATHER", 510, 600),
+            ("MEMCPY_OUT_FUSION_BUFFER", 600, 650),
+        ];
+        assert_eq!(parts[4..], expected);
     }
 
     #[test]

@@ -389,6 +389,51 @@ impl Gpu for Cuda {
         })
     }
 
+    fn allocate_host(&self, bytes: usize) -> Result<*mut u8, GpuError> {
+        let _entered = self.enter()?;
+        let mut address: *mut c_void = ptr::null_mut();
+        // SAFETY: writes an address.
+        check("cuMemHostAlloc", unsafe {
+            sys::cuMemHostAlloc(&raw mut address, bytes, 0)
+        })?;
+        Ok(address.cast())
+    }
+
+    fn free_host(&self, address: *mut u8) {
+        if let Ok(_entered) = self.enter() {
+            // SAFETY: see above.
+            let _ = unsafe { sys::cuMemFreeHost(address.cast()) };
+        }
+    }
+
+    unsafe fn upload_on(
+        &self,
+        to: u64,
+        from: *const u8,
+        bytes: usize,
+        stream: Stream,
+    ) -> Result<(), GpuError> {
+        let _entered = self.enter()?;
+        // SAFETY: readable until it is done, by the caller's promise.
+        check("cuMemcpyHtoDAsync", unsafe {
+            sys::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream_of(stream))
+        })
+    }
+
+    unsafe fn download_on(
+        &self,
+        to: *mut u8,
+        from: u64,
+        bytes: usize,
+        stream: Stream,
+    ) -> Result<(), GpuError> {
+        let _entered = self.enter()?;
+        // SAFETY: writable until it is done, by the caller's promise.
+        check("cuMemcpyDtoHAsync", unsafe {
+            sys::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream_of(stream))
+        })
+    }
+
     fn copy(&self, to: u64, from: u64, bytes: usize, stream: Stream) -> Result<(), GpuError> {
         let _entered = self.enter()?;
         // SAFETY: see above.

@@ -81,6 +81,8 @@ functions! {
     all_gather = "ncclAllGather": fn(*const c_void, *mut c_void, usize, ncclDataType_t, ncclComm_t, *mut c_void);
     reduce_scatter = "ncclReduceScatter":
         fn(*const c_void, *mut c_void, usize, ncclDataType_t, ncclRedOp_t, ncclComm_t, *mut c_void);
+    reduce = "ncclReduce":
+        fn(*const c_void, *mut c_void, usize, ncclDataType_t, ncclRedOp_t, c_int, ncclComm_t, *mut c_void);
     broadcast = "ncclBroadcast":
         fn(*const c_void, *mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, *mut c_void);
     send = "ncclSend": fn(*const c_void, usize, ncclDataType_t, c_int, ncclComm_t, *mut c_void);
@@ -289,6 +291,27 @@ impl Nccl {
                         stream,
                     );
                     ("ncclReduceScatter", result)
+                }
+                Call::Reduce {
+                    from,
+                    to,
+                    count,
+                    number,
+                    combine,
+                    root,
+                } => {
+                    let (number, combine) = (data_type(number), operation(combine));
+                    let result = (self.reduce)(
+                        input(from),
+                        output(to),
+                        count,
+                        number,
+                        combine,
+                        root as c_int,
+                        communicator,
+                        stream,
+                    );
+                    ("ncclReduce", result)
                 }
                 Call::Broadcast {
                     from,

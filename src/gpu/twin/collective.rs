@@ -192,6 +192,7 @@ fn common(call: Call) -> Call {
         Call::Allreduce { from, to, .. }
         | Call::Allgather { from, to, .. }
         | Call::Reducescatter { from, to, .. }
+        | Call::Reduce { from, to, .. }
         | Call::Broadcast { from, to, .. } => (*from, *to) = (0, 0),
         Call::Send { from: address, .. } | Call::Receive { to: address, .. } => *address = 0,
     }
@@ -230,6 +231,13 @@ fn collective(
                 number,
             }
             | Call::Reducescatter {
+                from,
+                to,
+                count,
+                number,
+                ..
+            }
+            | Call::Reduce {
                 from,
                 to,
                 count,
@@ -277,7 +285,8 @@ fn collective(
             true => read(hardware, devices, touch(from, input), reads)?,
             false => Vec::new(),
         });
-        outputs.push(touch(to, output));
+        let is_written = !matches!(own, Call::Reduce { root, .. } if *root != rank);
+        outputs.push(touch(to, if is_written { output } else { 0 }));
     }
     let results: Vec<Vec<u8>> = match column[0] {
         Call::Allreduce { number, combine, .. } => vec![combined(&inputs, number, combine)?; size],
@@ -292,6 +301,16 @@ fn collective(
             all.chunks_exact(count * number.bytes())
                 .map(<[u8]>::to_vec)
                 .collect()
+        }
+        Call::Reduce {
+            number,
+            combine,
+            root,
+            ..
+        } => {
+            let mut results = vec![Vec::new(); size];
+            *results.get_mut(root).ok_or("a root that is not there")? = combined(&inputs, number, combine)?;
+            results
         }
         Call::Broadcast { root, .. } => {
             vec![inputs.get(root).ok_or("a root that is not there")?.clone(); size]

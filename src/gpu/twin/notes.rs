@@ -34,6 +34,9 @@ pub(crate) enum Did {
     Followed(Stream, Event),
     /// Without a kernel.
     Copied(Stream),
+    /// From host memory, and to it.
+    Uploaded(Stream),
+    Downloaded(Stream),
     /// By a caller.
     Wrote(Stream),
     /// By a test.

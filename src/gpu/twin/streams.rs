@@ -45,6 +45,18 @@ pub(super) enum Work {
         from: u64,
         bytes: usize,
     },
+    /// From host memory that the device reads.
+    Upload {
+        to: u64,
+        from: usize,
+        bytes: usize,
+    },
+    /// To host memory that the device writes.
+    Download {
+        to: usize,
+        from: u64,
+        bytes: usize,
+    },
     /// A caller's own kernel.
     Write {
         to: u64,

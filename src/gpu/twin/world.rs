@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
 
 use super::collective::{Group, Turn};
+use super::host::HostMemory;
 use super::memory::Memory;
 use super::notes::{Did, Note};
 use super::streams::{Point, Queue, Work};
@@ -24,6 +25,7 @@ pub(super) struct World {
 /// A device.
 pub(super) struct Hardware {
     pub(super) memory: Memory,
+    pub(super) host: HostMemory,
     pub(super) streams: BTreeMap<u64, Queue>,
     pub(super) events: HashMap<u64, Point>,
     pub(super) communicators: HashMap<u64, Member>,
@@ -47,6 +49,7 @@ impl World {
     pub(super) fn new(seed: u64, devices: usize) -> Self {
         let hardware = |at| Hardware {
             memory: Memory::new(at),
+            host: HostMemory::default(),
             streams: BTreeMap::from([(0, Queue::default())]), // the legacy default stream is always there
             events: HashMap::new(),
             communicators: HashMap::new(),
@@ -163,6 +166,7 @@ impl World {
         let device = &self.devices[at];
         Alive {
             allocations: device.memory.live(),
+            in_host: device.host.live(),
             streams: device
                 .streams
                 .iter()
@@ -404,6 +408,14 @@ impl World {
                 let copied = device.memory.read(from, bytes)?.to_vec();
                 device.memory.write(to, &copied)?;
                 Did::Copied(stream)
+            }
+            Work::Upload { to, from, bytes } => {
+                device.memory.write(to, &device.host.read(from, bytes)?)?;
+                Did::Uploaded(stream)
+            }
+            Work::Download { to, from, bytes } => {
+                device.host.write(to, device.memory.read(from, bytes)?)?;
+                Did::Downloaded(stream)
             }
             Work::Write { to, bytes } => {
                 device.memory.write(to, &bytes)?;

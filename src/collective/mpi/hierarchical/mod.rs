@@ -9,19 +9,21 @@
 //!
 //! Which of the two go this way may change from one operation to the next; the other operations always go the flat one.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
 use super::{Batch, FLAT, MpiCollective, PART_ALIGN};
 use crate::collective::local::LocalCollective;
 use crate::collective::stream::{Piece, Stream};
-use crate::collective::{Activities, Collective, Hierarchy, Phases, Reduction, Stages};
+use crate::collective::{Activities, BetweenHosts, Collective, Hierarchy, Phases, Reduction, Stages};
 use crate::error::Error;
 use crate::mpi::Promise;
 use crate::tensor::Span;
 
 mod allgather;
 mod allreduce;
+mod between;
 
 /// Bytes of a chunk in each lane, and chunks between hosts while the host works on others. A chunk of an allreduce crosses the link twice,
 /// one time after the other, so a few must be on their way for the link to be busy; but each wakes both threads of a rank. ResNet-50's
@@ -69,6 +71,8 @@ pub(crate) struct HierarchicalCollective {
     went_by_host: bool,
     /// Parts between the host and the lane; kept for their memory.
     buffers: Vec<Vec<u8>>,
+    /// What the lane has on its way for who works within hosts by other means.
+    lent: VecDeque<Promise<Batch>>,
 }
 
 /// The parts of a batch that follow one another are named as in Horovod, whose reductions within hosts are NCCL's where
@@ -101,6 +105,7 @@ impl HierarchicalCollective {
             hierarchy: Hierarchy::default(),
             went_by_host: false,
             buffers: Vec::new(),
+            lent: VecDeque::new(),
         }
     }
 
@@ -197,6 +202,10 @@ impl Collective for HierarchicalCollective {
 
     fn set_hierarchy(&mut self, hierarchy: Hierarchy) {
         self.hierarchy = hierarchy;
+    }
+
+    fn between_hosts(&mut self) -> Option<&mut dyn BetweenHosts> {
+        self.hierarchy.allreduce.then_some(self as &mut dyn BetweenHosts)
     }
 
     fn allreduce(

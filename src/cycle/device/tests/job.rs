@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::clock::MonotonicClock;
+use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
 use crate::cycle::{Cycle, Parts};
 use crate::drive::{Engine, Fellows};
@@ -85,15 +86,28 @@ pub(super) fn start(
     size: usize,
     registry: impl Fn(usize) -> Arc<Registry> + Sync,
 ) -> Vec<Rank> {
+    start_with(fabric, size, registry, |_, collective| collective)
+}
+
+/// The same, where `collective` makes each rank's collective of that in host memory.
+pub(super) fn start_with(
+    fabric: &Arc<Fabric>,
+    size: usize,
+    registry: impl Fn(usize) -> Arc<Registry> + Sync,
+    collective: impl Fn(usize, Box<dyn Collective>) -> Box<dyn Collective> + Sync,
+) -> Vec<Rank> {
     static JOBS: AtomicU32 = AtomicU32::new(0);
     let job_key = format!(
         "test-gpu-{}-{}",
         std::process::id(),
         JOBS.fetch_add(1, Ordering::Relaxed)
     );
-    let (job_key, registry) = (&job_key, &registry);
+    let (job_key, registry, collective) = (&job_key, &registry, &collective);
     std::thread::scope(|scope| {
-        let start = |rank| scope.spawn(move || Rank::start(job_key, rank, size, fabric, registry(rank)));
+        let start = |rank| {
+            let made = move |inner| collective(rank, inner);
+            scope.spawn(move || Rank::start(job_key, rank, size, fabric, registry(rank), made))
+        };
         let starting: Vec<_> = (0..size).map(start).collect();
         starting
             .into_iter()
@@ -108,7 +122,14 @@ pub(super) fn job(fabric: &Arc<Fabric>, size: usize) -> Vec<Rank> {
 }
 
 impl Rank {
-    fn start(job_key: &str, rank: usize, size: usize, fabric: &Arc<Fabric>, registry: Arc<Registry>) -> Self {
+    fn start(
+        job_key: &str,
+        rank: usize,
+        size: usize,
+        fabric: &Arc<Fabric>,
+        registry: Arc<Registry>,
+        collective: impl FnOnce(Box<dyn Collective>) -> Box<dyn Collective>,
+    ) -> Self {
         let patience = Patience {
             spin: Duration::ZERO,
             warn_after: Duration::ZERO,
@@ -134,11 +155,11 @@ impl Rank {
         ));
         let home = Arc::new(Home::new(registry, rank).answering_early(true));
         let diary = Diary::default();
-        let collective = LocalCollective::new(opened.data, rank, size, Duration::ZERO, opened.watch);
+        let in_host = LocalCollective::new(opened.data, rank, size, Duration::ZERO, opened.watch);
         let cycle = Cycle::new(Parts {
             members: (0..size).collect(),
             transport: Box::new(opened.transport),
-            collective: Box::new(collective),
+            collective: collective(Box::new(in_host)),
             observer: Box::new(diary.clone()),
             front: Arc::clone(&front),
             cache: ResponseCache::new(64, 128),

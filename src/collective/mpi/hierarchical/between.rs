@@ -1,0 +1,40 @@
+//! Lanes for tensors that others reduce within hosts: on GPUs.
+
+use super::HierarchicalCollective;
+use crate::collective::stream::Stream;
+use crate::collective::{BetweenHosts, HostPlace, Reduction};
+use crate::error::Error;
+use crate::tensor::Span;
+
+impl BetweenHosts for HierarchicalCollective {
+    fn place(&self) -> HostPlace {
+        let hosts = &self.map.hosts;
+        HostPlace {
+            hosts: hosts.len(),
+            first: hosts[self.map.own][0],
+            rank: self.host.rank,
+            size: self.host.size,
+            lanes: self.map.lanes,
+            is_even: hosts.iter().all(|ranks| ranks.len() == self.host.size),
+        }
+    }
+
+    fn begin(&mut self, part: Span, reduction: &Reduction, ranks: usize) {
+        let lane = self.lane.as_mut().expect("who begins something has a lane");
+        let mut own = Stream::default();
+        own.push_span(&part);
+        self.lent
+            .push_back(lane.collective.begin_allreduce(own, reduction, ranks));
+    }
+
+    fn keep(&mut self) -> Result<(), Error> {
+        match (self.lent.pop_front(), self.lane.as_mut()) {
+            (Some(promise), Some(lane)) => lane.collective.keep(promise).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.lent.clear();
+    }
+}

@@ -1,0 +1,386 @@
+//! Allreduce host by host: NCCL reduces within a host so that each of its lanes has a share, the lanes combine their shares with those
+//! of the other hosts over MPI, through host memory, and NCCL gathers them. What crosses a host's link does so once.
+//!
+//! Where each rank of a host has a lane, that is a reduce-scatter and an allgather; what does not divide evenly goes with the last
+//! share. On a host with more ranks than the least one has, each share is reduced to the rank of its lane, and broadcast from it.
+//!
+//! The cycle waits until the last byte has come from the other hosts, as it does for tensors in host memory; a share is copied and
+//! combined piece by piece, so that device, hosts and network work at once. Everything is in one order on all ranks: that of the
+//! batches.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::lane::Trouble;
+use super::meeting::exchange;
+use super::number;
+use super::program::Whole;
+use super::track::Track;
+use super::{Crossing, Place};
+use crate::collective::{BetweenHosts, HostPlace, Reduction};
+use crate::gpu::{Call, Combine, Communicator, Device, Mark};
+use crate::tensor::{ReduceOp, Span};
+use crate::transport::Transport;
+
+/// Bytes that cross at once; several are under way between the hosts while others are copied.
+const PIECE_BYTES: usize = if cfg!(test) { 1 << 12 } else { 1 << 20 };
+/// Pieces that there is room for, and those of them between hosts while the next is begun.
+const SLOTS: usize = 8;
+const LAG: usize = 4;
+
+/// Shares begin at multiples of so many bytes.
+const SHARE_ALIGNMENT: usize = 64;
+
+/// What this rank has for it.
+pub(super) struct ByHost {
+    place: HostPlace,
+    /// Ranks of all hosts.
+    ranks: usize,
+    device: Arc<Device>,
+    /// With the other ranks of the host, if there are any.
+    communicator: Option<Communicator>,
+    /// Host memory of [`SLOTS`] pieces, if this rank has a lane.
+    slots: Option<*mut u8>,
+}
+
+// SAFETY: the memory is this rank's alone, and goes with it from thread to thread.
+unsafe impl Send for ByHost {}
+
+impl ByHost {
+    /// Makes it, together with all other ranks of the set.
+    pub(super) fn make(
+        place: HostPlace,
+        in_set: Place,
+        members: &[usize],
+        track: &Track,
+        transport: &mut dyn Transport,
+    ) -> Result<Self, Trouble> {
+        let device = Arc::clone(&track.device);
+        let mut made = Self {
+            place,
+            ranks: in_set.size,
+            communicator: None,
+            slots: None,
+            device,
+        };
+        let own = made.prepare();
+        let ids = exchange(own, in_set, members, transport)?;
+        if let Some(&Some(id)) = ids.get(place.first) {
+            let joined = made.device.gpu.join(&id, place.rank, place.size);
+            let communicator = joined.map_err(|error| track.fatal(error))?;
+            made.communicator = Some(communicator);
+            track.settle(communicator, transport)?;
+        }
+        Ok(made)
+    }
+
+    /// What this rank can do by itself: memory, and the id for its host's communicator, if it is to bring that.
+    fn prepare(&mut self) -> Result<Option<crate::gpu::UniqueId>, crate::gpu::GpuError> {
+        let HostPlace {
+            rank, size, lanes, ..
+        } = self.place;
+        if rank < lanes {
+            self.slots = Some(self.device.gpu.allocate_host(SLOTS * PIECE_BYTES)?);
+        }
+        let brings_id = rank == 0 && size > 1;
+        brings_id.then(|| self.device.gpu.unique_id()).transpose()
+    }
+
+    pub(super) fn communicator(&self) -> Option<Communicator> {
+        self.communicator
+    }
+
+    /// Ends what is on the device, done or not.
+    pub(super) fn abort(&mut self) {
+        if let Some(communicator) = self.communicator.take() {
+            self.device.gpu.abort(communicator);
+        }
+    }
+
+    /// Puts an allreduce onto the stream; returns when the other hosts' shares have come.
+    pub(super) fn allreduce(
+        &self,
+        whole: Whole,
+        track: &Track,
+        is_timed: bool,
+        between: &mut dyn BetweenHosts,
+        transport: &mut dyn Transport,
+    ) -> Result<Crossing, Trouble> {
+        let shares = Shares::new(whole, self.place);
+        let reductions = Reductions::of(&whole, self.place, self.ranks);
+        self.call(&shares.reduction(reductions.within), track, transport)?;
+        let reduced = track.mark(is_timed)?;
+        let crossed = self.cross(&shares, &reductions, track, is_timed, between, transport);
+        if crossed.is_err() {
+            between.give_up(); // before anybody gives the memory back
+        }
+        let [fetched, crossed, sent] = crossed?;
+        self.call(&shares.gathering(), track, transport)?;
+        Ok(Crossing {
+            names: shares.names(),
+            reduced,
+            fetched,
+            crossed,
+            sent,
+        })
+    }
+
+    fn call(&self, calls: &[Call], track: &Track, transport: &mut dyn Transport) -> Result<(), Trouble> {
+        let (Some(communicator), false) = (self.communicator, calls.is_empty()) else {
+            return Ok(());
+        };
+        self.device
+            .gpu
+            .call(communicator, calls, track.stream)
+            .map_err(|error| track.fatal(error))?;
+        track.settle(communicator, transport)
+    }
+
+    /// Brings this rank's share across, piece by piece. Marks: the first piece is in host memory, all have come from the other hosts,
+    /// the last is back.
+    fn cross(
+        &self,
+        shares: &Shares,
+        reductions: &Reductions,
+        track: &Track,
+        is_timed: bool,
+        between: &mut dyn BetweenHosts,
+        transport: &mut dyn Transport,
+    ) -> Result<[Mark; 3], Trouble> {
+        let crossing = self.slots.map(|slots| (slots, shares.own()));
+        let (slots, own) = crossing.unwrap_or((std::ptr::null_mut(), 0..0));
+        let (from, to) = shares.crosses(&own);
+        let pieces = own.len().div_ceil(PIECE_BYTES);
+        let place = |piece: usize| {
+            let bytes = PIECE_BYTES.min(own.len() - piece * PIECE_BYTES);
+            let slot = slots.wrapping_add(piece % SLOTS * PIECE_BYTES);
+            (slot, (piece * PIECE_BYTES) as u64, bytes)
+        };
+        let fatal = |error| track.fatal(error);
+        let gpu = &self.device.gpu;
+        let fetch = |piece: usize| {
+            let (slot, at, bytes) = place(piece);
+            // SAFETY: the slot is writable, and free: what was in it has been put on its way back before, on the same stream.
+            unsafe { gpu.download_on(slot, from + at, bytes, track.stream) }.map_err(fatal)?;
+            track.mark(is_timed && piece == 0)
+        };
+        let mut on_device: VecDeque<Mark> = (0..pieces.min(SLOTS)).map(fetch).collect::<Result<_, _>>()?;
+        let (mut fetched, mut crossed) = (None, None);
+        for turn in 0..pieces + LAG {
+            if turn < pieces
+                && let Some(mark) = on_device.pop_front()
+            {
+                track.reach(&mark, self.communicator, transport)?;
+                fetched.get_or_insert(mark);
+                let (slot, _, bytes) = place(turn);
+                // SAFETY: the device has written it, and is told to read it when it has been kept, below.
+                let span = unsafe { Span::new(slot, slot, bytes) };
+                between.begin(span, &reductions.between, reductions.ranks);
+            }
+            let Some(piece) = turn.checked_sub(LAG).filter(|&piece| piece < pieces) else {
+                continue;
+            };
+            between.keep().map_err(Trouble::OfRank)?;
+            if piece + 1 == pieces {
+                crossed = Some(track.mark(is_timed)?);
+            }
+            let (slot, at, bytes) = place(piece);
+            // SAFETY: readable; nobody writes there before the stream has come to the next download into it.
+            unsafe { gpu.upload_on(to + at, slot, bytes, track.stream) }.map_err(fatal)?;
+            if piece + SLOTS < pieces {
+                on_device.push_back(fetch(piece + SLOTS)?);
+            }
+        }
+        let again = |mark: Option<Mark>| mark.map_or_else(|| track.mark(is_timed), Ok);
+        Ok([again(fetched)?, again(crossed)?, track.mark(is_timed)?])
+    }
+}
+
+impl Drop for ByHost {
+    /// Nothing is in flight, or it has been aborted.
+    fn drop(&mut self) {
+        if let Some(communicator) = self.communicator.take() {
+            self.device.gpu.leave(communicator);
+        }
+        if let Some(slots) = self.slots.take() {
+            self.device.gpu.free_host(slots);
+        }
+    }
+}
+
+/// How elements are combined within hosts, and between them as a part of a reduction over so many ranks.
+struct Reductions {
+    within: Combine,
+    between: Reduction,
+    ranks: usize,
+}
+
+impl Reductions {
+    /// An average is one of the hosts' averages where these count alike, so that sums of small floats stay small; else the sum is divided
+    /// at the end.
+    fn of(whole: &Whole, place: HostPlace, ranks: usize) -> Self {
+        let (within, op, ranks) = match whole.combine {
+            Combine::Average if place.is_even => (Combine::Average, ReduceOp::Average, place.hosts),
+            Combine::Average => (Combine::Sum, ReduceOp::Average, ranks),
+            Combine::Sum => (Combine::Sum, ReduceOp::Sum, ranks),
+            Combine::Product => (Combine::Product, ReduceOp::Product, ranks),
+            Combine::Max => (Combine::Max, ReduceOp::Max, ranks),
+            Combine::Min => (Combine::Min, ReduceOp::Min, ranks),
+        };
+        let between = Reduction {
+            dtype: number::dtype(whole.number),
+            op,
+            prescale: 1.0,
+            postscale: 1.0,
+        };
+        Self {
+            within,
+            between,
+            ranks,
+        }
+    }
+}
+
+/// An allreduce, cut into the lanes' shares.
+#[derive(Clone, Copy, Debug)]
+struct Shares {
+    whole: Whole,
+    place: HostPlace,
+    /// Elements of each share; the last one has what is left besides.
+    each: usize,
+}
+
+impl Shares {
+    fn new(whole: Whole, place: HostPlace) -> Self {
+        let aligned = SHARE_ALIGNMENT / whole.number.bytes();
+        let each = whole.count / place.lanes / aligned * aligned;
+        Self { whole, place, each }
+    }
+
+    /// Elements of a lane.
+    fn of(&self, lane: usize) -> Range<usize> {
+        let begin = lane * self.each;
+        if lane + 1 == self.place.lanes {
+            begin..self.whole.count
+        } else {
+            begin..begin + self.each
+        }
+    }
+
+    /// Bytes of this rank's share, in the whole; nothing if it has no lane.
+    fn own(&self) -> Range<usize> {
+        if self.place.rank >= self.place.lanes {
+            return 0..0;
+        }
+        let Range { start, end } = self.of(self.place.rank);
+        let width = self.whole.number.bytes();
+        start * width..end * width
+    }
+
+    /// Where what crosses is read and where it is written: NCCL has brought it to the output, unless the host has but one rank.
+    fn crosses(&self, own: &Range<usize>) -> (u64, u64) {
+        let Whole { from, to, .. } = self.whole;
+        let read = if self.place.size == 1 { from } else { to };
+        (read + own.start as u64, to + own.start as u64)
+    }
+
+    /// Whether each rank of this host has a lane.
+    fn is_full(&self) -> bool {
+        self.place.lanes == self.place.size
+    }
+
+    /// What NCCL is told of a part that one rank of the host has the result of.
+    fn one(&self, root: usize, part: Range<usize>, within: Combine) -> Option<Call> {
+        let at = self.at(part.start);
+        (!part.is_empty()).then_some(Call::Reduce {
+            from: self.whole.from + at,
+            to: self.whole.to + at,
+            count: part.len(),
+            number: self.whole.number,
+            combine: within,
+            root,
+        })
+    }
+
+    /// What brings it from there to the others.
+    fn back(&self, root: usize, part: Range<usize>) -> Option<Call> {
+        let at = self.whole.to + self.at(part.start);
+        (!part.is_empty()).then_some(Call::Broadcast {
+            from: at,
+            to: at,
+            count: part.len(),
+            number: self.whole.number,
+            root,
+        })
+    }
+
+    fn at(&self, element: usize) -> u64 {
+        (element * self.whole.number.bytes()) as u64
+    }
+
+    /// What the shares leave over, where each rank has one.
+    fn rest(&self) -> (usize, Range<usize>) {
+        (
+            self.place.lanes - 1,
+            self.place.lanes * self.each..self.whole.count,
+        )
+    }
+
+    /// The calls that reduce within the host.
+    fn reduction(&self, within: Combine) -> Vec<Call> {
+        let HostPlace {
+            rank, size, lanes, ..
+        } = self.place;
+        if size == 1 {
+            return Vec::new();
+        }
+        if !self.is_full() {
+            let lanes = (0..lanes).filter_map(|lane| self.one(lane, self.of(lane), within));
+            return lanes.collect();
+        }
+        let scattered = (self.each > 0).then_some(Call::Reducescatter {
+            from: self.whole.from,
+            to: self.whole.to + self.at(rank * self.each),
+            count: self.each,
+            number: self.whole.number,
+            combine: within,
+        });
+        let (last, rest) = self.rest();
+        scattered
+            .into_iter()
+            .chain(self.one(last, rest, within))
+            .collect()
+    }
+
+    /// The calls that bring all shares to all ranks of the host.
+    fn gathering(&self) -> Vec<Call> {
+        let HostPlace {
+            rank, size, lanes, ..
+        } = self.place;
+        if size == 1 {
+            return Vec::new();
+        }
+        if !self.is_full() {
+            let lanes = (0..lanes).filter_map(|lane| self.back(lane, self.of(lane)));
+            return lanes.collect();
+        }
+        let gathered = (self.each > 0).then_some(Call::Allgather {
+            from: self.whole.to + self.at(rank * self.each),
+            to: self.whole.to,
+            count: self.each,
+            number: self.whole.number,
+        });
+        let (last, rest) = self.rest();
+        gathered.into_iter().chain(self.back(last, rest)).collect()
+    }
+
+    /// What the timeline calls the parts within the host, as in Horovod.
+    fn names(&self) -> [&'static str; 2] {
+        if self.is_full() && self.each > 0 {
+            ["NCCL_REDUCESCATTER", "NCCL_ALLGATHER"]
+        } else {
+            ["NCCL_REDUCE", "NCCL_BCAST"]
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Ranks on several hosts: allreduces host by host, through NCCL, host memory and MPI. They are `mpirun`'s to start: left out unless
+//! `TEST_RONDE_MPIRUN` names it. The hosts are made up.
+
+use ronde::identity::Identity;
+use ronde::settings::SettingsChange;
+use ronde::{Context, CudaVec, ReduceOp};
+
+use crate::forms::Bench;
+use crate::sample::How;
+use crate::support::Folder;
+use crate::{cases, gpu_job, is_real, reductions};
+
+/// Makes this rank one of the host of its letter; its context and device.
+fn start(hosts: &str) -> (Context, u32) {
+    let identity = Identity::from_env().expect("mpirun says who this is");
+    let host = &hosts[identity.rank..=identity.rank];
+    let rank = identity.rank.to_string();
+    // SAFETY: the test's own thread is the only one that looks at the environment now.
+    unsafe {
+        std::env::set_var("RONDE_HOST_ID", format!("made-up-{host}"));
+        // On a device that all share, NCCL wants each rank on a host of its own.
+        std::env::set_var("NCCL_HOSTID", if is_real() { &rank } else { host });
+    }
+    let context = Context::from_env().expect("the job starts");
+    let device = if is_real() { 0 } else { identity.rank as u32 };
+    (context, device)
+}
+
+/// Runs `body` on as many ranks as `hosts` has letters, where allreduces go host by host; whether they can be had.
+fn on_hosts(test: &str, hosts: &str, env: &[(&str, &str)], body: impl FnOnce(&Context, u32)) -> bool {
+    let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
+    if !(is_rank || cfg!(feature = "mpi") && std::env::var_os("TEST_RONDE_MPIRUN").is_some()) {
+        eprintln!("left out: ranks on several hosts (TEST_RONDE_MPIRUN and --features mpi)");
+        return false;
+    }
+    let mut all = vec![("RONDE_BACKEND", "mpi"), ("HOROVOD_HIERARCHICAL_ALLREDUCE", "1")];
+    all.extend(env);
+    gpu_job(test, hosts.len(), &all, || {
+        let (context, device) = start(hosts);
+        body(&context, device);
+    });
+    true
+}
+
+fn bench(context: &Context, device: u32) -> Bench<'_> {
+    let mut bench = Bench::new(context, device);
+    bench.is_by_host = true;
+    bench
+}
+
+/// All reductions of all types, and one that crosses in many pieces.
+fn everything(context: &Context, device: u32) {
+    let mut bench = bench(context, device);
+    reductions(&mut bench, &[0, 1, 1201]);
+    cases::allreduce::<f32>(&mut bench, How::plain(ReduceOp::Average), &[300_001, 1, 65_536]);
+    cases::allreduce::<f32>(&mut bench, How::plain(ReduceOp::Sum), &[7_000_003]);
+}
+
+#[test]
+fn two_hosts_of_two() {
+    on_hosts("hosts::two_hosts_of_two", "abab", &[], everything);
+}
+
+#[test]
+fn a_host_of_one_and_one_of_two() {
+    on_hosts("hosts::a_host_of_one_and_one_of_two", "aba", &[], everything);
+}
+
+#[test]
+fn a_host_of_two_and_one_of_three_without_fusion() {
+    let env = [("HOROVOD_FUSION_THRESHOLD", "0")];
+    let test = "hosts::a_host_of_two_and_one_of_three_without_fusion";
+    if !is_real() {
+        on_hosts(test, "aabbb", &env, |context, device| {
+            let mut bench = bench(context, device);
+            cases::allreduce::<f32>(&mut bench, How::plain(ReduceOp::Average), &[70_001, 1, 65_536]);
+            cases::allreduce::<i64>(&mut bench, How::plain(ReduceOp::Product), &[3, 1201]);
+        });
+    }
+}
+
+/// Sums over all ranks, where rank 0 changes the way in the middle, and ranks leave one after another.
+fn changes(context: &Context, device: u32) {
+    let (rank, size) = (context.rank(), context.size());
+    for active in (1..=size).rev() {
+        if rank >= active {
+            break;
+        }
+        for round in 0..8 {
+            if rank == 0 && round % 3 == 1 {
+                let change = SettingsChange {
+                    hierarchical_allreduce: Some(round % 2 == 1),
+                    ..SettingsChange::default()
+                };
+                context.set_settings(change).expect("rank 0 may");
+            }
+            let submit = |tensor: usize| {
+                let mine = CudaVec::from_slice(device, &vec![(rank + tensor) as i64; 10_000 * tensor + 7]);
+                let name = format!("sum {tensor}");
+                context
+                    .allreduce(&name, mine.expect("room"), ReduceOp::Sum)
+                    .expect("in")
+            };
+            let handles: Vec<_> = (0..4).map(submit).collect();
+            for (tensor, handle) in handles.into_iter().enumerate() {
+                let sum = handle.wait().expect("out").to_vec().expect("read");
+                let want: usize = (0..active).map(|rank| rank + tensor).sum();
+                assert!(
+                    sum.iter().all(|&got| got == want as i64),
+                    "{active} ranks, round {round}"
+                );
+            }
+        }
+    }
+    context.join().expect("all join");
+}
+
+#[test]
+fn the_way_may_change_and_ranks_may_leave() {
+    on_hosts(
+        "hosts::the_way_may_change_and_ranks_may_leave",
+        "abba",
+        &[],
+        changes,
+    );
+}
+
+#[test]
+fn the_timeline_has_horovods_names() {
+    let folder = Folder::new();
+    let timeline = folder.file("t.json");
+    let path = timeline.to_str().expect("a name").to_owned();
+    let test = "hosts::the_timeline_has_horovods_names";
+    let has_run = on_hosts(test, "aabb", &[("HOROVOD_TIMELINE", &path)], |context, device| {
+        for _ in 0..5 {
+            let mine = CudaVec::from_slice(device, &vec![1f32; 3_000_000]).expect("room");
+            let sum = context.allreduce("long", mine, ReduceOp::Sum).expect("in");
+            let sum = sum.wait().expect("out").to_vec().expect("read");
+            assert!(sum.iter().all(|&got| got == 4.0));
+        }
+    });
+    if !has_run {
+        return;
+    }
+    let text = std::fs::read_to_string(&timeline).expect("written");
+    let events: Vec<serde_json::Value> = serde_json::from_str(&text).expect("valid JSON");
+    let named = |name: &str| events.iter().filter(|event| event["name"] == name).count();
+    for name in [
+        "NCCL_REDUCESCATTER",
+        "MEMCPY_IN_HOST_BUFFER",
+        "MPI_ALLREDUCE",
+        "MEMCPY_OUT_HOST_BUFFER",
+        "NCCL_ALLGATHER",
+    ] {
+        assert!(named(name) > 0, "no {name}: {text}");
+    }
+    assert_eq!((named("MPI_ALLREDUCE"), named("NCCL_ALLREDUCE")), (5, 0));
+}
