@@ -165,7 +165,11 @@ fn on_pretended_gpus(arguments: &str, devices: &str) -> Output {
     assert!(built.success());
     bench(
         &format!("--backend nccl {arguments}"),
-        &[("LD_LIBRARY_PATH", &folder), ("FAKE_CUDA_DEVICES", devices)],
+        &[
+            ("LD_LIBRARY_PATH", &folder),
+            ("FAKE_CUDA_DEVICES", devices),
+            ("FAKE_CUDA_DELAY_US", "200"), // what is waited for by chance is not
+        ],
     )
 }
 

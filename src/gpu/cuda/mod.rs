@@ -378,6 +378,11 @@ impl Gpu for Cuda {
         // SAFETY: readable, by the caller's promise.
         check("cuMemcpyHtoD", unsafe {
             sys::cuMemcpyHtoD_v2(to, from.cast(), bytes)
+        })?;
+        // Of pageable memory it has read everything by then, and may not have written it; other streams do not wait for that.
+        // SAFETY: the legacy default stream, which is where it is done.
+        check("cuStreamSynchronize", unsafe {
+            sys::cuStreamSynchronize(ptr::null_mut())
         })
     }
 

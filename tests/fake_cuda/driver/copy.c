@@ -72,6 +72,8 @@ static CUresult copy_start(enum direction direction, uintptr_t to, uintptr_t fro
     if (!bytes)
         return leave(CUDA_SUCCESS);
     bool pinned = direction != ON_DEVICE && memory_is(PINNED_MEMORY, host, bytes);
+    /* As really: few bytes that are not pinned have been read when it returns, and may not have been written. */
+    now = now && (direction != TO_DEVICE || pinned || bytes > 65536);
     bool stage = direction == TO_DEVICE && !pinned && !now;
     struct copy *copy = copy_new(direction, to, from, bytes, stage ? bytes : 0);
     copy->pinned = pinned;

@@ -61,6 +61,7 @@ CUdeviceptr memory_of(const void *host, size_t bytes)
 {
     CUdeviceptr address = memory_new(bytes);
     OK(cuMemcpyHtoD_v2(address, host, bytes));
+    OK(cuStreamSynchronize(NULL));
     return address;
 }
 
