@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::Cycle;
 use super::ready::Ready;
 use crate::clock::Nanos;
-use crate::collective::nccl::{Awaited, Company, Lane, Launched, Place, Terms, Trouble, gpu_error};
+use crate::collective::nccl::{Awaited, Company, Lane, Launched, Place, Trouble, gpu_error};
 use crate::error::Error;
 use crate::gpu::{Device, Home, Mark, Stream};
 use crate::negotiation::OpKind;
@@ -235,15 +235,15 @@ impl Cycle {
         let began = self.front.clock.now();
         let mut met = None;
         let gpu = &mut self.gpu;
+        let mut company = Company {
+            transport: &mut *self.transport,
+            members: &self.members,
+            between: self.collective.between_hosts(),
+        };
         let lane = match &mut gpu.lane {
             Some(lane) => lane,
             none => {
-                let terms = Terms {
-                    device: gpu.home.device(),
-                    transport: &mut *self.transport,
-                    members: &self.members,
-                };
-                let lane = Lane::make(place, terms)?;
+                let lane = Lane::make(place, gpu.home.device(), &mut company)?;
                 met = Some(self.front.clock.now());
                 none.insert(lane)
             }
@@ -258,12 +258,7 @@ impl Cycle {
         let batch = self.load.on_gpu(first, root);
         let awaited = awaited(members());
         let awaited = Awaited { marks: &awaited };
-        let company = Company {
-            transport: &mut *self.transport,
-            members: &self.members,
-            between: self.collective.between_hosts(),
-        };
-        let launched = lane.launch(&batch, &awaited, gpu.home.wants_times(), company)?;
+        let launched = lane.launch(&batch, &awaited, gpu.home.wants_times(), &mut company)?;
         Ok(Start {
             kind: batch.kind,
             launched,

@@ -134,7 +134,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Reduce within hosts first, through shared memory, and only then between them; of no effect on one host.
+    /// Reduce within hosts first, through shared memory, or NCCL on GPUs, and only then between them; of no effect on one host.
     hierarchical_allreduce: bool {
         env: "HOROVOD_HIERARCHICAL_ALLREDUCE",
         flag: Flag::switch("hierarchical-allreduce", "no-hierarchical-allreduce"),

@@ -1,5 +1,6 @@
 //! Allreduce host by host: NCCL reduces within a host so that each of its lanes has a share, the lanes combine their shares with those
-//! of the other hosts over MPI, through host memory, and NCCL gathers them. What crosses a host's link does so once.
+//! of the other hosts over MPI, through host memory, and NCCL gathers them. What crosses a host's link does so once. (These lanes are
+//! those of `collective/mpi/hierarchical`: the *i*th ranks of all hosts.)
 //!
 //! Where each rank of a host has a lane, that is a reduce-scatter and an allgather; what does not divide evenly goes with the last
 //! share. On a host with more ranks than the least one has, each share is reduced to the rank of its lane, and broadcast from it.
@@ -17,9 +18,9 @@ use super::meeting::exchange;
 use super::number;
 use super::program::Whole;
 use super::track::Track;
-use super::{Crossing, Place};
+use super::{Company, Crossing, Place};
 use crate::collective::{BetweenHosts, HostPlace, Reduction};
-use crate::gpu::{Call, Combine, Communicator, Device, Mark};
+use crate::gpu::{Call, Combine, Communicator, Device, GpuError, Mark, UniqueId};
 use crate::tensor::{ReduceOp, Span};
 use crate::transport::Transport;
 
@@ -52,9 +53,8 @@ impl ByHost {
     pub(super) fn make(
         place: HostPlace,
         in_set: Place,
-        members: &[usize],
         track: &Track,
-        transport: &mut dyn Transport,
+        company: &mut Company<'_>,
     ) -> Result<Self, Trouble> {
         let device = Arc::clone(&track.device);
         let mut made = Self {
@@ -65,18 +65,18 @@ impl ByHost {
             device,
         };
         let own = made.prepare();
-        let ids = exchange(own, in_set, members, transport)?;
+        let ids = exchange(own, in_set, company)?;
         if let Some(&Some(id)) = ids.get(place.first) {
             let joined = made.device.gpu.join(&id, place.rank, place.size);
             let communicator = joined.map_err(|error| track.fatal(error))?;
             made.communicator = Some(communicator);
-            track.settle(communicator, transport)?;
+            track.settle(communicator, company.transport)?;
         }
         Ok(made)
     }
 
     /// What this rank can do by itself: memory, and the id for its host's communicator, if it is to bring that.
-    fn prepare(&mut self) -> Result<Option<crate::gpu::UniqueId>, crate::gpu::GpuError> {
+    fn prepare(&mut self) -> Result<Option<UniqueId>, GpuError> {
         let HostPlace {
             rank, size, lanes, ..
         } = self.place;
@@ -148,8 +148,8 @@ impl ByHost {
         between: &mut dyn BetweenHosts,
         transport: &mut dyn Transport,
     ) -> Result<[Mark; 3], Trouble> {
-        let crossing = self.slots.map(|slots| (slots, shares.own()));
-        let (slots, own) = crossing.unwrap_or((std::ptr::null_mut(), 0..0));
+        let own = shares.own();
+        let slots = self.slots.unwrap_or(std::ptr::null_mut()); // who has none has no share
         let (from, to) = shares.crosses(&own);
         let pieces = own.len().div_ceil(PIECE_BYTES);
         let place = |piece: usize| {

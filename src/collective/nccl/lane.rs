@@ -9,8 +9,7 @@ use super::by_host::ByHost;
 use super::meeting::{exchange, least};
 use super::program::Program;
 use super::track::Track;
-use super::{Awaited, Batch, Crossing, Launched, Place, Scratch, Terms};
-use crate::collective::BetweenHosts;
+use super::{Awaited, Batch, Company, Crossing, Launched, Place, Scratch};
 use crate::error::Error;
 use crate::gpu::{Communicator, Device, GpuError, Stream};
 use crate::transport::Transport;
@@ -49,24 +48,14 @@ struct Buffer {
     bytes: usize,
 }
 
-/// The set's ranks, for what is put onto the stream.
-pub(crate) struct Company<'a> {
-    pub(crate) transport: &'a mut dyn Transport,
-    /// Ranks of the job.
-    pub(crate) members: &'a [usize],
-    /// The way between hosts, if allreduces go host by host.
-    pub(crate) between: Option<&'a mut dyn BetweenHosts>,
-}
-
 impl Lane {
-    /// Makes the lane, together with the set's other ranks.
-    pub(crate) fn make(place: Place, terms: Terms<'_>) -> Result<Self, Trouble> {
-        let Terms {
-            device,
-            transport,
-            members,
-        } = terms;
-        let rank = members[place.rank];
+    /// Makes the lane on `device`, or says why there is none, together with the set's other ranks.
+    pub(crate) fn make(
+        place: Place,
+        device: Result<Arc<Device>, GpuError>,
+        company: &mut Company<'_>,
+    ) -> Result<Self, Trouble> {
+        let rank = company.members[place.rank];
         let own = device.and_then(|device| {
             let id = (place.rank == 0).then(|| device.gpu.unique_id()).transpose()?;
             Ok((Track::new(device, rank)?, id))
@@ -75,7 +64,7 @@ impl Lane {
             Ok((track, id)) => (Ok(track), Ok(id)),
             Err(error) => (Err(()), Err(error)),
         };
-        let ids = exchange(id, place, members, transport)?;
+        let ids = exchange(id, place, company)?;
         let (Ok(track), Some(Some(id))) = (track, ids.into_iter().next()) else {
             unreachable!("who cannot take part has been told, and rank 0 brings an id")
         };
@@ -94,7 +83,7 @@ impl Lane {
             sink: Buffer::default(),
             track,
         };
-        lane.track.settle(communicator, transport)?;
+        lane.track.settle(communicator, company.transport)?;
         Ok(lane)
     }
 
@@ -115,7 +104,7 @@ impl Lane {
         batch: &Batch<'_>,
         awaited: &Awaited<'_>,
         is_timed: bool,
-        mut company: Company<'_>,
+        company: &mut Company<'_>,
     ) -> Result<Launched, Trouble> {
         let wanted = batch.buffer_bytes(self.place);
         self.grow(wanted, company.transport)?;
@@ -149,7 +138,7 @@ impl Lane {
             .iter()
             .map(|part| part.program(self.place, scratch))
             .collect();
-        self.ensure_by_host(&programs, &mut company)?;
+        self.ensure_by_host(&programs, company)?;
         self.track.follow(awaited)?;
         let began = self.track.mark(is_timed)?;
         let (mut copied_in, mut reduced, mut crossing) = (None, None, None);
@@ -160,7 +149,7 @@ impl Lane {
             if copied_in.is_none() {
                 copied_in = Some(self.track.mark(is_timed)?);
             }
-            let crossed = self.call(program, is_timed, &mut company)?;
+            let crossed = self.call(program, is_timed, company)?;
             crossing = Crossing::joined(crossing, crossed);
             reduced = Some(self.track.mark(is_timed)?);
             program
@@ -207,7 +196,7 @@ impl Lane {
             && programs.iter().any(|program| program.allreduce().is_some())
         {
             let place = between.place();
-            let made = ByHost::make(place, self.place, company.members, &self.track, company.transport)?;
+            let made = ByHost::make(place, self.place, &self.track, company)?;
             self.by_host = Some(made);
         }
         Ok(())

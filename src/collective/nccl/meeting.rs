@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::lane::Trouble;
-use super::{Place, gpu_error};
+use super::{Company, Place, gpu_error};
 use crate::error::Error;
 use crate::gpu::{GpuError, UniqueId};
 use crate::transport::Transport;
@@ -24,10 +24,10 @@ struct Unable {
 pub(super) fn exchange(
     own: Result<Option<UniqueId>, GpuError>,
     place: Place,
-    members: &[usize],
-    transport: &mut dyn Transport,
+    company: &mut Company<'_>,
 ) -> Result<Vec<Option<UniqueId>>, Trouble> {
-    let rank = members[place.rank];
+    let rank = company.members[place.rank];
+    let transport = &mut *company.transport;
     let word = match &own {
         Ok(id) => Ok(id.map(|id| Id(id.to_vec()))),
         Err(error) => Err(Unable {

@@ -11,9 +11,9 @@
 
 use std::sync::Arc;
 
-use super::Reduction;
+use super::{BetweenHosts, Reduction};
 use crate::error::Error;
-use crate::gpu::{Device, GpuError, Mark};
+use crate::gpu::{GpuError, Mark};
 use crate::negotiation::OpKind;
 use crate::tensor::{Dtype, Span};
 use crate::transport::Transport;
@@ -33,7 +33,7 @@ mod scatter;
 mod tests;
 mod track;
 
-pub(crate) use lane::{Company, Lane, Trouble};
+pub(crate) use lane::{Lane, Trouble};
 use number::Travel;
 use program::Program;
 
@@ -184,12 +184,13 @@ pub(crate) fn gpu_error(rank: usize, error: GpuError) -> Error {
     }
 }
 
-/// What makes the lane of a set: on which device, among whom.
-pub(crate) struct Terms<'a> {
-    pub(crate) device: Result<Arc<Device>, GpuError>,
+/// The set's ranks, for what they do together.
+pub(crate) struct Company<'a> {
     pub(crate) transport: &'a mut dyn Transport,
     /// Ranks of the job.
     pub(crate) members: &'a [usize],
+    /// The way between hosts, if allreduces go host by host.
+    pub(crate) between: Option<&'a mut dyn BetweenHosts>,
 }
 
 /// Where the callers' data comes about.

@@ -34,7 +34,11 @@ impl Times {
             ended: seen,
         };
         let stages = anchor.and_then(|anchor| Stages::told(start, members, anchor));
-        let mut times = stages.unwrap_or(as_seen).times(name(start.kind)?);
+        let name = match start.launched.crossing {
+            Some(_) => BETWEEN_HOSTS,
+            None => name(start.kind)?,
+        };
+        let mut times = stages.unwrap_or(as_seen).times(name);
         if let Some(met) = start.met {
             let activity = activity("INIT_NCCL", start.began, met, false);
             times.activities.insert(0, activity);
@@ -156,22 +160,16 @@ impl Stages {
             ("QUEUE", ready, began),
             ("MEMCPY_IN_FUSION_BUFFER", began, copied_in),
         ]);
-        let collective = match crossing {
-            None => {
-                parts.push((collective, copied_in, reduced));
-                collective
-            }
-            Some(by_host) => {
-                parts.extend([
-                    (by_host.names[0], copied_in, by_host.reduced),
-                    ("MEMCPY_IN_HOST_BUFFER", by_host.reduced, by_host.fetched),
-                    (BETWEEN_HOSTS, by_host.fetched, by_host.crossed),
-                    ("MEMCPY_OUT_HOST_BUFFER", by_host.crossed, by_host.sent),
-                    (by_host.names[1], by_host.sent, reduced),
-                ]);
-                BETWEEN_HOSTS
-            }
-        };
+        match crossing {
+            None => parts.push((collective, copied_in, reduced)),
+            Some(by_host) => parts.extend([
+                (by_host.names[0], copied_in, by_host.reduced),
+                ("MEMCPY_IN_HOST_BUFFER", by_host.reduced, by_host.fetched),
+                (collective, by_host.fetched, by_host.crossed),
+                ("MEMCPY_OUT_HOST_BUFFER", by_host.crossed, by_host.sent),
+                (by_host.names[1], by_host.sent, reduced),
+            ]),
+        }
         parts.push(("MEMCPY_OUT_FUSION_BUFFER", reduced, ended));
         let activities = parts
             .into_iter()
@@ -217,7 +215,11 @@ mod tests {
     use super::*;
 
     fn parts(stages: Stages) -> Vec<(&'static str, u64, u64)> {
-        let times = stages.times("NCCL_ALLREDUCE");
+        parts_of(stages, "NCCL_ALLREDUCE")
+    }
+
+    fn parts_of(stages: Stages, collective: &'static str) -> Vec<(&'static str, u64, u64)> {
+        let times = stages.times(collective);
         let micros = |at: Nanos| at.0 / 1_000;
         let activities = times.activities.iter();
         activities
@@ -272,7 +274,7 @@ mod tests {
             crossed: at(500),
             sent: at(510),
         });
-        let parts = parts(Stages { crossing, ..STAGES });
+        let parts = parts_of(Stages { crossing, ..STAGES }, BETWEEN_HOSTS);
         let expected = [
             ("NCCL_REDUCESCATTER", 350, 400),
             ("MEMCPY_IN_HOST_BUFFER", 400, 420),
