@@ -56,17 +56,22 @@ pub(crate) enum Combine {
     Average,
 }
 
+/// What a call of NCCL combines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Combined {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// Elements of the result that a rank has.
+    pub(crate) count: usize,
+    pub(crate) number: Number,
+    pub(crate) combine: Combine,
+}
+
 /// One call of NCCL. Counts are elements of `number`, addresses those of the device; input and output are the same memory, the
 /// input is its own place in the output (or the output in the input), or they are disjoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    Allreduce {
-        from: u64,
-        to: u64,
-        count: usize,
-        number: Number,
-        combine: Combine,
-    },
+    Allreduce(Combined),
     /// `count` elements of each rank.
     Allgather {
         from: u64,
@@ -75,22 +80,9 @@ pub(crate) enum Call {
         number: Number,
     },
     /// `count` elements for each rank.
-    Reducescatter {
-        from: u64,
-        to: u64,
-        count: usize,
-        number: Number,
-        combine: Combine,
-    },
-    /// Only the root has the result.
-    Reduce {
-        from: u64,
-        to: u64,
-        count: usize,
-        number: Number,
-        combine: Combine,
-        root: usize,
-    },
+    Reducescatter(Combined),
+    /// Only the rank that is named has the result.
+    Reduce(Combined, usize),
     Broadcast {
         from: u64,
         to: u64,
@@ -99,9 +91,17 @@ pub(crate) enum Call {
         root: usize,
     },
     /// Bytes.
-    Send { from: u64, count: usize, peer: usize },
+    Send {
+        from: u64,
+        count: usize,
+        peer: usize,
+    },
     /// Bytes.
-    Receive { to: u64, count: usize, peer: usize },
+    Receive {
+        to: u64,
+        count: usize,
+        peer: usize,
+    },
 }
 
 /// One device, as this process uses it. Any thread may call; what one of them makes all may use.

@@ -16,11 +16,10 @@ use std::sync::Arc;
 use super::lane::Trouble;
 use super::meeting::exchange;
 use super::number;
-use super::program::Whole;
 use super::track::Track;
 use super::{Company, Crossing, Place};
 use crate::collective::{BetweenHosts, HostPlace, Reduction};
-use crate::gpu::{Call, Combine, Communicator, Device, GpuError, Mark, UniqueId};
+use crate::gpu::{Call, Combine, Combined, Communicator, Device, GpuError, Mark, UniqueId};
 use crate::tensor::{ReduceOp, Span};
 use crate::transport::Transport;
 
@@ -101,7 +100,7 @@ impl ByHost {
     /// Puts an allreduce onto the stream; returns when the other hosts' shares have come.
     pub(super) fn allreduce(
         &self,
-        whole: Whole,
+        whole: Combined,
         track: &Track,
         is_timed: bool,
         between: &mut dyn BetweenHosts,
@@ -219,7 +218,7 @@ struct Reductions {
 impl Reductions {
     /// An average is one of the hosts' averages where these count alike, so that sums of small floats stay small; else the sum is divided
     /// at the end.
-    fn of(whole: &Whole, place: HostPlace, ranks: usize) -> Self {
+    fn of(whole: &Combined, place: HostPlace, ranks: usize) -> Self {
         let (within, op, ranks) = match whole.combine {
             Combine::Average if place.is_even => (Combine::Average, ReduceOp::Average, place.hosts),
             Combine::Average => (Combine::Sum, ReduceOp::Average, ranks),
@@ -245,14 +244,14 @@ impl Reductions {
 /// An allreduce, cut into the lanes' shares.
 #[derive(Clone, Copy, Debug)]
 struct Shares {
-    whole: Whole,
+    whole: Combined,
     place: HostPlace,
     /// Elements of each share; the last one has what is left besides.
     each: usize,
 }
 
 impl Shares {
-    fn new(whole: Whole, place: HostPlace) -> Self {
+    fn new(whole: Combined, place: HostPlace) -> Self {
         let aligned = SHARE_ALIGNMENT / whole.number.bytes();
         let each = whole.count / place.lanes / aligned * aligned;
         Self { whole, place, each }
@@ -280,7 +279,7 @@ impl Shares {
 
     /// Where what crosses is read and where it is written: NCCL has brought it to the output, unless the host has but one rank.
     fn crosses(&self, own: &Range<usize>) -> (u64, u64) {
-        let Whole { from, to, .. } = self.whole;
+        let Combined { from, to, .. } = self.whole;
         let read = if self.place.size == 1 { from } else { to };
         (read + own.start as u64, to + own.start as u64)
     }
@@ -293,14 +292,14 @@ impl Shares {
     /// What NCCL is told of a part that one rank of the host has the result of.
     fn one(&self, root: usize, part: Range<usize>, within: Combine) -> Option<Call> {
         let at = self.at(part.start);
-        (!part.is_empty()).then_some(Call::Reduce {
+        let combined = Combined {
             from: self.whole.from + at,
             to: self.whole.to + at,
             count: part.len(),
-            number: self.whole.number,
             combine: within,
-            root,
-        })
+            ..self.whole
+        };
+        (!part.is_empty()).then_some(Call::Reduce(combined, root))
     }
 
     /// What brings it from there to the others.
@@ -339,13 +338,12 @@ impl Shares {
             let lanes = (0..lanes).filter_map(|lane| self.one(lane, self.of(lane), within));
             return lanes.collect();
         }
-        let scattered = (self.each > 0).then_some(Call::Reducescatter {
-            from: self.whole.from,
+        let scattered = (self.each > 0).then_some(Call::Reducescatter(Combined {
             to: self.whole.to + self.at(rank * self.each),
             count: self.each,
-            number: self.whole.number,
             combine: within,
-        });
+            ..self.whole
+        }));
         let (last, rest) = self.rest();
         scattered
             .into_iter()

@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use super::{Batch, Place, Scratch};
 use crate::collective::Reduction;
-use crate::gpu::{Call, Combine, Communicator, CudaVec, GpuError, Number, Stopwatch, Stream, devices};
+use crate::gpu::{
+    Call, Combine, Combined, Communicator, CudaVec, GpuError, Number, Stopwatch, Stream, devices,
+};
 use crate::negotiation::OpKind;
 use crate::tensor::{Dtype, ReduceOp, Span};
 
@@ -98,13 +100,13 @@ impl Step {
         let into = |stream| device.gpu.copy(flat, buffer, bytes, stream);
         let back = |stream| device.gpu.copy(buffer, flat, bytes, stream);
         let call = |address, stream| {
-            let call = Call::Allreduce {
+            let call = Call::Allreduce(Combined {
                 from: address,
                 to: address,
                 count: bytes / size_of::<f32>(),
                 number: Number::F32,
                 combine: Combine::Sum,
-            };
+            });
             device.gpu.call(self.communicator, &[call], stream)?;
             self.settle()
         };

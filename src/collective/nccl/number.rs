@@ -1,7 +1,7 @@
 //! What tensors' elements travel as: NCCL has no truth values and no 16-bit integers, and sums in the type that travels, where an
 //! average of integers is to be summed wide and cut off once.
 
-use crate::gpu::{Combine, Kernel, Number};
+use crate::gpu::{Combine, Combined, Kernel, Number};
 use crate::tensor::{Dtype, ReduceOp};
 
 /// How elements of one type travel and are combined.
@@ -95,6 +95,17 @@ impl Travel {
     /// What brings results back.
     pub(super) fn outward(&self, factor: f64) -> Kernel {
         convert(self.wire, self.own, factor == 1.0 && self.divisor == 1)
+    }
+
+    /// `count` of them, as they travel from one place to another.
+    pub(super) fn combined(&self, from: u64, to: u64, count: usize) -> Combined {
+        Combined {
+            from,
+            to,
+            count,
+            number: self.wire,
+            combine: self.combine,
+        }
     }
 
     /// Eight bytes of elements that change nothing; what a rank without data brings.

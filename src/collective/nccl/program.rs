@@ -1,6 +1,6 @@
 //! What a batch puts onto the stream, as data: so that it can be looked at, and so that ranks can be seen to do the same.
 
-use crate::gpu::{Call, Combine, Entry, GpuError, Kernel, Number, Table};
+use crate::gpu::{Call, Combined, Entry, GpuError, Kernel, Number, Table};
 use crate::gpu::{Communicator, Device, Stream};
 
 /// A copy kernel and what it is told.
@@ -55,35 +55,11 @@ pub(super) struct Program {
     pub(super) outward: Vec<Copies>,
 }
 
-/// An allreduce; see [`Call`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Whole {
-    pub(super) from: u64,
-    pub(super) to: u64,
-    pub(super) count: usize,
-    pub(super) number: Number,
-    pub(super) combine: Combine,
-}
-
 impl Program {
     /// The one call that it makes, if that is an allreduce: which may be done otherwise.
-    pub(super) fn allreduce(&self) -> Option<Whole> {
+    pub(super) fn allreduce(&self) -> Option<Combined> {
         match self.calls[..] {
-            [
-                Call::Allreduce {
-                    from,
-                    to,
-                    count,
-                    number,
-                    combine,
-                },
-            ] => Some(Whole {
-                from,
-                to,
-                count,
-                number,
-                combine,
-            }),
+            [Call::Allreduce(combined)] => Some(combined),
             _ => None,
         }
     }

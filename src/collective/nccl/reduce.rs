@@ -48,13 +48,7 @@ pub(super) fn program(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Prog
     if total_bytes == 0 {
         return Program::default();
     }
-    let reduced = |from, to, count| Call::Allreduce {
-        from,
-        to,
-        count,
-        number: travel.wire,
-        combine: travel.combine,
-    };
+    let reduced = |from, to, count| Call::Allreduce(travel.combined(from, to, count));
     let is_absent = batch.spans.iter().all(crate::tensor::Span::is_absent);
     if is_direct(batch, &travel) {
         let count = batch.spans[0].bytes() / travel.wire.bytes();

@@ -61,13 +61,7 @@ pub(super) fn program(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Prog
     let travel = batch.travel(place);
     let (prescale, postscale) = (batch.reduction.prescale, batch.reduction.postscale);
     let is_absent = batch.spans.iter().all(crate::tensor::Span::is_absent);
-    let reduced = |from, to, count| Call::Reducescatter {
-        from,
-        to,
-        count,
-        number: travel.wire,
-        combine: travel.combine,
-    };
+    let reduced = |from, to, count| Call::Reducescatter(travel.combined(from, to, count));
     let region = region(batch, &travel, size);
     if region == 0 {
         return Program::default();

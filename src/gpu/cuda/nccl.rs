@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cudarc::nccl::sys::{ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclUniqueId};
 use libloading::Library;
 
-use super::super::{Call, Combine, Communicator, GpuError, Number, UniqueId};
+use super::super::{Call, Combine, Combined, Communicator, GpuError, Number, UniqueId};
 use crate::queue::lock;
 
 const SUCCESS: c_int = 0;
@@ -165,6 +165,24 @@ fn data_type(number: Number) -> ncclDataType_t {
     }
 }
 
+/// What is combined, as NCCL is told it.
+fn in_words(combined: Combined) -> (*const c_void, *mut c_void, usize, ncclDataType_t, ncclRedOp_t) {
+    let Combined {
+        from,
+        to,
+        count,
+        number,
+        combine,
+    } = combined;
+    (
+        input(from),
+        output(to),
+        count,
+        data_type(number),
+        operation(combine),
+    )
+}
+
 fn operation(combine: Combine) -> ncclRedOp_t {
     match combine {
         Combine::Sum => ncclRedOp_t::ncclSum,
@@ -243,23 +261,9 @@ impl Nccl {
         // SAFETY: the communicator and the stream live, by the seam's promise; what is wrong with addresses shows on the device.
         let (name, result) = unsafe {
             match *call {
-                Call::Allreduce {
-                    from,
-                    to,
-                    count,
-                    number,
-                    combine,
-                } => {
-                    let (number, combine) = (data_type(number), operation(combine));
-                    let result = (self.all_reduce)(
-                        input(from),
-                        output(to),
-                        count,
-                        number,
-                        combine,
-                        communicator,
-                        stream,
-                    );
+                Call::Allreduce(combined) => {
+                    let (from, to, count, number, combine) = in_words(combined);
+                    let result = (self.all_reduce)(from, to, count, number, combine, communicator, stream);
                     ("ncclAllReduce", result)
                 }
                 Call::Allgather {
@@ -273,44 +277,16 @@ impl Nccl {
                         (self.all_gather)(input(from), output(to), count, number, communicator, stream);
                     ("ncclAllGather", result)
                 }
-                Call::Reducescatter {
-                    from,
-                    to,
-                    count,
-                    number,
-                    combine,
-                } => {
-                    let (number, combine) = (data_type(number), operation(combine));
-                    let result = (self.reduce_scatter)(
-                        input(from),
-                        output(to),
-                        count,
-                        number,
-                        combine,
-                        communicator,
-                        stream,
-                    );
+                Call::Reducescatter(combined) => {
+                    let (from, to, count, number, combine) = in_words(combined);
+                    let result =
+                        (self.reduce_scatter)(from, to, count, number, combine, communicator, stream);
                     ("ncclReduceScatter", result)
                 }
-                Call::Reduce {
-                    from,
-                    to,
-                    count,
-                    number,
-                    combine,
-                    root,
-                } => {
-                    let (number, combine) = (data_type(number), operation(combine));
-                    let result = (self.reduce)(
-                        input(from),
-                        output(to),
-                        count,
-                        number,
-                        combine,
-                        root as c_int,
-                        communicator,
-                        stream,
-                    );
+                Call::Reduce(combined, root) => {
+                    let (from, to, count, number, combine) = in_words(combined);
+                    let root = root as c_int;
+                    let result = (self.reduce)(from, to, count, number, combine, root, communicator, stream);
                     ("ncclReduce", result)
                 }
                 Call::Broadcast {

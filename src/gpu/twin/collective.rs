@@ -4,7 +4,7 @@ use super::kernel::Value;
 use super::post::Post;
 use super::world::Hardware;
 use super::{Call, UniqueId};
-use crate::gpu::{Combine, Number};
+use crate::gpu::{Combine, Combined, Number};
 
 /// The ranks of a communicator, and their calls.
 pub(super) struct Group {
@@ -189,10 +189,10 @@ fn read(
 fn common(call: Call) -> Call {
     let mut call = call;
     match &mut call {
-        Call::Allreduce { from, to, .. }
+        Call::Allreduce(Combined { from, to, .. })
+        | Call::Reducescatter(Combined { from, to, .. })
+        | Call::Reduce(Combined { from, to, .. }, _)
         | Call::Allgather { from, to, .. }
-        | Call::Reducescatter { from, to, .. }
-        | Call::Reduce { from, to, .. }
         | Call::Broadcast { from, to, .. } => (*from, *to) = (0, 0),
         Call::Send { from: address, .. } | Call::Receive { to: address, .. } => *address = 0,
     }
@@ -217,32 +217,14 @@ fn collective(
     let mut outputs = Vec::new();
     for (rank, own) in column.iter().enumerate() {
         let (from, to, count, number) = match *own {
-            Call::Allreduce {
-                from,
-                to,
-                count,
-                number,
-                ..
+            Call::Allreduce(combined) | Call::Reducescatter(combined) | Call::Reduce(combined, _) => {
+                (combined.from, combined.to, combined.count, combined.number)
             }
-            | Call::Allgather {
+            Call::Allgather {
                 from,
                 to,
                 count,
                 number,
-            }
-            | Call::Reducescatter {
-                from,
-                to,
-                count,
-                number,
-                ..
-            }
-            | Call::Reduce {
-                from,
-                to,
-                count,
-                number,
-                ..
             }
             | Call::Broadcast {
                 from,
@@ -256,12 +238,12 @@ fn collective(
         let bytes = count * number.bytes();
         let (input, output) = match own {
             Call::Allgather { .. } => (bytes, size * bytes),
-            Call::Reducescatter { .. } => (size * bytes, bytes),
+            Call::Reducescatter(_) => (size * bytes, bytes),
             _ => (bytes, bytes),
         };
         let in_place = match own {
             Call::Allgather { .. } => from == to + (rank * bytes) as u64,
-            Call::Reducescatter { .. } => to == from + (rank * bytes) as u64,
+            Call::Reducescatter(_) => to == from + (rank * bytes) as u64,
             _ => from == to,
         };
         let is_read = !matches!(own, Call::Broadcast { root, .. } if *root != rank);
@@ -285,31 +267,21 @@ fn collective(
             true => read(hardware, devices, touch(from, input), reads)?,
             false => Vec::new(),
         });
-        let is_written = !matches!(own, Call::Reduce { root, .. } if *root != rank);
+        let is_written = !matches!(own, Call::Reduce(_, root) if *root != rank);
         outputs.push(touch(to, if is_written { output } else { 0 }));
     }
     let results: Vec<Vec<u8>> = match column[0] {
-        Call::Allreduce { number, combine, .. } => vec![combined(&inputs, number, combine)?; size],
+        Call::Allreduce(what) => vec![combined(&inputs, what)?; size],
         Call::Allgather { .. } => vec![inputs.concat(); size],
-        Call::Reducescatter {
-            number,
-            combine,
-            count,
-            ..
-        } => {
-            let all = combined(&inputs, number, combine)?;
-            all.chunks_exact(count * number.bytes())
+        Call::Reducescatter(what) => {
+            let all = combined(&inputs, what)?;
+            all.chunks_exact(what.count * what.number.bytes())
                 .map(<[u8]>::to_vec)
                 .collect()
         }
-        Call::Reduce {
-            number,
-            combine,
-            root,
-            ..
-        } => {
+        Call::Reduce(what, root) => {
             let mut results = vec![Vec::new(); size];
-            *results.get_mut(root).ok_or("a root that is not there")? = combined(&inputs, number, combine)?;
+            *results.get_mut(root).ok_or("a root that is not there")? = combined(&inputs, what)?;
             results
         }
         Call::Broadcast { root, .. } => {
@@ -322,7 +294,8 @@ fn collective(
 }
 
 /// The ranks' elements, combined in rank order.
-fn combined(inputs: &[Vec<u8>], number: Number, combine: Combine) -> Result<Vec<u8>, String> {
+fn combined(inputs: &[Vec<u8>], what: Combined) -> Result<Vec<u8>, String> {
+    let Combined { number, combine, .. } = what;
     let is_float = matches!(number, Number::F16 | Number::Bf16 | Number::F32 | Number::F64);
     if number == Number::I16 || (combine == Combine::Average && !is_float) {
         return Err(format!("no {combine:?} of {number:?}"));

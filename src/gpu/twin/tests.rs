@@ -1,7 +1,7 @@
 //! The twin finds out what is wrong.
 
 use super::*;
-use crate::gpu::{Combine, Entry, Number};
+use crate::gpu::{Combine, Combined, Entry, Number};
 
 fn copy(from: u64, to: u64, elements: usize) -> Box<Table> {
     let entry = Entry { from, to, elements };
@@ -105,13 +105,13 @@ fn pair(fabric: &Arc<Fabric>) -> [(Arc<Twin>, Communicator, Stream); 2] {
 }
 
 fn sum(at: u64, count: usize) -> Call {
-    Call::Allreduce {
+    Call::Allreduce(Combined {
         from: at,
         to: at,
         count,
         number: Number::U8,
         combine: Combine::Sum,
-    }
+    })
 }
 
 #[test]

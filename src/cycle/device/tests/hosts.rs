@@ -197,7 +197,7 @@ fn a_share_goes_down_to_the_host_and_up_again_between_two_calls() {
             .filter_map(|did| match did {
                 Did::Launched(stream, _) if stream != rank.stream => Some("copy"),
                 Did::Called(_, calls) => Some(match calls[..] {
-                    [Call::Reducescatter { .. }] => "reduce-scatter",
+                    [Call::Reducescatter(_)] => "reduce-scatter",
                     [Call::Allgather { .. }] => "allgather",
                     _ => "other",
                 }),
