@@ -22,21 +22,25 @@ fn cycles(ranks: &[Rank], name: &str) {
     }
 }
 
-/// Submits one tensor on every rank and waits until so many are in flight.
+/// Waits until so many tensors are in flight on every rank: those whose callers have their answers are so for a moment yet.
+fn await_in_flight(ranks: &[Rank], in_flight: usize) {
+    for rank in ranks {
+        let is_so = || {
+            let cycle = rank.engine.cycle.try_lock();
+            cycle.is_ok_and(|cycle| cycle.gpu.in_flight() == in_flight)
+        };
+        until("it is in flight", is_so);
+    }
+}
+
+/// Submits one tensor on every rank and waits until it is the last of so many in flight.
 fn launch(ranks: &[Rank], name: &str, at: &[u64], in_flight: usize) -> Vec<Arc<Ticket>> {
+    await_in_flight(ranks, in_flight - 1);
     let tickets = ranks
         .iter()
         .map(|rank| rank.submit(name, at[rank.rank], 6))
         .collect();
-    for rank in ranks {
-        let is_so = || {
-            rank.engine
-                .cycle
-                .try_lock()
-                .is_ok_and(|cycle| cycle.gpu.in_flight() == in_flight)
-        };
-        until("it is in flight", is_so);
-    }
+    await_in_flight(ranks, in_flight);
     tickets
 }
 
@@ -208,6 +212,7 @@ fn an_early_answer_comes_before_the_result_which_a_stream_waits_for() {
             follow(rank, &submit(rank));
         });
         fabric.run_dry();
+        await_in_flight(&ranks, 0);
         cycles(&ranks, "last");
         let rank = &ranks[0];
         assert_eq!(rank.twin.read(at[0], 6), [8; 6]);
