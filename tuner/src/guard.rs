@@ -6,7 +6,7 @@
 //!
 //! - P(it is more than 1 % slower than the default | all samples of both) = Φ((d − 0.01) / se) is far enough below 0.002 that all
 //!   looks together stay below it, and
-//! - it is faster: d < 0.
+//! - it is faster: P(d > 0) = Φ(d / se) is below 0.02.
 //!
 //! "All samples" are three estimates of d, weighed by their variances, each with the variance that it deserves:
 //!
@@ -24,7 +24,7 @@ use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 use crate::center::{center_variance, known_noise_center, step_noise};
 
 /// Rounds, each one window of either setting, after which an undecided winner is dropped.
-pub const ROUNDS_MAX: u32 = 12;
+pub const ROUNDS_MAX: u32 = 16;
 /// Steps measured in a window of one of the first rounds.
 pub(crate) const WINDOW_STEPS: u32 = 5;
 /// The same in the very first one: a large gain needs no more, and while the default runs it is not had.
@@ -61,11 +61,14 @@ pub(crate) const HORIZON_STEPS: u64 = 2000;
 const ROUNDS_FOR_SCATTER: usize = 4;
 /// A slow-down, in log step time, that must be all but excluded.
 const SLOWDOWN: f64 = 0.01;
-/// Accepted P(more than that slow-down) at one look, and at the last: small parts of 0.002, so that up to twelve looks, which depend
-/// on one another, stay below it together (the test `a_setting_of_1_1_pct_slower_is_not_kept` counts). Most is left to the last
-/// look, since what comes so far has a chance (P. O'Brien and T. Fleming, A Multiple Testing Procedure for Clinical Trials, 1979).
-const SLOWER_MAX: f64 = 0.000_2;
-const SLOWER_MAX_LAST: f64 = 0.000_7;
+/// Accepted P(more than that slow-down) at one look, and at the last. All looks together stay below 0.002: they depend on one another,
+/// the standard error is a wide one, and a setting that is no better is dropped long before the last (the test
+/// `a_setting_of_1_1_pct_slower_is_not_kept` counts). Most is left to the last look, since what comes so far has a chance
+/// (P. O'Brien and T. Fleming, A Multiple Testing Procedure for Clinical Trials, 1979).
+const SLOWER_MAX: f64 = 0.000_7;
+const SLOWER_MAX_LAST: f64 = 0.002;
+/// Accepted P(no faster at all) at one look: once a percent can be told, of equal settings every second looks faster.
+const FASTER_DOUBT: f64 = 0.02;
 /// Standard deviation of the machine's own drift between two samples of a search, in log step time: that of the tuner lab's jobs.
 pub(crate) const SEARCH_DRIFT: f64 = 0.01;
 /// The same between the two windows of a round, some 6 steps apart.
@@ -80,8 +83,10 @@ const MOVED: f64 = 3.0;
 /// of n steps is worth about n / 3 of a standard deviation's.
 const IGNORANCE: f64 = 20.0;
 /// Standard deviation of the difference that is left when a search has ended, in log step time, as far as going on with the windows
-/// is concerned. The rule of acceptance has no such prior.
+/// is concerned: this, or as many standard deviations of a step where these are more, for what the noise hid from the search is still
+/// there. The rule of acceptance has no such prior.
 const GAIN_PRIOR: f64 = 0.02;
+const GAIN_PRIOR_NOISE: f64 = 0.3;
 /// What a change of setting costs, in steps: one that is slower by a quarter.
 pub(crate) const CHANGE_COST: f64 = 0.25;
 /// Standard errors to either side in a 95 % interval.
@@ -367,7 +372,7 @@ impl Guard {
         let Some(difference) = self.difference().filter(|_| complete && self.is_credible()) else {
             return Decision::Undecided;
         };
-        if difference.above(SLOWDOWN) < slower_max(self.rounds()) && difference.mean < 0.0 {
+        if difference.above(SLOWDOWN) < slower_max(self.rounds()) && difference.above(0.0) < FASTER_DOUBT {
             return Decision::KeepWinner;
         }
         let left = ROUNDS_MAX.saturating_sub(self.rounds());
@@ -409,10 +414,10 @@ impl Guard {
             + round_drift(self.rounds(), self.rounds() + rounds);
         let now = difference.se * difference.se;
         let then = 1.0 / (1.0 / now + 1.0 / news);
-        let limit =
-            (SLOWDOWN + normal.inverse_cdf(slower_max(self.rounds() + rounds)) * then.sqrt()).min(0.0);
+        let quantile = |share: f64| normal.inverse_cdf(share) * then.sqrt();
+        let limit = (SLOWDOWN + quantile(slower_max(self.rounds() + rounds))).min(quantile(FASTER_DOUBT));
         // The true difference, as believed now.
-        let prior = GAIN_PRIOR * GAIN_PRIOR;
+        let prior = GAIN_PRIOR.max(GAIN_PRIOR_NOISE * self.window_noise()).powi(2);
         let (truth, doubt) = (
             difference.mean * prior / (prior + now),
             now * prior / (prior + now),
