@@ -1,26 +1,32 @@
-//! The first settings where no model says where to look: scrambled Sobol over the levels, booleans at random.
+//! The first settings where no model says where to look: scrambled Sobol over the levels, booleans at random. They begin near the
+//! start setting and go further with each: what lies far from it may be a cliff, and the nearer ones tell on which side.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use crate::parameter::Scale;
+use crate::parameter::{Parameter, Scale};
 use crate::space::{Point, Space};
 
 /// Settings tried before the surrogate chooses.
 pub(crate) const DESIGN_POINTS: usize = 5;
+/// Share of the way from the start setting to the Sobol point that the first settings of the design go; later ones go all of it. Shorter
+/// ways cost less, and miss what is best far from the start.
+const REACH: [f64; 2] = [0.7, 0.85];
 /// Share of each axis, at either end, that the design stays clear of: that is where cliffs are, one step beyond which may cost more
 /// than the whole search may.
 const MARGIN: f64 = 0.3;
 /// Sobol indices looked at for settings that are neither tried nor too risky.
 const DESIGN_TRIES: u32 = 64;
 
-/// The settings of the design, in order; more than are needed, as some are passed over.
-pub(crate) fn design(space: &Space, seed: u64) -> impl Iterator<Item = Point> {
+/// The settings of the design around `start`, in order; more than are needed, as some are passed over.
+pub(crate) fn design(space: &Space, start: &Point, seed: u64) -> impl Iterator<Item = Point> {
     let sobol_seed = (seed ^ (seed >> 32)) as u32;
     (0..DESIGN_TRIES).filter_map(move |index| {
         let mut rng = generator(seed, u64::from(index));
         let mut dimension = 0;
-        let values = space.parameters().iter().map(|parameter| {
+        let reach = REACH.get(index as usize).copied().unwrap_or(1.0);
+        let parameters = space.parameters().iter().zip(start.values());
+        let values = parameters.map(|(parameter, &start)| {
             let levels = parameter.levels();
             if levels.len() == 1 {
                 return levels[0];
@@ -31,10 +37,20 @@ pub(crate) fn design(space: &Space, seed: u64) -> impl Iterator<Item = Point> {
             let sobol = f64::from(sobol_burley::sample(index, dimension, sobol_seed));
             let uniform = MARGIN + (1.0 - 2.0 * MARGIN) * sobol;
             dimension += 1;
-            levels[((uniform * levels.len() as f64) as usize).min(levels.len() - 1)]
+            let far = uniform * levels.len() as f64;
+            let near = nearest(parameter, &levels, start) as f64 + 0.5;
+            levels[((near + reach * (far - near)) as usize).min(levels.len() - 1)]
         });
         Point::try_from(values.collect::<Vec<f64>>()).ok()
     })
+}
+
+/// Index of the level that lies nearest to `value`.
+fn nearest(parameter: &Parameter, levels: &[f64], value: f64) -> usize {
+    let coordinate = parameter.coordinate(value);
+    let distance = |level: &f64| (parameter.coordinate(*level) - coordinate).abs();
+    let nearest = (0..levels.len()).min_by(|&a, &b| distance(&levels[a]).total_cmp(&distance(&levels[b])));
+    nearest.unwrap_or(0)
 }
 
 /// A generator of its own for each use, so that no draw depends on how many were made before.
@@ -42,4 +58,23 @@ pub(crate) fn generator(seed: u64, stream: u64) -> Xoshiro256PlusPlus {
     // The golden ratio spreads neighbouring streams over the seeds.
     let offset = stream.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(offset))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_design_begins_near_the_start() {
+        let space = Space::new(vec![Parameter::linear("x", 0.0, 1.0, 101)]).unwrap();
+        let start = space.point(&[1.0]).unwrap();
+        for seed in 0..20 {
+            let x: Vec<f64> = design(&space, &start, seed).take(3).map(|p| p.value(0)).collect();
+            // All of the way ends in the middle 40 % of the axis.
+            assert!(x[0] >= 1.0 - 0.7 * 0.71 && x[1] >= 1.0 - 0.85 * 0.71, "{x:?}");
+            assert!((0.29..0.71).contains(&x[2]), "{x:?}");
+        }
+        // A start between two levels counts as the nearer one.
+        assert_eq!(nearest(&space.parameters()[0], &[0.0, 0.5, 1.0], 0.7), 1);
+    }
 }

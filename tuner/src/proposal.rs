@@ -18,8 +18,9 @@ use crate::tuner::Tuner;
 /// How bad an observation counts, in log step time above the best: beyond a cliff only its place matters, and its height would
 /// teach the surrogate a signal that the rest of the surface does not have.
 const BADNESS_MAX: f64 = 1.0;
-/// Accepted probability that a proposed setting is slower than the incumbent by more than a factor of 3.
-const RISK_MAX: f64 = 0.10;
+/// Accepted probability that a proposed setting is slower than the incumbent by more than a factor of 3: beyond an edge of what was
+/// seen such a setting may be 20 or 100 times as slow, and one step there ends the search.
+const RISK_MAX: f64 = 0.02;
 /// Measured settings, the fastest first, around which the search looks between the levels.
 const REFINED: usize = 3;
 /// Weight of the model below which the search says that it goes on without it.
@@ -77,6 +78,14 @@ impl ProposalJob {
     #[must_use]
     pub fn with_model(mut self, model: Arc<dyn Model>) -> Self {
         self.tuner.set_model(Some(model));
+        self
+    }
+
+    /// The same ask, to be answered only with settings that are predicted to be no slower than the start by more than `excess`, in log
+    /// step time.
+    #[must_use]
+    pub(crate) fn within(mut self, excess: f64) -> Self {
+        self.tuner.excess_max = excess;
         self
     }
 
@@ -265,7 +274,10 @@ impl Tuner {
                 .is_some_and(|belief| belief.mean[index] - belief.mean[candidates + incumbent] > SLOWDOWN_MAX)
         };
         let tolerable = |index: usize| {
-            outlook.slowdown[index] <= SLOWDOWN_MAX && outlook.risk[index] <= RISK_MAX && !dreaded(index)
+            outlook.slowdown[index] <= SLOWDOWN_MAX
+                && means[incumbent] + outlook.slowdown[index] <= self.excess_max
+                && outlook.risk[index] <= RISK_MAX
+                && !dreaded(index)
         };
         // The candidate that the model likes best.
         let favourite = belief.map(|belief| lowest(&belief.mean[..candidates]));
@@ -326,7 +338,7 @@ impl Tuner {
         if with_model || remembers || self.samples().len() > DESIGN_POINTS {
             return None;
         }
-        design(self.space(), self.config().seed)
+        design(self.space(), &self.start(), self.config().seed)
             .filter(|point| self.sample(point).is_none())
             .find_map(|point| {
                 let index = self.lattice.points.iter().position(|p| *p == point)?;

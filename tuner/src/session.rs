@@ -81,6 +81,8 @@ pub struct Session {
     tuner: Tuner,
     stage: Stage,
     contest: Option<Contest>,
+    /// What the A/B windows have cost that are over.
+    contested: f64,
     /// Winners that lost.
     rejected: Vec<Point>,
     /// Winners that beat the default and were slower than another setting was.
@@ -147,6 +149,7 @@ impl Session {
                 Stage::Default
             },
             contest: None,
+            contested: 0.0,
             rejected: Vec::new(),
             overtaken: Vec::new(),
             recorded_default: None,

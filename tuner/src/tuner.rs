@@ -3,7 +3,7 @@
 //! The start setting is measured first and stays a candidate for ever. The setting that a [`Model`] likes best follows, or, without
 //! one, a few scrambled-Sobol settings; then the lattice point of the largest expected improvement on the incumbent, which is the
 //! *measured* setting of the lowest posterior mean: never the one with the luckiest sample. No setting is proposed that is predicted
-//! to be three times slower than the incumbent, or that may be with a probability above 10 %. The search stops by its
+//! to be three times slower than the incumbent, or that may be with a probability above 2 %. The search stops by its
 //! [`StopRule`], or at the cap on samples. Asking twice of the same observations gives the same answer; nothing here knows the time.
 //!
 //! ```
@@ -122,6 +122,8 @@ pub struct Tuner {
     recalled: Vec<Recalled>,
     pub(crate) model: Option<Arc<dyn Model>>,
     pub(crate) asks: u32,
+    /// Predicted log step time above the start's beyond which nothing is proposed.
+    pub(crate) excess_max: f64,
     /// Proposals in a row that were not worth their cost.
     pub(crate) small_improvements: u32,
     /// Whether it has been said that the model is doubted, and that it could not be used.
@@ -154,6 +156,7 @@ impl Tuner {
             recalled: Vec::new(),
             model: None,
             asks: 0,
+            excess_max: f64::INFINITY,
             small_improvements: 0,
             model_doubted: false,
             model_missed: false,

@@ -10,8 +10,9 @@ use crate::center::huber_center;
 use crate::guard::{CHANGE_COST, HORIZON_STEPS, WINDOW_STEPS};
 use crate::window::STALL_FACTOR;
 
-/// Kept back for the guard, in steps: two changes, and a window of a setting that is a quarter slower. A quarter of the budget at most.
-const GUARD_RESERVE: f64 = 2.0 * CHANGE_COST + 0.25 * WINDOW_STEPS as f64;
+/// Kept for the guard, in steps, whatever the samples cost: the changes of seven rounds, and a window of a setting that is a quarter
+/// slower. A quarter of the budget at most.
+const GUARD_RESERVE: f64 = 7.0 * CHANGE_COST + 0.25 * WINDOW_STEPS as f64;
 const GUARD_SHARE: f64 = 0.25;
 /// Changes that the assumed cost of one is worth, against those that were seen.
 const CHANGE_WEIGHT: f64 = 2.0;
@@ -38,10 +39,38 @@ impl Session {
         self.settled_cost(default_log) + running
     }
 
-    /// What may still be spent on samples.
+    /// What may still be spent on samples. What the guard spent of its reserve is none of theirs.
     pub(super) fn left(&self) -> f64 {
-        let budget = self.config.budget_steps;
-        budget - GUARD_RESERVE.min(GUARD_SHARE * budget) - self.spent()
+        let reserve = self.reserve();
+        self.config.budget_steps - reserve + self.contested().clamp(0.0, reserve) - self.spent()
+    }
+
+    /// Whether the guard has spent what it may: its reserve, and what the samples have left over.
+    pub(super) fn guard_is_spent(&self) -> bool {
+        self.spent() > self.config.budget_steps && self.contested() > self.reserve()
+    }
+
+    fn reserve(&self) -> f64 {
+        GUARD_RESERVE.min(GUARD_SHARE * self.config.budget_steps)
+    }
+
+    /// What all A/B windows have cost.
+    pub(super) fn contested(&self) -> f64 {
+        let under_way = match (&self.stage, &self.contest) {
+            (Stage::Ab, Some(contest)) => self.spent() - contest.spent_before,
+            _ => 0.0,
+        };
+        self.contested + under_way
+    }
+
+    /// The predicted log step time above the default's up to which a sample fits into what is left.
+    pub(super) fn excess_affordable(&self) -> f64 {
+        let left = self.left();
+        // In hundredths up to a factor of 3, beyond which nothing is proposed anyway.
+        let mut excesses = (0..=110).rev().map(|percent| f64::from(percent) / 100.0);
+        excesses
+            .find(|&excess| self.sample_cost(excess) <= left)
+            .unwrap_or(0.0)
     }
 
     /// Cost of all closed windows and discarded steps.

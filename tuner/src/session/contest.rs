@@ -28,6 +28,8 @@ pub(super) struct Contest {
     pub(super) winner: Point,
     /// The winner is an earlier run's.
     pub(super) recorded: bool,
+    /// What the search had cost before.
+    pub(super) spent_before: f64,
 }
 
 impl Session {
@@ -60,6 +62,7 @@ impl Session {
             guard,
             winner,
             recorded: false,
+            spent_before: self.spent(),
         });
         self.predicted = None;
         self.stage = Stage::Ab;
@@ -106,7 +109,7 @@ impl Session {
         self.record(Phase::Ab, round, false);
         self.window = Window::default();
         let complete = rounds > round;
-        let costly = complete && self.spent() > self.config.budget_steps;
+        let costly = complete && self.guard_is_spent();
         let unconfirmed = recorded && rounds >= CONFIRM_ROUNDS;
         if decision == Decision::Undecided && (costly || unconfirmed) {
             decision = Decision::KeepDefault;
@@ -117,6 +120,7 @@ impl Session {
         {
             // It beats the default, and is not what was expected of it.
             self.overtaken.push(winner);
+            self.settle_contest();
             return self.ask_from(better);
         }
         match decision {
@@ -162,6 +166,7 @@ impl Session {
 
     /// The winner is not kept: the search goes on if others may be better, and if it may cost something still.
     fn dropped(&mut self, winner: Point, recorded: bool) -> Action {
+        self.settle_contest();
         if !recorded {
             self.rejected.push(winner);
             if self.rejected.len() >= CONTESTS_MAX || self.left() <= 0.0 {
@@ -170,6 +175,15 @@ impl Session {
             }
         }
         self.ask_from(self.tuner.start())
+    }
+
+    /// Charges the guard with the windows that were.
+    fn settle_contest(&mut self) {
+        self.contested = self.contested();
+        let spent = self.spent();
+        if let Some(contest) = &mut self.contest {
+            contest.spent_before = spent;
+        }
     }
 
     /// What is to be said of the last winner that lost.

@@ -132,6 +132,7 @@ impl Session {
             guard,
             winner,
             recorded: true,
+            spent_before: 0.0,
         });
         self.setting = winner;
         self.incumbent = winner;

@@ -89,6 +89,7 @@ impl Session {
         }
         self.stage = Stage::Default;
         self.contest = None;
+        self.contested = 0.0;
         self.rejected.clear();
         self.overtaken.clear();
         self.recorded_default = None;
