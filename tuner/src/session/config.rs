@@ -2,6 +2,9 @@
 
 use crate::{Drift, Error, Point, StopRule, TunerConfig, Verdict};
 
+/// Least expected improvement without a model, in log step time: less than a search whose measurements are all there is asks for,
+/// since the budget bounds what samples cost, and the guard proves gains of a percent.
+const IMPROVEMENT_MIN_COLD: f64 = 0.003;
 /// Most steps per sample that can be asked for.
 const STEPS_PER_SAMPLE_MAX: u32 = 100_000;
 /// Budget of a search where nothing is said, in steps of the default.
@@ -27,7 +30,7 @@ pub struct SessionConfig {
     pub max_samples: u32,
     /// Standard deviation of a sample's value, as a fraction of it; `None` (the default) estimates it.
     pub fixed_noise: Option<f64>,
-    /// When another sample is not worth its cost.
+    /// When another sample is not worth its cost. Default as a tuner's, but for 0.003 without a model.
     pub stop: StopRule,
     /// What a search may cost: the excess of its steps over the default's, in steps of the default; ≥ 0. Default 20. It is not
     /// exceeded by more than the step that shows a setting to be far slower than predicted.
@@ -50,7 +53,10 @@ impl Default for SessionConfig {
             adaptive: true,
             max_samples: tuner.max_samples,
             fixed_noise: tuner.fixed_noise,
-            stop: tuner.stop,
+            stop: StopRule {
+                improvement_min_cold: IMPROVEMENT_MIN_COLD,
+                ..tuner.stop
+            },
             budget_steps: BUDGET_STEPS,
             horizon_steps: None,
             watch: true,
