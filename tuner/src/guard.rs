@@ -24,7 +24,7 @@ use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 use crate::center::{center_variance, known_noise_center, step_noise};
 
 /// Rounds, each one window of either setting, after which an undecided winner is dropped.
-pub const ROUNDS_MAX: u32 = 16;
+pub const ROUNDS_MAX: u32 = 12;
 /// Steps measured in a window of one of the first rounds.
 pub(crate) const WINDOW_STEPS: u32 = 5;
 /// The same in the very first one: a large gain needs no more, and while the default runs it is not had.
