@@ -67,9 +67,8 @@ fn signals_ignored_from_the_start_stay_ignored() {
 
 #[test]
 fn a_second_signal_kills_at_once() {
-    let mut child = run_script(2, "trap '' INT TERM; echo $$; while :; do sleep 1; done")
-        .spawn()
-        .unwrap();
+    let job = run_script(2, "trap '' INT TERM; echo $$; while :; do sleep 1; done");
+    let mut child = by_default("INT", &job).spawn().unwrap();
     let pids = read_pids(&mut child, 2);
     send(&child, "INT");
     // The first must have been seen, for two of a kind may arrive as one.
