@@ -6,7 +6,7 @@ mod support;
 use ronde::identity::Identity;
 use ronde::settings::SettingsChange;
 use ronde::{Context, ReduceOp};
-use support::{Draw, Folder, job, job_with};
+use support::{Draw, Folder, has_hosts, job, job_with};
 
 /// Rounds, in each of which rank 0 changes the settings.
 const ROUNDS: usize = 24;
@@ -235,19 +235,9 @@ fn sets(context: &Context) {
     }
 }
 
-/// Whether there are ranks on several hosts to be had, or this is one of them.
-fn can_start() -> bool {
-    let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
-    let can = is_rank || (cfg!(feature = "mpi") && std::env::var_os("TEST_RONDE_MPIRUN").is_some());
-    if !can {
-        eprintln!("left out: ranks on several hosts (TEST_RONDE_MPIRUN and --features mpi)");
-    }
-    can
-}
-
 /// Runs `body` on as many ranks as `hosts` has letters, one for the host of each, with these process sets.
 fn on_hosts(test: &str, hosts: &str, sets: &[&[usize]], body: impl FnOnce(&Context)) {
-    if can_start() {
+    if has_hosts() {
         job(test, hosts.len(), || body(&context(hosts, sets)));
     }
 }
@@ -276,7 +266,7 @@ fn process_sets_go_host_by_host_where_they_can() {
 
 #[test]
 fn the_timeline_names_the_stages_as_horovod_does() {
-    if !can_start() {
+    if !has_hosts() {
         return;
     }
     let folder = Folder::new();

@@ -7,7 +7,7 @@ use ronde::{Context, CudaVec, ReduceOp};
 
 use crate::forms::Bench;
 use crate::sample::How;
-use crate::support::Folder;
+use crate::support::{Folder, has_hosts};
 use crate::{cases, gpu_job, is_real, reductions};
 
 /// Makes this rank one of the host of its letter; its context and device.
@@ -28,9 +28,7 @@ fn start(hosts: &str) -> (Context, u32) {
 
 /// Runs `body` on as many ranks as `hosts` has letters, where allreduces go host by host; whether they can be had.
 fn on_hosts(test: &str, hosts: &str, env: &[(&str, &str)], body: impl FnOnce(&Context, u32)) -> bool {
-    let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
-    if !(is_rank || cfg!(feature = "mpi") && std::env::var_os("TEST_RONDE_MPIRUN").is_some()) {
-        eprintln!("left out: ranks on several hosts (TEST_RONDE_MPIRUN and --features mpi)");
+    if !has_hosts() {
         return false;
     }
     let mut all = vec![("RONDE_BACKEND", "mpi"), ("HOROVOD_HIERARCHICAL_ALLREDUCE", "1")];

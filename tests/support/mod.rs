@@ -180,6 +180,16 @@ pub(crate) fn job_with(test: &str, ranks: usize, env: &[(&str, &str)], body: imp
     outcomes
 }
 
+/// Whether there are ranks on several hosts to be had, or this is one of them.
+pub(crate) fn has_hosts() -> bool {
+    let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
+    let can = is_rank || (cfg!(feature = "mpi") && std::env::var_os("TEST_RONDE_MPIRUN").is_some());
+    if !can {
+        eprintln!("left out: ranks on several hosts (TEST_RONDE_MPIRUN and --features mpi)");
+    }
+    can
+}
+
 /// A small deterministic generator for test data.
 pub(crate) struct Draw(pub(crate) u64);
 

@@ -125,6 +125,7 @@ impl ByHost {
         })
     }
 
+    /// Puts calls within the host onto the stream; a rank that is alone there has none.
     fn call(&self, calls: &[Call], track: &Track, transport: &mut dyn Transport) -> Result<(), Trouble> {
         let (Some(communicator), false) = (self.communicator, calls.is_empty()) else {
             return Ok(());
@@ -318,64 +319,58 @@ impl Shares {
         (element * self.whole.number.bytes()) as u64
     }
 
-    /// What the shares leave over, where each rank has one.
-    fn rest(&self) -> (usize, Range<usize>) {
-        (
-            self.place.lanes - 1,
-            self.place.lanes * self.each..self.whole.count,
-        )
+    /// Elements that one rank of the host has by itself, and which: every lane's where some ranks have none, else what equal shares
+    /// leave over.
+    fn singles(&self) -> Vec<(usize, Range<usize>)> {
+        let lanes = self.place.lanes;
+        if self.is_full() {
+            vec![(lanes - 1, lanes * self.each..self.whole.count)]
+        } else {
+            (0..lanes).map(|lane| (lane, self.of(lane))).collect()
+        }
+    }
+
+    /// Whether there are equal shares for all ranks of the host.
+    fn scatters(&self) -> bool {
+        self.is_full() && self.each > 0
+    }
+
+    /// Where this rank's begins, if it does.
+    fn own_place(&self) -> u64 {
+        self.whole.to + self.at(self.place.rank * self.each)
     }
 
     /// The calls that reduce within the host.
     fn reduction(&self, within: Combine) -> Vec<Call> {
-        let HostPlace {
-            rank, size, lanes, ..
-        } = self.place;
-        if size == 1 {
-            return Vec::new();
-        }
-        if !self.is_full() {
-            let lanes = (0..lanes).filter_map(|lane| self.one(lane, self.of(lane), within));
-            return lanes.collect();
-        }
-        let scattered = (self.each > 0).then_some(Call::Reducescatter(Combined {
-            to: self.whole.to + self.at(rank * self.each),
-            count: self.each,
-            combine: within,
-            ..self.whole
-        }));
-        let (last, rest) = self.rest();
-        scattered
-            .into_iter()
-            .chain(self.one(last, rest, within))
-            .collect()
+        let scattered = self.scatters().then(|| {
+            Call::Reducescatter(Combined {
+                to: self.own_place(),
+                count: self.each,
+                combine: within,
+                ..self.whole
+            })
+        });
+        let singles = self.singles().into_iter();
+        let singles = singles.filter_map(|(root, part)| self.one(root, part, within));
+        scattered.into_iter().chain(singles).collect()
     }
 
     /// The calls that bring all shares to all ranks of the host.
     fn gathering(&self) -> Vec<Call> {
-        let HostPlace {
-            rank, size, lanes, ..
-        } = self.place;
-        if size == 1 {
-            return Vec::new();
-        }
-        if !self.is_full() {
-            let lanes = (0..lanes).filter_map(|lane| self.back(lane, self.of(lane)));
-            return lanes.collect();
-        }
-        let gathered = (self.each > 0).then_some(Call::Allgather {
-            from: self.whole.to + self.at(rank * self.each),
+        let gathered = self.scatters().then(|| Call::Allgather {
+            from: self.own_place(),
             to: self.whole.to,
             count: self.each,
             number: self.whole.number,
         });
-        let (last, rest) = self.rest();
-        gathered.into_iter().chain(self.back(last, rest)).collect()
+        let singles = self.singles().into_iter();
+        let singles = singles.filter_map(|(root, part)| self.back(root, part));
+        gathered.into_iter().chain(singles).collect()
     }
 
     /// What the timeline calls the parts within the host, as in Horovod.
     fn names(&self) -> [&'static str; 2] {
-        if self.is_full() && self.each > 0 {
+        if self.scatters() {
             ["NCCL_REDUCESCATTER", "NCCL_ALLGATHER"]
         } else {
             ["NCCL_REDUCE", "NCCL_BCAST"]
