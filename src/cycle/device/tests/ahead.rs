@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::job::{GPU_FUSION_THRESHOLD_BYTES, Rank, Tensors, Told, job, on_all, until};
+use super::job::{GPU_FUSION_THRESHOLD_BYTES, Rank, Tensors, Told, job, on_all};
 use crate::gpu::twin::{Did, Fabric};
 use crate::queue::Ticket;
 
@@ -22,15 +22,8 @@ fn cycles(ranks: &[Rank], name: &str) {
     }
 }
 
-/// Waits until so many tensors are in flight on every rank: those whose callers have their answers are so for a moment yet.
 fn await_in_flight(ranks: &[Rank], in_flight: usize) {
-    for rank in ranks {
-        let is_so = || {
-            let cycle = rank.engine.cycle.try_lock();
-            cycle.is_ok_and(|cycle| cycle.gpu.in_flight() == in_flight)
-        };
-        until("it is in flight", is_so);
-    }
+    ranks.iter().for_each(|rank| rank.await_in_flight(in_flight));
 }
 
 /// Submits one tensor on every rank and waits until it is the last of so many in flight.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::assert_clean;
-use super::job::{Rank, Tensors, job, on_all, until};
+use super::job::{Rank, Tensors, job, on_all};
 use crate::error::Error;
 use crate::gpu::GpuError;
 use crate::gpu::twin::{Did, Fabric, Twin};
@@ -24,16 +24,9 @@ fn stuck(ranks: &[Rank]) -> Vec<Vec<Arc<Ticket>>> {
     let tensors: Vec<Tensors> = ranks.iter().map(|rank| Tensors::of(rank, 2, 30)).collect();
     on_all(ranks, |rank| tensors[rank.rank].step(rank, ranks.len()));
     ranks[1].twin.hang();
-    let tickets: Vec<Vec<Arc<Ticket>>> = ranks.iter().map(|rank| tensors[rank.rank].submit(rank)).collect();
-    for rank in ranks {
-        let has_launched = || {
-            rank.engine
-                .cycle
-                .try_lock()
-                .is_ok_and(|cycle| cycle.gpu.in_flight() == 2)
-        };
-        until("it is in flight", has_launched);
-    }
+    ranks.iter().for_each(|rank| rank.await_in_flight(0));
+    let tickets = ranks.iter().map(|rank| tensors[rank.rank].submit(rank)).collect();
+    ranks.iter().for_each(|rank| rank.await_in_flight(2));
     tickets
 }
 
@@ -110,14 +103,10 @@ fn a_shutdown_lets_what_ends_soon_end() {
     on_all(&ranks, |rank| {
         let tensors = Tensors::of(rank, 2, 30);
         tensors.step(rank, 2);
+        rank.await_in_flight(0);
         let gate = rank.twin.hold(rank.stream);
         let tickets = tensors.submit(rank);
-        until("it is in flight", || {
-            rank.engine
-                .cycle
-                .try_lock()
-                .is_ok_and(|cycle| cycle.gpu.in_flight() == 2)
-        });
+        rank.await_in_flight(2);
         std::thread::scope(|scope| {
             scope.spawn(|| rank.shut_down(&Error::ShutDown));
             std::thread::sleep(Duration::from_millis(200));
@@ -159,23 +148,20 @@ fn a_fusion_buffer_that_is_to_grow_is_not_waited_for_when_a_peer_is_lost() {
     let ranks = job(&fabric, 2);
     let tickets = stuck(&ranks);
     let began = Instant::now();
-    on_all(&ranks, |rank| {
+    let large = on_all(&ranks, |rank| {
         let names = ["x", "y", "z"];
         let places = names.map(|_| rank.twin.allocate_with(&vec![1; MIB]));
         let entries = names
             .iter()
             .zip(places)
             .map(|(name, at)| rank.entry(name, at, MIB));
-        let large = rank
-            .engine
-            .front
-            .submit_group(entries.collect())
-            .expect("submitted");
-        std::thread::sleep(Duration::from_millis(100)); // both wait for the buffer to be free
-        if rank.rank == 1 {
-            rank.twin.break_down(broken("a cosmic ray"));
-        }
-        for ticket in tickets[rank.rank].iter().chain(&large) {
+        let front = &rank.engine.front;
+        front.submit_group(entries.collect()).expect("submitted")
+    });
+    std::thread::sleep(Duration::from_millis(100)); // both wait for the buffer to be free
+    ranks[1].twin.break_down(broken("a cosmic ray"));
+    on_all(&ranks, |rank| {
+        for ticket in tickets[rank.rank].iter().chain(&large[rank.rank]) {
             rank.wait(ticket).expect_err("rank 1 is lost");
         }
     });

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::super::Shared;
 use crate::clock::MonotonicClock;
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
@@ -74,6 +75,7 @@ pub(super) struct Rank {
     pub(super) twin: Arc<Twin>,
     pub(super) engine: Arc<Engine>,
     home: Arc<Home>,
+    on_gpu: Arc<Shared>,
     diary: Diary,
     thread: Option<JoinHandle<()>>,
     /// The caller's.
@@ -170,6 +172,7 @@ impl Rank {
             home: Arc::clone(&home),
             gpu_fusion_threshold_bytes: GPU_FUSION_THRESHOLD_BYTES,
         });
+        let on_gpu = Arc::clone(&cycle.gpu.shared);
         let fellows = Arc::<Fellows>::default();
         fellows.add(Arc::clone(&front));
         let engine = Arc::new(Engine {
@@ -189,6 +192,7 @@ impl Rank {
             twin,
             engine,
             home,
+            on_gpu,
             diary,
             thread: Some(thread),
         }
@@ -197,6 +201,15 @@ impl Rank {
     /// What the observer was told so far.
     pub(super) fn told(&self) -> Vec<Told> {
         lock(&self.diary.0).clone()
+    }
+
+    /// Waits until so many tensors are on the device: one whose caller has its answer is so for a moment yet.
+    ///
+    /// It does not look through the cycle, whose thread would take it for a caller that drives it and sleep.
+    pub(super) fn await_in_flight(&self, in_flight: usize) {
+        until("it is in flight", || {
+            self.on_gpu.in_flight.load(Ordering::Acquire) == in_flight
+        });
     }
 
     /// An allreduce on the GPU, of u8, in place at `at`.
@@ -305,7 +318,7 @@ pub(super) fn on_all<T: Send>(ranks: &[Rank], each: impl Fn(&Rank) -> T + Sync) 
 }
 
 /// Waits until something is so.
-pub(super) fn until(what: &str, is_so: impl Fn() -> bool) {
+fn until(what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(Instant::now() < end, "never so: {what}");
