@@ -79,6 +79,9 @@ pub struct AutotuneVerdict {
     pub retuned: Option<String>,
 }
 
+/// How the reason begins where the settings of the start stay.
+const DEFAULT_KEPT: &str = "default kept";
+
 impl std::fmt::Display for AutotuneVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
@@ -90,10 +93,12 @@ impl std::fmt::Display for AutotuneVerdict {
             ..
         } = self;
         if self.kept_default {
+            // The settings right behind what they belong to: the reason may speak of others.
+            let why = self.reason.strip_prefix(DEFAULT_KEPT).unwrap_or(&self.reason);
+            let settings = self.settings;
             write!(
                 f,
-                "{} (fusion {}; step {default_step_ms:.2} ms",
-                self.reason, self.settings
+                "{DEFAULT_KEPT} (fusion {settings}: step {default_step_ms:.2} ms){why} ("
             )?;
         } else {
             let [low, high] = self.gain_pct;
@@ -102,9 +107,9 @@ impl std::fmt::Display for AutotuneVerdict {
                 "fusion {}: step {chosen_step_ms:.2} ms instead of {default_step_ms:.2} ms, ",
                 self.settings
             )?;
-            write!(f, "{low:.1} to {high:.1} % faster (95 % interval")?;
+            write!(f, "{low:.1} to {high:.1} % faster (95 % interval; ")?;
         }
-        write!(f, "; {steps_active} steps, {steps_lost:.1} of them lost")?;
+        write!(f, "{steps_active} steps, {steps_lost:.1} of them lost")?;
         write!(f, " of {} allowed", (budget_steps * 10.0).round() / 10.0)?;
         if let Some(step) = self.payback_step {
             write!(f, ", paid back at step {step}")?;

@@ -123,7 +123,7 @@ pub enum Error {
 }
 
 /// A failure inside the optimizer that was survived; the search goes on by the fallback that the text names.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
     /// The local refinement of the hyper-parameters failed.
@@ -159,6 +159,18 @@ pub enum Warning {
     SurrogateFailed {
         /// Number of settings observed so far.
         observations: usize,
+    },
+    /// The setting of the start was measured while the job was starting up.
+    #[error(
+        "the first {steps} steps ({before_ms:.2} ms) were the job's start-up, not its step time ({after_ms:.2} ms): they do not count any more"
+    )]
+    StartupMeasured {
+        /// Steps of the sample.
+        steps: usize,
+        /// Their step time, ms.
+        before_ms: f64,
+        /// The step time in the first window after the search, ms.
+        after_ms: f64,
     },
     /// A row of an earlier run that cannot be taken as prior knowledge.
     #[error("row {row} of the earlier run is left out: {reason}")]

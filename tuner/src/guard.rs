@@ -25,6 +25,8 @@ use crate::center::{center_variance, known_noise_center, step_noise};
 
 /// Rounds, each one window of either setting, after which an undecided winner is dropped.
 pub const ROUNDS_MAX: u32 = 12;
+/// The same for a winner that an earlier run has proved: with both changes and a short start-up they are done within 30 steps.
+const CONFIRM_ROUNDS: u32 = 2;
 /// Steps measured in a window of one of the first rounds.
 pub(crate) const WINDOW_STEPS: u32 = 5;
 /// The same in the very first one: a large gain needs no more, and while the default runs it is not had.
@@ -69,6 +71,8 @@ const SLOWER_MAX: f64 = 0.000_7;
 const SLOWER_MAX_LAST: f64 = 0.002;
 /// Accepted P(no faster at all) at one look: once a percent can be told, of equal settings every second looks faster.
 const FASTER_DOUBT: f64 = 0.02;
+/// The same of a winner for which an earlier run has found so: its mean is to be better.
+const FASTER_DOUBT_PROVED: f64 = 0.5;
 /// Standard deviation of the machine's own drift between two samples of a search, in log step time: that of the tuner lab's jobs.
 pub(crate) const SEARCH_DRIFT: f64 = 0.01;
 /// The same between the two windows of a round, some 6 steps apart.
@@ -175,9 +179,10 @@ pub struct Guard {
     /// The search's sample of the default, where the winner was not sampled.
     default_before: Option<Searched>,
     recorded: Option<Difference>,
+    rounds_max: u32,
     /// Steps over which a gain counts.
     remaining_steps: f64,
-    /// Whose window comes first in the first round.
+    /// Whose window comes first in the first round: that of the one in force.
     first: Arm,
     default: Vec<Vec<f64>>,
     winner: Vec<Vec<f64>>,
@@ -193,6 +198,7 @@ impl Guard {
             searched: None,
             default_before: None,
             recorded: None,
+            rounds_max: ROUNDS_MAX,
             remaining_steps: HORIZON_STEPS as f64,
             first: Arm::Default,
             default: Vec::new(),
@@ -221,12 +227,16 @@ impl Guard {
         self
     }
 
-    /// Counts what an earlier run of the same job found.
+    /// Confirms the winner of an earlier run of the same job, which is in force: within [`CONFIRM_ROUNDS`], its window first. What
+    /// that run `recorded` of the two counts, if it compared them.
     #[must_use]
-    pub fn with_record(mut self, recorded: Difference) -> Self {
-        let se = (recorded.se * recorded.se + RECORD_AGE * RECORD_AGE).sqrt();
-        self.recorded =
-            (recorded.mean.is_finite() && se.is_finite()).then_some(Difference { se, ..recorded });
+    pub fn confirming(mut self, recorded: Option<Difference>) -> Self {
+        self.rounds_max = CONFIRM_ROUNDS;
+        self.first = Arm::Winner;
+        self.recorded = recorded.and_then(|Difference { mean, se }| {
+            let se = se.hypot(RECORD_AGE);
+            (mean.is_finite() && se.is_finite()).then_some(Difference { mean, se })
+        });
         self
     }
 
@@ -234,13 +244,6 @@ impl Guard {
     #[must_use]
     pub fn with_remaining_steps(mut self, steps: f64) -> Self {
         self.remaining_steps = steps.max(0.0);
-        self
-    }
-
-    /// Begins with this arm, because it is the one in force; without this, with the default.
-    #[must_use]
-    pub fn starting_with(mut self, arm: Arm) -> Self {
-        self.first = arm;
         self
     }
 
@@ -298,15 +301,19 @@ impl Guard {
     pub fn difference(&self) -> Option<Difference> {
         let windows = self.windows_difference()?;
         let searched = self.searched.map(|searched| self.search_difference(searched));
-        let recorded = self.recorded.filter(|recorded| {
-            let sd = recorded.se.hypot(windows.se);
-            (recorded.mean - windows.mean).abs() <= RECORD_DOUBT * sd
-        });
-        let estimates = searched.into_iter().chain(recorded);
+        let estimates = searched.into_iter().chain(self.record_beside(&windows));
         let Difference { mean, se } = estimates.fold(windows, Difference::and);
         Some(Difference {
             mean,
             se: se * self.ignorance(),
+        })
+    }
+
+    /// What an earlier run found, unless the windows say that it was another job's.
+    fn record_beside(&self, windows: &Difference) -> Option<Difference> {
+        self.recorded.filter(|recorded| {
+            let sd = recorded.se.hypot(windows.se);
+            (recorded.mean - windows.mean).abs() <= RECORD_DOUBT * sd
         })
     }
 
@@ -372,14 +379,37 @@ impl Guard {
         let Some(difference) = self.difference().filter(|_| complete && self.is_credible()) else {
             return Decision::Undecided;
         };
-        if difference.above(SLOWDOWN) < slower_max(self.rounds()) && difference.above(0.0) < FASTER_DOUBT {
+        if difference.above(SLOWDOWN) < self.slower_max(self.rounds())
+            && difference.above(0.0) < self.faster_doubt()
+        {
             return Decision::KeepWinner;
         }
-        let left = ROUNDS_MAX.saturating_sub(self.rounds());
+        let left = self.rounds_max.saturating_sub(self.rounds());
         if (1..=left).any(|rounds| self.pays(&difference, rounds)) {
             Decision::Undecided
         } else {
             Decision::KeepDefault
+        }
+    }
+
+    /// See [`SLOWER_MAX`].
+    fn slower_max(&self, rounds: u32) -> f64 {
+        if rounds < self.rounds_max {
+            SLOWER_MAX
+        } else {
+            SLOWER_MAX_LAST
+        }
+    }
+
+    /// See [`FASTER_DOUBT`]. An earlier run has excluded that already where its verdict still counts.
+    fn faster_doubt(&self) -> f64 {
+        let is_proved = self
+            .windows_difference()
+            .is_some_and(|windows| self.record_beside(&windows).is_some());
+        if is_proved {
+            FASTER_DOUBT_PROVED
+        } else {
+            FASTER_DOUBT
         }
     }
 
@@ -415,7 +445,8 @@ impl Guard {
         let now = difference.se * difference.se;
         let then = 1.0 / (1.0 / now + 1.0 / news);
         let quantile = |share: f64| normal.inverse_cdf(share) * then.sqrt();
-        let limit = (SLOWDOWN + quantile(slower_max(self.rounds() + rounds))).min(quantile(FASTER_DOUBT));
+        let limit =
+            (SLOWDOWN + quantile(self.slower_max(self.rounds() + rounds))).min(quantile(self.faster_doubt()));
         // The true difference, as believed now.
         let prior = GAIN_PRIOR.max(GAIN_PRIOR_NOISE * self.window_noise()).powi(2);
         let (truth, doubt) = (
@@ -438,15 +469,6 @@ impl Guard {
 fn expected_maximum(count: usize) -> f64 {
     let count = count.max(1) as f64;
     Normal::standard().inverse_cdf((count - 0.375) / (count + 0.25))
-}
-
-/// See [`SLOWER_MAX`].
-fn slower_max(rounds: u32) -> f64 {
-    if rounds < ROUNDS_MAX {
-        SLOWER_MAX
-    } else {
-        SLOWER_MAX_LAST
-    }
 }
 
 #[cfg(test)]

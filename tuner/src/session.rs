@@ -51,9 +51,9 @@ use contest::Contest;
 const STARTUP_MAX: usize = 30;
 /// Measurements and warnings that wait to be fetched; older ones are dropped.
 const UNREAD_MAX: usize = 256;
-
-/// With fewer, half a sample of start-up would pass for its level.
-const DEFAULT_STEPS_MIN: usize = 10;
+/// Steps of the default's sample: all of them cost what the best setting would gain. A start-up that ends among them is cut off,
+/// and of a longer one the A/B windows tell.
+const DEFAULT_STEPS: usize = 5;
 
 /// What the session waits for.
 #[derive(Clone, Debug)]
@@ -120,13 +120,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// Steps of the default's sample: enough to tell the start-up from what follows.
+    /// Steps of the default's sample; as many as of any other where the user has said how many those are, or where start-up ends.
     fn default_steps(&self) -> usize {
-        let steps = self.config.steps_per_sample as usize;
         if self.config.adaptive && self.config.warmup_samples.is_none() {
-            steps.max(DEFAULT_STEPS_MIN)
+            DEFAULT_STEPS
         } else {
-            steps
+            self.config.steps_per_sample as usize
         }
     }
 

@@ -238,6 +238,11 @@ impl Tuner {
         }
     }
 
+    /// Takes the measured steps at a setting for something else than its step times.
+    pub(crate) fn forget(&mut self, point: &Point) {
+        self.sample_mut(*point).log_times.clear();
+    }
+
     /// Adds a measurement that the caller has summed up. The settings need not be those that were asked for.
     ///
     /// # Errors

@@ -10,8 +10,10 @@ const STALL_RUN_MAX: u32 = 5;
 const RUNNING_STEPS: usize = 31;
 /// Steps that must agree with the end of the sample for the start-up to be over.
 const SETTLED_STEPS: usize = 3;
+/// Steps, each faster than the one before, that show by themselves that it is not: of equal ones one run in 120 looks so.
+const FALLING_STEPS: usize = 5;
 /// A step's excess over the later level, in log step time, that is start-up and not noise: at least this, at least three spreads.
-const STARTUP_EXCESS_MIN: f64 = 0.10;
+pub(crate) const STARTUP_EXCESS_MIN: f64 = 0.10;
 
 /// What became of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,9 +90,14 @@ impl Window {
     }
 
     /// How many leading steps are start-up: the fewest after which [`SETTLED_STEPS`] steps in a row have a median at the level
-    /// of the last half of the window. All but `steps` at most.
+    /// of the last half of the window. All but the last while the steps still get faster and faster.
     pub(crate) fn startup_steps(&self, steps: usize) -> usize {
         let count = self.log_times.len();
+        let latest = &self.log_times[count.saturating_sub(FALLING_STEPS)..];
+        let is_falling = latest.len() == FALLING_STEPS && latest.is_sorted_by(|a, b| a > b);
+        if is_falling && latest[0] - latest[FALLING_STEPS - 1] > STARTUP_EXCESS_MIN {
+            return count - 1;
+        }
         let tail = &self.log_times[count - count.min(steps.div_ceil(2).max(SETTLED_STEPS))..];
         let level = median(tail);
         let deviations: Vec<f64> = tail.iter().map(|l| (l - level).abs()).collect();
@@ -144,5 +151,12 @@ mod tests {
         // One spike in the middle is no start-up.
         times[6] = 150.0;
         assert_eq!(filled(&times[3..]).startup_steps(10), 0);
+        let falling = [100.0, 80.0, 65.0, 52.0, 42.0];
+        assert_eq!(filled(&falling).startup_steps(5), 4);
+        assert_eq!(
+            filled(&falling.map(|t| 100.0 + t / 20.0)).startup_steps(5),
+            0,
+            "by 3 %"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Sessions on bad or odd input: each ends with a clear error or with the default kept, and never panics.
 
-use ronde_tuner::{Action, Error, Parameter, Phase, Point, Session, SessionConfig, Space, Verdict};
+use ronde_tuner::{Action, Error, Parameter, Phase, Point, Session, SessionConfig, Space, Verdict, Warning};
 
 fn space() -> Space {
     Space::new(vec![
@@ -240,14 +240,32 @@ fn a_users_warmup_is_discarded_and_then_nothing_is_detected() {
 fn startup_is_detected_and_bounded() {
     let mut slow_start = session(SessionConfig::default());
     drive(&mut slow_start, 40, |_, step| {
-        if step < 6 { 40.0 } else { 10.0 * jitter(step) }
+        if step < 3 { 40.0 } else { 10.0 * jitter(step) }
     });
     let first = slow_start.take_measurements()[0];
-    assert!(first.steps == 10 && first.step_ms < 10.3, "{first:?}");
+    assert!(first.steps == 5 && first.step_ms < 10.3, "{first:?}");
     // Ever faster: at most 30 steps are taken for start-up.
     let mut ever_faster = session(SessionConfig::default());
-    drive(&mut ever_faster, 41, |_, step| 1000.0 * 0.7f64.powi(step as i32));
+    drive(&mut ever_faster, 37, |_, step| 1000.0 * 0.7f64.powi(step as i32));
     assert_eq!(ever_faster.take_measurements().len(), 1);
+}
+
+#[test]
+fn a_long_startup_is_known_for_one_in_the_end() {
+    for (slow_steps, gain) in [(6, 1.0), (14, 1.0), (6, 0.8), (14, 0.8)] {
+        let mut session = session(SessionConfig::default());
+        let actions = drive(&mut session, 2000, |point: &Point, step| {
+            let level = if *point == default() { 10.0 } else { 10.0 * gain };
+            level * jitter(step) * if step < slow_steps { 4.0 } else { 1.0 }
+        });
+        let verdict = verdict(&actions);
+        let what = format!("{slow_steps} slow steps, {gain}: {verdict:?}");
+        assert_eq!(verdict.kept_default, gain == 1.0, "{what}");
+        assert!((9.7..10.3).contains(&verdict.default_step_ms), "{what}");
+        let warnings = session.take_warnings();
+        let is_told = |warning: &Warning| matches!(warning, Warning::StartupMeasured { steps: 5, .. });
+        assert!(warnings.iter().any(is_told), "{what}: {warnings:?}");
+    }
 }
 
 #[test]

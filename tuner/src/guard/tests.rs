@@ -93,9 +93,9 @@ fn a_record_counts_until_the_windows_contradict_it() {
         se: 0.004,
     };
     let with_windows = |d: f64| {
-        let mut guard = Guard::new(0.02, 100).with_record(recorded);
-        guard.push(vec![0.0; 5]);
+        let mut guard = Guard::new(0.02, 100).confirming(Some(recorded));
         guard.push(vec![d; 5]);
+        guard.push(vec![0.0; 5]);
         (guard.decision(), guard.difference().unwrap())
     };
     // Windows alone would not do: their standard error is 0.02 sqrt(2.6 / 5) = 0.0144.
@@ -103,6 +103,29 @@ fn a_record_counts_until_the_windows_contradict_it() {
     let (decision, difference) = with_windows(0.10);
     assert_eq!(decision, Decision::KeepDefault);
     assert_eq!(difference.mean, 0.10, "the record is another job's");
+}
+
+#[test]
+fn half_a_percent_that_was_proved_is_confirmed_in_two_rounds() {
+    let recorded = Difference {
+        mean: -0.006,
+        se: 0.002_3,
+    };
+    let rounds = |recorded, d: f64| {
+        let mut guard = Guard::new(0.01, 100).confirming(recorded);
+        for own in [d, 0.0, 0.0, d] {
+            guard.push(vec![own; 5]);
+        }
+        guard.decision()
+    };
+    assert_eq!(rounds(Some(recorded), -0.006), Decision::KeepWinner);
+    assert_eq!(
+        rounds(Some(recorded), 0.0),
+        Decision::KeepWinner,
+        "noise may hide it"
+    );
+    assert_eq!(rounds(Some(recorded), 0.011), Decision::KeepDefault);
+    assert_eq!(rounds(None, -0.006), Decision::KeepDefault, "nothing is proved");
 }
 
 #[test]
@@ -167,7 +190,7 @@ fn arms_alternate_with_the_order_reversed() {
     let (d, w) = (Arm::Default, Arm::Winner);
     assert_eq!(arms, [d, w, w, d, d, w, w, d]);
     assert_eq!(guard.rounds(), 4);
-    let mut guard = Guard::new(0.01, 20).starting_with(Arm::Winner);
+    let mut guard = Guard::new(0.01, 20).confirming(None);
     assert_eq!(guard.next_arm(), w);
     guard.push(vec![0.0; 5]);
     assert_eq!(guard.next_arm(), d);

@@ -5,8 +5,8 @@ use crate::center::center_variance;
 use crate::guard::{Arm, Decision, Guard, SEARCH_DRIFT};
 use crate::proposal::Proposal;
 use crate::verdict::Phase;
-use crate::window::Window;
-use crate::{Action, Difference, Point};
+use crate::window::{STARTUP_EXCESS_MIN, Window};
+use crate::{Action, Difference, Point, Warning};
 
 /// A gain below this, in log step time, is not worth the A/B windows.
 const GAIN_MIN: f64 = 0.005;
@@ -18,8 +18,9 @@ const CONTESTS_MAX: usize = 3;
 /// many standard deviations, to which the machine's drift since the search adds.
 const OVERTAKEN_MIN: f64 = 0.01;
 const OVERTAKEN_SD: f64 = 2.0;
-/// Rounds in which a recorded winner has to be confirmed: with both changes and a short start-up they are done within 30 steps.
-const CONFIRM_ROUNDS: u32 = 2;
+/// Standard errors by which the default's sample must lie above its first window for it to have been start-up, beside what start-up is
+/// at least.
+const STARTUP_SD: f64 = 4.0;
 
 /// A setting in the A/B windows, or the last one that was.
 #[derive(Clone, Debug)]
@@ -95,6 +96,7 @@ impl Session {
     }
 
     pub(super) fn close_window(&mut self) -> Action {
+        self.forget_startup();
         let log_times = std::mem::take(&mut self.window.log_times);
         self.tuner.observe(self.setting, &log_times);
         let Some(contest) = &mut self.contest else {
@@ -110,8 +112,7 @@ impl Session {
         self.window = Window::default();
         let complete = rounds > round;
         let costly = complete && self.guard_is_spent();
-        let unconfirmed = recorded && rounds >= CONFIRM_ROUNDS;
-        if decision == Decision::Undecided && (costly || unconfirmed) {
+        if decision == Decision::Undecided && costly {
             decision = Decision::KeepDefault;
         }
         if decision == Decision::KeepWinner
@@ -143,6 +144,37 @@ impl Session {
             }
             Decision::KeepDefault => self.dropped(winner, recorded),
         }
+    }
+
+    /// The first window of the default after the search tells whether the sample that the job began with was start-up, and longer than
+    /// what is looked for there. If so, that sample never was.
+    fn forget_startup(&mut self) {
+        let remaining_steps = self.remaining_steps();
+        let (noise, measured_steps) = (self.tuner.noise(), self.measured_steps());
+        let (Some(contest), Some(window)) = (&mut self.contest, self.window.center()) else {
+            return;
+        };
+        let is_first = contest.guard.rounds() == 0 && contest.guard.next_arm() == Arm::Default;
+        if !is_first || contest.recorded || self.retuned.is_some() {
+            return;
+        }
+        let start = self.tuner.start();
+        let Some(sample) = self.tuner.sample(&start) else {
+            return;
+        };
+        let (before, variance) = self.tuner.estimate(sample);
+        let sd = (variance + center_variance(noise, self.window.steps())).sqrt();
+        if before - window <= STARTUP_EXCESS_MIN.max(STARTUP_SD * sd) {
+            return;
+        }
+        let steps = sample.log_times.len();
+        contest.guard = Guard::new(noise, measured_steps - steps).with_remaining_steps(remaining_steps);
+        self.tuner.forget(&start);
+        self.warn(Warning::StartupMeasured {
+            steps,
+            before_ms: before.exp(),
+            after_ms: window.exp(),
+        });
     }
 
     /// The best measured setting, if it is surely faster than the windows of `winner` say that this one is. A winner need not have been

@@ -3,7 +3,7 @@
 use super::contest::Contest;
 use super::{Session, Stage};
 use crate::center::{center_variance, median};
-use crate::guard::{Arm, Guard};
+use crate::guard::Guard;
 use crate::recall::{Memory, relative_to};
 use crate::state::{self, Match, STATE_VERSION, State, StateSample, StateVerdict};
 use crate::{Error, Point, SessionConfig, Space, Warning};
@@ -119,13 +119,11 @@ impl Session {
         } else {
             median(&spreads)
         };
-        let mut guard = Guard::new(noise.max(crate::center::NOISE_FLOOR), RECORDED_STEPS)
-            .with_remaining_steps(self.remaining_steps())
-            .starting_with(Arm::Winner);
         // A setting that stayed when the job was tuned anew was not compared with the default of this run.
-        if !verdict.kept_default {
-            guard = guard.with_record(verdict.difference());
-        }
+        let recorded = (!verdict.kept_default).then(|| verdict.difference());
+        let guard = Guard::new(noise.max(crate::center::NOISE_FLOOR), RECORDED_STEPS)
+            .with_remaining_steps(self.remaining_steps())
+            .confirming(recorded);
         // A winner that was not on the lattice of its time is one of this session, too.
         let _ = self.tuner.also_consider(winner);
         self.contest = Some(Contest {
