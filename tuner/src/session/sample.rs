@@ -1,19 +1,19 @@
-//! How long a sample goes on: cut short where it is clearly worse, closed early where it is clearly better, continued where it is
-//! undecided and matters.
+//! How long a sample goes on: cut short where it is clearly worse, closed early where more steps would hardly change what follows
+//! from it, continued where it is undecided and matters.
 
 use super::{Session, budget::CLIFF};
 use crate::acquisition::expected_improvement;
 use crate::center::{center_variance, huber_center};
 
-/// Steps after which a clearly better sample is closed.
+/// Steps after which a clear sample is closed.
 const EARLY_STEPS: usize = 5;
 /// A sample goes on for at most this many times the usual steps.
 const STEPS_FACTOR: usize = 3;
-/// Log step time by which a sample must be better to be closed early, beside the noise.
-const BETTER: f64 = 0.05;
 /// A sample is undecided while mistaking it for the best, or the best for it, would cost more than this on average, in log step
-/// time: with ten steps a sample, that happens above 5 % noise.
+/// time: after as many steps as usual that happens above 5 % noise.
 const MISTAKE: f64 = 0.01;
+/// The same for one that is to be closed early: there the gap is some 1.3 standard errors.
+const MISTAKE_EARLY: f64 = 0.003;
 
 /// What becomes of the sample under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +45,10 @@ impl Session {
             };
         }
         let early = EARLY_STEPS.min(full);
-        if steps >= early && self.clearly_better() {
+        if steps >= early && !self.undecided(MISTAKE_EARLY) {
             return Verdict::Close;
         }
-        if steps >= full && (steps >= STEPS_FACTOR * full || !self.undecided()) {
+        if steps >= full && (steps >= STEPS_FACTOR * full || !self.undecided(MISTAKE)) {
             return Verdict::Close;
         }
         Verdict::GoOn
@@ -80,16 +80,8 @@ impl Session {
         }
     }
 
-    fn clearly_better(&self) -> bool {
-        let (Some(center), Some((best, variance))) = (self.window.center(), self.best_other()) else {
-            return false;
-        };
-        let own = center_variance(self.tuner.noise(), self.window.steps());
-        best - center > (4.0 * (own + variance).sqrt()).max(BETTER)
-    }
-
-    /// Whether more steps would help to tell this setting from the best other one.
-    fn undecided(&self) -> bool {
+    /// Whether mistaking this setting for the best other one, or that for this, would cost more than `mistake` on average.
+    fn undecided(&self, mistake: f64) -> bool {
         let mut all = self.window.log_times.clone();
         if let Some(sample) = self.tuner.sample(&self.setting) {
             all.extend(&sample.log_times);
@@ -99,7 +91,7 @@ impl Session {
         };
         let own = center_variance(self.tuner.noise(), all.len());
         let gap = (huber_center(&all) - best).abs();
-        expected_improvement(-gap, own + variance) > MISTAKE
+        expected_improvement(-gap, own + variance) > mistake
     }
 
     /// Centre and variance of the lowest sample of another setting.
