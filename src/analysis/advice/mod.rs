@@ -85,10 +85,12 @@ fn startup(report: &Report, steady: &Summary) -> Option<Advice> {
     let all: f64 = report.steps.iter().map(|step| step.ms).sum();
     (lost > STARTUP_LEAST * all).then(|| Advice {
         sentence: format!(
-            "The first {} take {} each instead of {}, {} in all: leave them out of what you measure (the figures here do), \
-             and see what they do that later ones do not (connections, caches, the first reading of the data).",
-            if startup.steps == 1 { "whole step".to_owned() } else { format!("{} whole steps", startup.steps) },
-            ms(startup.step_ms.p50),
+            "The first {} instead of {}, {} in all: leave that out of what you measure (the figures here do), \
+             and see what happens there that does not later (connections, caches, the first reading of the data).",
+            match startup.steps {
+                1 => format!("whole step takes {}", ms(startup.step_ms.p50)),
+                steps => format!("{steps} whole steps take {} each", ms(startup.step_ms.p50)),
+            },
             ms(steady.step_ms.p50),
             ms(lost),
         ),

@@ -136,4 +136,14 @@ fn a_slow_start_is_mentioned_last() {
         "{advice:?}"
     );
     assert!(advice.len() <= 5);
+    let advice = report(&Job {
+        startup: (1, 30.0),
+        ..Job::default()
+    })
+    .advice;
+    let last = advice.last().unwrap();
+    assert!(
+        last.sentence.starts_with("The first whole step takes "),
+        "{advice:?}"
+    );
 }
