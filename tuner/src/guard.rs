@@ -14,7 +14,8 @@
 //! - the search's samples of both. The winner's was chosen for being low, so it counts as if it had been the luckiest of all that
 //!   were sampled, were they equal: plus E[max of n normals] standard deviations. The two lie many steps apart, so a drift of the
 //!   machine between them counts too: 1 %, or as much as the windows differ from the samples where that is more;
-//! - the verdict of an earlier run, if there is one, which may have aged ([`RECORD_AGE`]).
+//! - the verdict of an earlier run, if there is one, which may have aged ([`RECORD_AGE`]). That run has shown already that the winner is
+//!   not just as fast: unless the windows contradict it, the mean is to be better, and no more is asked of P(d > 0).
 //!
 //! After each round it is asked whether further ones pay: the chance of an acceptance times the gain over the remaining steps
 //! against what the rounds cost. If not, the default stays. The guard is the one protection that depends on no model being right.
@@ -227,8 +228,8 @@ impl Guard {
         self
     }
 
-    /// Confirms the winner of an earlier run of the same job, which is in force: within [`CONFIRM_ROUNDS`], its window first. What
-    /// that run `recorded` of the two counts, if it compared them.
+    /// Confirms the winner of an earlier run of the same job, which is in force: within two rounds, its window first. What that run
+    /// `recorded` of the two counts, if it compared them.
     #[must_use]
     pub fn confirming(mut self, recorded: Option<Difference>) -> Self {
         self.rounds_max = CONFIRM_ROUNDS;
