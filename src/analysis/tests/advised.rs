@@ -125,25 +125,17 @@ fn a_slow_link_wants_fewer_bytes() {
 
 #[test]
 fn a_slow_start_is_mentioned_last() {
-    let advice = report(&Job {
-        startup: (6, 3.0),
-        ..Job::default()
-    })
-    .advice;
-    let last = advice.last().unwrap();
-    assert!(
-        last.sentence.starts_with("The first 6 whole steps take"),
-        "{advice:?}"
-    );
-    assert!(advice.len() <= 5);
-    let advice = report(&Job {
-        startup: (1, 30.0),
-        ..Job::default()
-    })
-    .advice;
-    let last = advice.last().unwrap();
-    assert!(
-        last.sentence.starts_with("The first whole step takes "),
-        "{advice:?}"
-    );
+    for (startup, begins) in [
+        ((6, 3.0), "The first 6 whole steps take"),
+        ((1, 30.0), "The first whole step takes "),
+    ] {
+        let job = Job {
+            startup,
+            ..Job::default()
+        };
+        let advice = report(&job).advice;
+        let last = advice.last().unwrap();
+        assert!(last.sentence.starts_with(begins), "{advice:?}");
+        assert!(advice.len() <= 5);
+    }
 }

@@ -149,32 +149,38 @@ impl Session {
     /// The first window of the default after the search tells whether the sample that the job began with was start-up, and longer than
     /// what is looked for there. If so, that sample never was.
     fn forget_startup(&mut self) {
-        let remaining_steps = self.remaining_steps();
-        let (noise, measured_steps) = (self.tuner.noise(), self.measured_steps());
-        let (Some(contest), Some(window)) = (&mut self.contest, self.window.center()) else {
+        let Some((steps, before, after)) = self.measured_startup() else {
             return;
         };
-        let is_first = contest.guard.rounds() == 0 && contest.guard.next_arm() == Arm::Default;
-        if !is_first || contest.recorded || self.retuned.is_some() {
-            return;
+        let guard = Guard::new(self.tuner.noise(), self.measured_steps() - steps)
+            .with_remaining_steps(self.remaining_steps());
+        if let Some(contest) = &mut self.contest {
+            contest.guard = guard;
         }
         let start = self.tuner.start();
-        let Some(sample) = self.tuner.sample(&start) else {
-            return;
-        };
-        let (before, variance) = self.tuner.estimate(sample);
-        let sd = (variance + center_variance(noise, self.window.steps())).sqrt();
-        if before - window <= STARTUP_EXCESS_MIN.max(STARTUP_SD * sd) {
-            return;
-        }
-        let steps = sample.log_times.len();
-        contest.guard = Guard::new(noise, measured_steps - steps).with_remaining_steps(remaining_steps);
         self.tuner.forget(&start);
         self.warn(Warning::StartupMeasured {
             steps,
             before_ms: before.exp(),
-            after_ms: window.exp(),
+            after_ms: after.exp(),
         });
+    }
+
+    /// Steps of that sample if it was, its log step time, and that of the window.
+    fn measured_startup(&self) -> Option<(usize, f64, f64)> {
+        let guard = match &self.contest {
+            Some(contest) if !contest.recorded && self.retuned.is_none() => &contest.guard,
+            _ => return None,
+        };
+        if guard.rounds() > 0 || guard.next_arm() != Arm::Default {
+            return None;
+        }
+        let sample = self.tuner.sample(&self.tuner.start())?;
+        let (before, variance) = self.tuner.estimate(sample);
+        let after = self.window.center()?;
+        let sd = (variance + center_variance(self.tuner.noise(), self.window.steps())).sqrt();
+        let is_startup = before - after > STARTUP_EXCESS_MIN.max(STARTUP_SD * sd);
+        is_startup.then_some((sample.log_times.len(), before, after))
     }
 
     /// The best measured setting, if it is surely faster than the windows of `winner` say that this one is. A winner need not have been
