@@ -6,7 +6,7 @@
 //!
 //! - P(it is more than 1 % slower than the default | all samples of both) = Φ((d − 0.01) / se) is far enough below 0.002 that all
 //!   looks together stay below it, and
-//! - it is faster: P(d > 0) = Φ(d / se) is below 0.02.
+//! - it is faster: P(d > 0) = Φ(d / se) is below 0.1.
 //!
 //! "All samples" are three estimates of d, weighed by their variances, each with the variance that it deserves:
 //!
@@ -32,9 +32,9 @@ const CONFIRM_ROUNDS: u32 = 2;
 pub(crate) const WINDOW_STEPS: u32 = 5;
 /// The same in the very first one: a large gain needs no more, and while the default runs it is not had.
 const WINDOW_STEPS_FIRST: u32 = 3;
-/// The same in the rounds after these many: a gain of a percent or two, which is what is left then, takes a hundred steps of either
-/// setting to prove, and fewer changes are fewer slow steps.
-const WINDOW_STEPS_LATE: u32 = 10;
+/// The same in the rounds after these many: a gain of a percent, which is what is left then, takes a hundred steps or two of either
+/// setting to prove. They cost next to nothing, since the two are that close, but each change does.
+const WINDOW_STEPS_LATE: u32 = 20;
 const ROUNDS_EARLY: u32 = 4;
 
 /// Steps measured in each window of round `round`, from 0.
@@ -71,7 +71,7 @@ const SLOWDOWN: f64 = 0.01;
 const SLOWER_MAX: f64 = 0.000_7;
 const SLOWER_MAX_LAST: f64 = 0.002;
 /// Accepted P(no faster at all) at one look: once a percent can be told, of equal settings every second looks faster.
-const FASTER_DOUBT: f64 = 0.02;
+const FASTER_DOUBT: f64 = 0.1;
 /// The same of a winner for which an earlier run has found so: its mean is to be better.
 const FASTER_DOUBT_PROVED: f64 = 0.5;
 /// Standard deviation of the machine's own drift between two samples of a search, in log step time: that of the tuner lab's jobs.
@@ -306,7 +306,7 @@ impl Guard {
         let Difference { mean, se } = estimates.fold(windows, Difference::and);
         Some(Difference {
             mean,
-            se: se * self.ignorance(),
+            se: se * self.ignorance().sqrt(),
         })
     }
 
@@ -318,16 +318,9 @@ impl Guard {
         })
     }
 
-    /// The noise is itself an estimate, and a low one is a false certainty: the width of Student's distribution over the normal's,
-    /// for the steps that the two arms have.
+    /// [`ignorance`] of the steps that the two arms have.
     fn ignorance(&self) -> f64 {
-        let windows = self
-            .default
-            .iter()
-            .chain(&self.winner)
-            .map(Vec::len)
-            .sum::<usize>();
-        (1.0 + IGNORANCE / (self.noise_steps + windows) as f64).sqrt()
+        ignorance(self.noise_steps + self.steps(Arm::Default) + self.steps(Arm::Winner))
     }
 
     fn windows_difference(&self) -> Option<Difference> {
@@ -464,6 +457,12 @@ impl Guard {
         let cost = f64::from(rounds) * CHANGE_COST + steps as f64 * truth.exp_m1().max(0.0);
         gain * (self.remaining_steps - 2.0 * steps as f64) > cost
     }
+}
+
+/// The noise is itself an estimate, from `steps` steps, and a low one is a false certainty: the factor on a variance that rests on it,
+/// as Student's distribution is wider than the normal one.
+pub(crate) fn ignorance(steps: usize) -> f64 {
+    1.0 + IGNORANCE / steps as f64
 }
 
 /// Expected maximum of `count` independent standard normals (Blom's approximation; 0 of one or none).

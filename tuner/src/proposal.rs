@@ -7,12 +7,13 @@ use rand::RngExt;
 use crate::Warning;
 use crate::design::{DESIGN_POINTS, design, generator};
 use crate::gp::{Observations, Scene};
+use crate::guard::CHANGE_COST;
 use crate::hypothesis::{Hypothesis, MODEL_ODDS, checked};
 use crate::lanes::Columns;
 use crate::model::{Belief, Estimate, Model};
 use crate::space::Point;
 use crate::stop::Prospect;
-use crate::surrogate::{Outlook, SLOWDOWN_MAX, Surrogate};
+use crate::surrogate::{SLOWDOWN_MAX, Surrogate};
 use crate::tuner::Tuner;
 
 /// How bad an observation counts, in log step time above the best: beyond a cliff only its place matters, and its height would
@@ -21,6 +22,9 @@ const BADNESS_MAX: f64 = 1.0;
 /// Accepted probability that a proposed setting is slower than the incumbent by more than a factor of 3: beyond an edge of what was
 /// seen such a setting may be 20 or 100 times as slow, and one step there ends the search.
 const RISK_MAX: f64 = 0.02;
+/// What a sample costs where no model speaks, in steps of the incumbent: the changes to it and back, and so many steps at its slowness.
+const PRICE_CHANGES: f64 = 2.0 * CHANGE_COST;
+const PRICE_STEPS: f64 = 6.0;
 /// Measured settings, the fastest first, around which the search looks between the levels.
 const REFINED: usize = 3;
 /// Weight of the model below which the search says that it goes on without it.
@@ -304,21 +308,31 @@ impl Tuner {
             proposal.prediction = predicted(index);
             return;
         }
-        let Some(index) = most_promising(&outlook, &tolerable) else {
+        let with_model = proposal.model_weight.is_some_and(|weight| weight >= DOUBT);
+        let improvement = |index: usize| outlook.improvement[index];
+        let promising = most_promising(candidates, &tolerable, improvement);
+        // A model knows its way. Without one most samples are far worse than the incumbent, and it is the budget that ends the search.
+        let index = if with_model {
+            promising
+        } else {
+            let per_price = |index: usize| improvement(index) / price(outlook.slowdown[index]);
+            most_promising(candidates, &tolerable, per_price)
+        };
+        let Some((index, promising)) = index.zip(promising) else {
             // Everything but what is measured risks too much.
             proposal.improvement = 0.0;
             proposal.next = Next::Stop;
             proposal.prediction = relative(surrogate.at_observed(incumbent));
             return;
         };
-        proposal.improvement = outlook.improvement[index];
+        proposal.improvement = improvement(promising);
         proposal.prediction = predicted(index);
         proposal.next = Next::Sample(points[index]);
         proposal.small = self.config().stop.rejects(&Prospect {
             improvement: proposal.improvement,
             slowdown: outlook.slowdown[index],
             steps: known.estimates.iter().map(|estimate| estimate.steps as f64).sum(),
-            with_model: proposal.model_weight.is_some_and(|weight| weight >= DOUBT),
+            with_model,
         });
         if proposal.small && self.small_improvements + 1 >= self.config().stop.patience {
             proposal.next = Next::Stop;
@@ -366,15 +380,25 @@ struct Candidates {
     columns: Columns,
 }
 
-/// The candidate of the largest expected improvement among the tolerable ones, the first of equals.
-fn most_promising(outlook: &Outlook, tolerable: &dyn Fn(usize) -> bool) -> Option<usize> {
-    let mut best: Option<usize> = None;
-    for (index, &improvement) in outlook.improvement.iter().enumerate() {
-        if best.is_none_or(|best| improvement > outlook.improvement[best]) && tolerable(index) {
-            best = Some(index);
+/// What a sample is expected to cost, in steps of the incumbent, at this log step time above the incumbent's.
+fn price(slowdown: f64) -> f64 {
+    PRICE_CHANGES + PRICE_STEPS * slowdown.exp_m1().max(0.0)
+}
+
+/// The tolerable candidate of the highest score, the first of equals.
+fn most_promising(
+    candidates: usize,
+    tolerable: &dyn Fn(usize) -> bool,
+    score: impl Fn(usize) -> f64,
+) -> Option<usize> {
+    let mut best: Option<(usize, f64)> = None;
+    for index in 0..candidates {
+        let own = score(index);
+        if best.is_none_or(|(_, best)| own > best) && tolerable(index) {
+            best = Some((index, own));
         }
     }
-    best
+    best.map(|(index, _)| index)
 }
 
 /// Index of the lowest value, the first of equals.

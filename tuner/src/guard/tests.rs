@@ -45,7 +45,7 @@ fn simulate(runs: u64, ratio: f64, noise: f64, drift: f64, settings: usize) -> O
 
 #[test]
 fn a_setting_of_1_1_pct_slower_is_not_kept() {
-    // The promise is 0.2 %; of 20,000 runs each, 0.04 % to 0.16 % were seen, most of them where one setting was sampled.
+    // The promise is 0.2 %; of 20,000 runs each, 0.04 % to 0.07 % were seen.
     for (noise, drift) in [(0.02, 0.0), (0.02, 0.01), (0.05, 0.0), (0.05, 0.01)] {
         let kept = [1, 3, 8].map(|settings| simulate(3000, 1.011, noise, drift, settings).kept);
         assert!(
@@ -70,8 +70,9 @@ fn a_faster_setting_is_kept_and_a_much_faster_one_at_once() {
     // Two percent at 5 % noise, which no window of the first rounds can tell.
     let little = simulate(1000, 0.98, 0.05, 0.01, 3).kept;
     assert!(little > 0.5, "{little}");
-    // An equal one is not worth a word, but no harm either.
-    assert!(simulate(500, 1.0, 0.035, 0.0, 3).kept < 0.05);
+    // An equal one is not worth a word, but no harm either; one that is half a percent slower is.
+    assert!(simulate(500, 1.0, 0.035, 0.0, 3).kept < 0.1);
+    assert!(simulate(500, 1.005, 0.035, 0.0, 3).kept < 0.02);
 }
 
 #[test]

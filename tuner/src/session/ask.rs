@@ -31,6 +31,10 @@ impl Session {
     pub(super) fn close_sample(&mut self, aborted: bool) -> Action {
         let phase = self.phase();
         let center = self.window.center();
+        if self.is_plainly_better() {
+            // No model is needed to see that; the next proposal may think otherwise.
+            self.incumbent = self.setting;
+        }
         self.tuner.observe(self.setting, &self.window.log_times);
         self.record(phase, self.sample, aborted);
         self.window = Window::new(0, self.known(&self.setting));

@@ -4,7 +4,7 @@ use crate::{Drift, Error, Point, StopRule, TunerConfig, Verdict};
 
 /// Least expected improvement without a model, in log step time: less than a search whose measurements are all there is asks for,
 /// since the budget bounds what samples cost, and the guard proves gains of a percent.
-const IMPROVEMENT_MIN_COLD: f64 = 0.003;
+const IMPROVEMENT_MIN_COLD: f64 = 0.002;
 /// Most steps per sample that can be asked for.
 const STEPS_PER_SAMPLE_MAX: u32 = 100_000;
 /// Budget of a search where nothing is said, in steps of the default.
@@ -21,16 +21,16 @@ pub struct SessionConfig {
     pub warmup_steps_per_change: u32,
     /// Samples' worth of steps discarded at the start; `None` (the default) detects the start-up in the first sample.
     pub warmup_samples: Option<u32>,
-    /// Steps per sample, 1 to 100,000. Default 8: many cheap samples say more than few precise ones.
+    /// Steps per sample, 1 to 100,000. Default 10: many cheap samples say more than few precise ones.
     pub steps_per_sample: u32,
     /// Whether the steps of a sample adapt: fewer where it is clear that it is worse or better than the best, up to three times as
     /// many where it is not and the difference matters. Default true; a user who fixes the steps per sample wants false.
     pub adaptive: bool,
-    /// Most settings that are sampled, the default among them; ≥ 1. Default 24.
+    /// Most settings that are sampled, the default among them; ≥ 1. Default 40.
     pub max_samples: u32,
     /// Standard deviation of a sample's value, as a fraction of it; `None` (the default) estimates it.
     pub fixed_noise: Option<f64>,
-    /// When another sample is not worth its cost. Default as a tuner's, but for 0.003 without a model.
+    /// When another sample is not worth its cost. Default as a tuner's, but for 0.002 without a model.
     pub stop: StopRule,
     /// What a search may cost: the excess of its steps over the default's, in steps of the default; ≥ 0. Default 20. It is not
     /// exceeded by more than the step that shows a setting to be far slower than predicted.
@@ -49,7 +49,7 @@ impl Default for SessionConfig {
             seed: tuner.seed,
             warmup_steps_per_change: 1,
             warmup_samples: None,
-            steps_per_sample: 8,
+            steps_per_sample: 10,
             adaptive: true,
             max_samples: tuner.max_samples,
             fixed_noise: tuner.fixed_noise,

@@ -9,7 +9,9 @@ use crate::window::{STARTUP_EXCESS_MIN, Window};
 use crate::{Action, Difference, Point, Warning};
 
 /// A gain below this, in log step time, is not worth the A/B windows.
-const GAIN_MIN: f64 = 0.005;
+const GAIN_MIN: f64 = 0.003;
+/// The same where the search began at a setting that was chosen before: most of those are still good, and the next change comes too.
+const GAIN_MIN_RETUNED: f64 = 0.015;
 /// What must be left of the budget for a setting that was never measured to go to the A/B windows, in steps.
 const UNTRIED: f64 = 3.0;
 /// Winners that may lose in the A/B windows before the search ends.
@@ -48,7 +50,12 @@ impl Session {
             let reason = self.lost().unwrap_or_else(|| otherwise.to_owned());
             return self.finish(None, reason);
         }
-        if gain < GAIN_MIN {
+        let least = if self.retuned.is_some() {
+            GAIN_MIN_RETUNED
+        } else {
+            GAIN_MIN
+        };
+        if gain < least {
             let percent = 100.0 * (1.0 - (-gain).exp());
             let reason =
                 format!("default kept, nothing to gain: the best other setting promises only {percent:.1} %");
