@@ -6,7 +6,7 @@
 //!
 //! - P(it is more than 1 % slower than the default | all samples of both) = Φ((d − 0.01) / se) is far enough below 0.002 that all
 //!   looks together stay below it, and
-//! - it is faster: P(d > 0) = Φ(d / se) is below 0.1.
+//! - it is faster: P(d > 0) = Φ(d / se) is below 0.05.
 //!
 //! "All samples" are three estimates of d, weighed by their variances, each with the variance that it deserves:
 //!
@@ -70,8 +70,9 @@ const SLOWDOWN: f64 = 0.01;
 /// (P. O'Brien and T. Fleming, A Multiple Testing Procedure for Clinical Trials, 1979).
 const SLOWER_MAX: f64 = 0.000_7;
 const SLOWER_MAX_LAST: f64 = 0.002;
-/// Accepted P(no faster at all) at one look: once a percent can be told, of equal settings every second looks faster.
-const FASTER_DOUBT: f64 = 0.1;
+/// Accepted P(no faster at all) at one look, of the first winner of a search: once a percent can be told, of equal settings every second
+/// looks faster. Of the n-th it is an n-th of this.
+const FASTER_DOUBT: f64 = 0.05;
 /// The same of a winner for which an earlier run has found so: its mean is to be better.
 const FASTER_DOUBT_PROVED: f64 = 0.5;
 /// Standard deviation of the machine's own drift between two samples of a search, in log step time: that of the tuner lab's jobs.
@@ -181,6 +182,8 @@ pub struct Guard {
     default_before: Option<Searched>,
     recorded: Option<Difference>,
     rounds_max: u32,
+    /// Winners of the same search that lost before.
+    losers: usize,
     /// Steps over which a gain counts.
     remaining_steps: f64,
     /// Whose window comes first in the first round: that of the one in force.
@@ -200,6 +203,7 @@ impl Guard {
             default_before: None,
             recorded: None,
             rounds_max: ROUNDS_MAX,
+            losers: 0,
             remaining_steps: HORIZON_STEPS as f64,
             first: Arm::Default,
             default: Vec::new(),
@@ -238,6 +242,13 @@ impl Guard {
             let se = se.hypot(RECORD_AGE);
             (mean.is_finite() && se.is_finite()).then_some(Difference { mean, se })
         });
+        self
+    }
+
+    /// So many winners of the same search have lost already: the more are tried, the sooner one is only lucky.
+    #[must_use]
+    pub fn after_losers(mut self, losers: usize) -> Self {
+        self.losers = losers;
         self
     }
 
@@ -403,7 +414,7 @@ impl Guard {
         if is_proved {
             FASTER_DOUBT_PROVED
         } else {
-            FASTER_DOUBT
+            FASTER_DOUBT / (1 + self.losers) as f64
         }
     }
 

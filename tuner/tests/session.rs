@@ -168,8 +168,9 @@ fn a_winner_that_takes_longer_than_another_did_is_not_kept() {
             .chosen_step_ms
             > 50.0
     });
-    // Ten, if the windows were held against the default alone; now those that saw nothing better on their way.
-    assert!(unlucky.count() <= 4);
+    // 22, if the windows were held against the default alone; now those that saw nothing better on their way.
+    let unlucky = unlucky.count();
+    assert!(unlucky <= 8, "{unlucky}");
 }
 
 #[test]
@@ -195,7 +196,8 @@ fn on_a_flat_surface_the_default_stays() {
             "flat, noise {} drift {}: kept in {kept} of 40, {steps} steps",
             noise.step, noise.drift
         );
-        assert!(kept >= 38);
+        // An equal setting does no harm, and is kept now and then where the machine wanders by as much as a step's noise.
+        assert!(kept >= if noise.drift == 0.0 { 38 } else { 32 });
         for outcome in outcomes.iter().filter(|o| o.verdict.kept_default) {
             let verdict = &outcome.verdict;
             assert!(verdict.reason.starts_with("default kept"), "{}", verdict.reason);

@@ -65,6 +65,7 @@ impl Session {
         let settings = self.tuner.samples().len() - 1;
         let guard = Guard::new(self.tuner.noise(), self.measured_steps())
             .with_search(log_times(&self.tuner.start()), log_times(&winner), settings)
+            .after_losers(self.rejected.len())
             .with_remaining_steps(self.remaining_steps());
         self.contest = Some(Contest {
             guard,
@@ -160,6 +161,7 @@ impl Session {
             return;
         };
         let guard = Guard::new(self.tuner.noise(), self.measured_steps() - steps)
+            .after_losers(self.rejected.len())
             .with_remaining_steps(self.remaining_steps());
         if let Some(contest) = &mut self.contest {
             contest.guard = guard;
