@@ -279,8 +279,8 @@ mod tests {
         assert!(of_text_followed(default).evidence[0].contains("began anew"));
         let ab = of(&format!("{default}0,0,0,1,1,128,500,ab,2,5,61.0,1.2,,0.02\n"));
         assert!(ab.evidence[0].contains("in round 3") && !ab.finished);
-        // Windows of 5 steps in the fourth round, of 10 in the other eight; a change in each.
-        assert_eq!(ab.steps_left, Some([0, 11 + 8 * 21]));
+        // Windows of 5 steps in the fourth round, of 20 in the other eight; a change in each.
+        assert_eq!(ab.steps_left, Some([0, 11 + 8 * 41]));
         assert!(of(&format!("{default}0,0,0,1,1,128,500,final,,10,61.2,,,0.02\n")).finished);
         assert!(of("").evidence[0].contains("first sample was under way"));
     }
