@@ -311,7 +311,7 @@ impl Tuner {
         let with_model = proposal.model_weight.is_some_and(|weight| weight >= DOUBT);
         let improvement = |index: usize| outlook.improvement[index];
         let promising = most_promising(candidates, &tolerable, improvement);
-        // A model knows its way. Without one most samples are far worse than the incumbent, and it is the budget that ends the search.
+        // A model knows its way. Without one most samples are far worse than the incumbent, and eat the budget.
         let index = if with_model {
             promising
         } else {
