@@ -315,9 +315,10 @@ impl Guard {
         let searched = self.searched.map(|searched| self.search_difference(searched));
         let estimates = searched.into_iter().chain(self.record_beside(&windows));
         let Difference { mean, se } = estimates.fold(windows, Difference::and);
+        let steps = self.noise_steps + self.steps(Arm::Default) + self.steps(Arm::Winner);
         Some(Difference {
             mean,
-            se: se * self.ignorance().sqrt(),
+            se: se * ignorance(steps).sqrt(),
         })
     }
 
@@ -327,11 +328,6 @@ impl Guard {
             let sd = recorded.se.hypot(windows.se);
             (recorded.mean - windows.mean).abs() <= RECORD_DOUBT * sd
         })
-    }
-
-    /// [`ignorance`] of the steps that the two arms have.
-    fn ignorance(&self) -> f64 {
-        ignorance(self.noise_steps + self.steps(Arm::Default) + self.steps(Arm::Winner))
     }
 
     fn windows_difference(&self) -> Option<Difference> {

@@ -12,7 +12,7 @@ use crate::hypothesis::{Hypothesis, MODEL_ODDS, checked};
 use crate::lanes::Columns;
 use crate::model::{Belief, Estimate, Model};
 use crate::space::Point;
-use crate::stop::Prospect;
+use crate::stop::{Prospect, sample_cost};
 use crate::surrogate::{SLOWDOWN_MAX, Surrogate};
 use crate::tuner::Tuner;
 
@@ -315,7 +315,8 @@ impl Tuner {
         let index = if with_model {
             promising
         } else {
-            let per_price = |index: usize| improvement(index) / price(outlook.slowdown[index]);
+            let price = |index: usize| sample_cost(outlook.slowdown[index], PRICE_STEPS, PRICE_CHANGES);
+            let per_price = |index: usize| improvement(index) / price(index);
             most_promising(candidates, &tolerable, per_price)
         };
         let Some((index, promising)) = index.zip(promising) else {
@@ -378,11 +379,6 @@ impl Tuner {
 struct Candidates {
     points: Vec<Point>,
     columns: Columns,
-}
-
-/// What a sample is expected to cost, in steps of the incumbent, at this log step time above the incumbent's.
-fn price(slowdown: f64) -> f64 {
-    PRICE_CHANGES + PRICE_STEPS * slowdown.exp_m1().max(0.0)
 }
 
 /// The tolerable candidate of the highest score, the first of equals.

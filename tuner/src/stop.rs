@@ -78,8 +78,14 @@ impl StopRule {
 impl Worth {
     fn rejects(&self, prospect: &Prospect) -> bool {
         let earned = prospect.improvement * (self.horizon_steps - prospect.steps).max(0.0);
-        earned < self.sample_steps * prospect.slowdown.exp_m1().max(0.0) + self.change_steps
+        earned < sample_cost(prospect.slowdown, self.sample_steps, self.change_steps)
     }
+}
+
+/// What a sample costs that takes `steps` at this log step time above the best's, and `changes` for the changes of setting; all in steps
+/// of the best. A faster setting costs its changes alone.
+pub(crate) fn sample_cost(slowdown: f64, steps: f64, changes: f64) -> f64 {
+    steps * slowdown.exp_m1().max(0.0) + changes
 }
 
 #[cfg(test)]

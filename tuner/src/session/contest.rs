@@ -63,10 +63,11 @@ impl Session {
         }
         let log_times = |point| self.tuner.sample(point).map_or(&[][..], |s| &s.log_times);
         let settings = self.tuner.samples().len() - 1;
-        let guard = Guard::new(self.tuner.noise(), self.measured_steps())
-            .with_search(log_times(&self.tuner.start()), log_times(&winner), settings)
-            .after_losers(self.rejected.len())
-            .with_remaining_steps(self.remaining_steps());
+        let guard = self.guard(self.measured_steps()).with_search(
+            log_times(&self.tuner.start()),
+            log_times(&winner),
+            settings,
+        );
         self.contest = Some(Contest {
             guard,
             winner,
@@ -76,6 +77,13 @@ impl Session {
         self.predicted = None;
         self.stage = Stage::Ab;
         self.go_to(self.tuner.start())
+    }
+
+    /// A comparison of this search's next winner with the default, the noise known from so many steps.
+    fn guard(&self, noise_steps: usize) -> Guard {
+        Guard::new(self.tuner.noise(), noise_steps)
+            .after_losers(self.rejected.len())
+            .with_remaining_steps(self.remaining_steps())
     }
 
     /// Leaves the A/B windows when the winner turns out to be what no guard needs five steps for.
@@ -160,9 +168,7 @@ impl Session {
         let Some((steps, before, after)) = self.measured_startup() else {
             return;
         };
-        let guard = Guard::new(self.tuner.noise(), self.measured_steps() - steps)
-            .after_losers(self.rejected.len())
-            .with_remaining_steps(self.remaining_steps());
+        let guard = self.guard(self.measured_steps() - steps);
         if let Some(contest) = &mut self.contest {
             contest.guard = guard;
         }
