@@ -6,7 +6,7 @@
 //!
 //! - P(it is more than 1 % slower than the default | all samples of both) = Φ((d − 0.01) / se) is far enough below 0.002 that all
 //!   looks together stay below it, and
-//! - it is faster: P(d > 0) = Φ(d / se) is below 0.05.
+//! - it is faster: P(d > 0) = Φ(d / se) is below 0.03.
 //!
 //! "All samples" are three estimates of d, weighed by their variances, each with the variance that it deserves:
 //!
@@ -16,6 +16,10 @@
 //!   machine between them counts too: 1 %, or as much as the windows differ from the samples where that is more;
 //! - the verdict of an earlier run, if there is one, which may have aged ([`RECORD_AGE`]). That run has shown already that the winner is
 //!   not just as fast: unless the windows contradict it, the mean is to be better, and no more is asked of P(d > 0).
+//!
+//! A search that goes on after a winner was kept compares its next one with that: the *champion* takes the default's place in the
+//! windows. The first of the two conditions is still about the default, by both differences together; the second is relaxed
+//! ([`FASTER_DOUBT_CHAMPION`]), since whichever of the two stays has beaten the default.
 //!
 //! After each round it is asked whether further ones pay: the chance of an acceptance times the gain over the remaining steps
 //! against what the rounds cost. If not, the default stays. The guard is the one protection that depends on no model being right.
@@ -72,9 +76,11 @@ const SLOWER_MAX: f64 = 0.000_7;
 const SLOWER_MAX_LAST: f64 = 0.002;
 /// Accepted P(no faster at all) at one look, of the first winner of a search: once a percent can be told, of equal settings every second
 /// looks faster. Of the n-th it is an n-th of this.
-const FASTER_DOUBT: f64 = 0.05;
+const FASTER_DOUBT: f64 = 0.03;
 /// The same of a winner for which an earlier run has found so: its mean is to be better.
 const FASTER_DOUBT_PROVED: f64 = 0.5;
+/// The same of one that is compared with a champion.
+const FASTER_DOUBT_CHAMPION: f64 = 0.2;
 /// Standard deviation of the machine's own drift between two samples of a search, in log step time: that of the tuner lab's jobs.
 pub(crate) const SEARCH_DRIFT: f64 = 0.01;
 /// The same between the two windows of a round, some 6 steps apart.
@@ -93,6 +99,8 @@ const IGNORANCE: f64 = 20.0;
 /// there. The rule of acceptance has no such prior.
 const GAIN_PRIOR: f64 = 0.02;
 const GAIN_PRIOR_NOISE: f64 = 0.3;
+/// The same of the difference to a champion: most of the gain is had.
+const GAIN_PRIOR_CHAMPION: f64 = 0.01;
 /// What a change of setting costs, in steps: one that is slower by a quarter.
 pub(crate) const CHANGE_COST: f64 = 0.25;
 /// Standard errors to either side in a 95 % interval.
@@ -151,6 +159,14 @@ impl Difference {
         Normal::standard().cdf((self.mean - bound) / self.se)
     }
 
+    /// This difference and one that is counted from there.
+    pub(crate) fn then(self, other: Self) -> Self {
+        Self {
+            mean: self.mean + other.mean,
+            se: self.se.hypot(other.se),
+        }
+    }
+
     /// Both estimates of one difference, weighed by their variances.
     fn and(self, other: Self) -> Self {
         let (weight, other_weight) = (self.se.powi(-2), other.se.powi(-2));
@@ -181,6 +197,8 @@ pub struct Guard {
     /// The search's sample of the default, where the winner was not sampled.
     default_before: Option<Searched>,
     recorded: Option<Difference>,
+    /// The champion's difference to the default, if a champion stands in the default's place.
+    ahead: Option<Difference>,
     rounds_max: u32,
     /// Winners of the same search that lost before.
     losers: usize,
@@ -202,6 +220,7 @@ impl Guard {
             searched: None,
             default_before: None,
             recorded: None,
+            ahead: None,
             rounds_max: ROUNDS_MAX,
             losers: 0,
             remaining_steps: HORIZON_STEPS as f64,
@@ -242,6 +261,13 @@ impl Guard {
             let se = se.hypot(RECORD_AGE);
             (mean.is_finite() && se.is_finite()).then_some(Difference { mean, se })
         });
+        self
+    }
+
+    /// In the default's place stands a champion, which has beaten the default by `ahead`.
+    #[must_use]
+    pub(crate) fn against_champion(mut self, ahead: Difference) -> Self {
+        self.ahead = Some(ahead);
         self
     }
 
@@ -380,7 +406,8 @@ impl Guard {
         let Some(difference) = self.difference().filter(|_| complete && self.is_credible()) else {
             return Decision::Undecided;
         };
-        if difference.above(SLOWDOWN) < self.slower_max(self.rounds())
+        let to_default = self.ahead.map_or(difference, |ahead| ahead.then(difference));
+        if to_default.above(SLOWDOWN) < self.slower_max(self.rounds())
             && difference.above(0.0) < self.faster_doubt()
         {
             return Decision::KeepWinner;
@@ -407,10 +434,20 @@ impl Guard {
         let is_proved = self
             .windows_difference()
             .is_some_and(|windows| self.record_beside(&windows).is_some());
-        if is_proved {
+        if self.ahead.is_some() {
+            FASTER_DOUBT_CHAMPION
+        } else if is_proved {
             FASTER_DOUBT_PROVED
         } else {
             FASTER_DOUBT / (1 + self.losers) as f64
+        }
+    }
+
+    /// See [`GAIN_PRIOR`].
+    fn gain_prior(&self) -> f64 {
+        match self.ahead {
+            Some(_) => GAIN_PRIOR_CHAMPION,
+            None => GAIN_PRIOR.max(GAIN_PRIOR_NOISE * self.window_noise()),
         }
     }
 
@@ -446,10 +483,12 @@ impl Guard {
         let now = difference.se * difference.se;
         let then = 1.0 / (1.0 / now + 1.0 / news);
         let quantile = |share: f64| normal.inverse_cdf(share) * then.sqrt();
-        let limit =
-            (SLOWDOWN + quantile(self.slower_max(self.rounds() + rounds))).min(quantile(self.faster_doubt()));
+        let (ahead, ahead_se) = self.ahead.map_or((0.0, 0.0), |ahead| (ahead.mean, ahead.se));
+        let slower =
+            normal.inverse_cdf(self.slower_max(self.rounds() + rounds)) * then.sqrt().hypot(ahead_se);
+        let limit = (SLOWDOWN - ahead + slower).min(quantile(self.faster_doubt()));
         // The true difference, as believed now.
-        let prior = GAIN_PRIOR.max(GAIN_PRIOR_NOISE * self.window_noise()).powi(2);
+        let prior = self.gain_prior().powi(2);
         let (truth, doubt) = (
             difference.mean * prior / (prior + now),
             now * prior / (prior + now),

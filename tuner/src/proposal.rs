@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rand::RngExt;
 
 use crate::Warning;
+use crate::center::center_variance;
 use crate::design::{DESIGN_POINTS, design, generator};
 use crate::gp::{Observations, Scene};
 use crate::guard::CHANGE_COST;
@@ -24,7 +25,9 @@ const BADNESS_MAX: f64 = 1.0;
 const RISK_MAX: f64 = 0.02;
 /// What a sample costs where no model speaks, in steps of the incumbent: the changes to it and back, and so many steps at its slowness.
 const PRICE_CHANGES: f64 = 2.0 * CHANGE_COST;
-const PRICE_STEPS: f64 = 6.0;
+const PRICE_STEPS: f64 = 4.0;
+/// Steps of the next sample, as far as what it will teach is concerned.
+const SAMPLE_STEPS: usize = 10;
 /// Measured settings, the fastest first, around which the search looks between the levels.
 const REFINED: usize = 3;
 /// Weight of the model below which the search says that it goes on without it.
@@ -46,16 +49,17 @@ pub struct Proposal {
     pub next: Next,
     /// The measured setting with the lowest posterior mean.
     pub incumbent: Point,
-    /// How much lower the surface is at the incumbent than at the start setting, in log step time: posterior mean and standard
-    /// deviation.
+    /// How much lower the surface is at the incumbent than at the setting to be beaten (the start's, or what has beaten that), in log
+    /// step time: posterior mean and standard deviation.
     pub gain: (f64, f64),
-    /// The setting of the lowest posterior mean, measured or not: the one to be compared with the start setting.
+    /// The setting of the lowest posterior mean, measured or not: the one to be compared with the setting to be beaten.
     pub contender: Point,
-    /// How much lower the surface is there than at the start setting, in log step time: posterior mean.
+    /// How much lower the surface is there than at the setting to be beaten, in log step time: posterior mean.
     pub contender_gain: f64,
     /// Predicted log step time of the next setting (of the incumbent, when stopping) and its standard deviation.
     pub prediction: (f64, f64),
-    /// The largest expected improvement on the lattice, in log step time; infinite while the first settings are laid out.
+    /// The largest expected improvement on the lattice, in log step time: with a model, of the kind that one sample shows. Infinite
+    /// while the first settings are laid out.
     pub improvement: f64,
     /// Posterior probability that the model is of use; none without a model.
     pub model_weight: Option<f64>,
@@ -110,6 +114,14 @@ struct Known {
     reference: f64,
     /// Relative log step time above which nothing counts.
     ceiling: f64,
+}
+
+impl Known {
+    /// Index of a measured setting; the start's if it is none.
+    fn index(&self, point: &Point) -> usize {
+        let mut points = self.estimates.iter().map(|estimate| estimate.point);
+        points.position(|measured| measured == *point).unwrap_or(0)
+    }
 }
 
 impl Tuner {
@@ -267,9 +279,10 @@ impl Tuner {
         // What is only remembered cannot be the incumbent.
         let incumbent = lowest(&means[..known.estimates.len()]);
         proposal.incumbent = known.estimates[incumbent].point;
-        proposal.gain = surrogate.difference(0, incumbent);
+        let to_beat = known.index(&self.to_beat);
+        proposal.gain = surrogate.difference(to_beat, incumbent);
 
-        let outlook = surrogate.outlook(incumbent);
+        let outlook = surrogate.outlook(incumbent, self.sample_variance());
         let candidates = points.len();
         // A model that has been wrong by a tenth is still to be heeded where it warns of disaster: a single step there can cost
         // more than the whole search may.
@@ -291,7 +304,7 @@ impl Tuner {
         let lower = (0..candidates).filter(|&c| outlook.mean[c] < means[incumbent] && tolerable(c));
         if let Some(c) = lower.min_by(|&a, &b| outlook.mean[a].total_cmp(&outlook.mean[b])) {
             proposal.contender = points[c];
-            proposal.contender_gain = means[0] - outlook.mean[c];
+            proposal.contender_gain = means[to_beat] - outlook.mean[c];
         }
         let relative = |(mean, sd): (f64, f64)| (known.reference + mean, sd);
         let predicted = |index: usize| relative((outlook.mean[index], outlook.variance[index].sqrt()));
@@ -309,9 +322,16 @@ impl Tuner {
             return;
         }
         let with_model = proposal.model_weight.is_some_and(|weight| weight >= DOUBT);
-        let improvement = |index: usize| outlook.improvement[index];
+        // A model knows its way: what counts is what a sample teaches. Without one most samples are far worse than the incumbent, and
+        // eat the budget; so there hope counts, by its price.
+        let improvement = |index: usize| {
+            if with_model {
+                outlook.knowledge[index]
+            } else {
+                outlook.improvement[index]
+            }
+        };
         let promising = most_promising(candidates, &tolerable, improvement);
-        // A model knows its way. Without one most samples are far worse than the incumbent, and eat the budget.
         let index = if with_model {
             promising
         } else {
@@ -335,9 +355,17 @@ impl Tuner {
             steps: known.estimates.iter().map(|estimate| estimate.steps as f64).sum(),
             with_model,
         });
-        if proposal.small && self.small_improvements + 1 >= self.config().stop.patience {
+        if proposal.small && self.config().stop.ends(self.small_improvements + 1, with_model) {
             proposal.next = Next::Stop;
             proposal.prediction = relative(surrogate.at_observed(incumbent));
+        }
+    }
+
+    /// Variance of the next sample's value, about what is true of its setting.
+    fn sample_variance(&self) -> f64 {
+        match self.config().fixed_noise {
+            Some(noise) => noise * noise,
+            None => center_variance(self.noise(), SAMPLE_STEPS),
         }
     }
 
@@ -367,9 +395,10 @@ impl Tuner {
         let incumbent = lowest(&centers);
         proposal.incumbent = known.estimates[incumbent].point;
         proposal.contender = proposal.incumbent;
-        proposal.contender_gain = known.reference - centers[incumbent];
-        let variance = known.estimates[0].variance + known.estimates[incumbent].variance;
-        proposal.gain = (known.reference - centers[incumbent], variance.sqrt());
+        let to_beat = known.index(&self.to_beat);
+        proposal.contender_gain = centers[to_beat] - centers[incumbent];
+        let variance = known.estimates[to_beat].variance + known.estimates[incumbent].variance;
+        proposal.gain = (proposal.contender_gain, variance.sqrt());
         let mut rng = generator(self.config().seed, u64::from(self.asks) << 32);
         proposal.next = Next::Sample(self.lattice.points[rng.random_range(0..self.lattice.points.len())]);
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!  warm-up ─► default ─► ask ─► sample ─► ask ─► … ─► A/B windows ─► verdict ─► watch
 //!                │        ▲        │                    │                         │
-//!                │        └────────┴──── dropped ◄──────┘                         │
+//!                │        └────────┴─ kept, or dropped ◄─┘                         │
 //!                └◄────────────────────── drift, or retune() ◄───────────────────┘
 //! ```
 //!
@@ -14,7 +14,8 @@
 //!
 //! Steps that are no measurement (not finite, not positive, or a stall) change nothing and are counted. A sample that is clearly
 //! worse than the best so far is cut short after 1, 2 or 5 steps and kept with the variance that so few steps have; from a setting
-//! that is twice as slow the session goes back before it asks. No sample is begun whose expected cost does not fit into what is left
+//! that is twice as slow the session goes back before it asks. A winner that is kept is in force from then on, and the search goes
+//! on from there; the next one has to beat this. No sample is begun whose expected cost does not fit into what is left
 //! of the budget ([`SessionConfig::budget_steps`]), and none goes on that eats it.
 //!
 //! After the verdict the session watches for drift, and tunes anew when it has seen one: from the setting in force, with a new
@@ -45,7 +46,7 @@ pub use config::{Action, SessionConfig};
 pub use resume::Scored;
 
 use budget::CLIFF;
-use contest::Contest;
+use contest::{Champion, Contest};
 
 /// Most steps at the start that are taken for start-up.
 const STARTUP_MAX: usize = 30;
@@ -85,8 +86,8 @@ pub struct Session {
     contested: f64,
     /// Winners that lost.
     rejected: Vec<Point>,
-    /// Winners that beat the default and were slower than another setting was.
-    overtaken: Vec<Point>,
+    /// What has beaten the default.
+    champion: Option<Champion>,
     /// What an earlier run measured of the default where it stayed: log step time, and when.
     recorded_default: Option<(f64, String)>,
     /// The setting in force, and its window.
@@ -150,7 +151,7 @@ impl Session {
             contest: None,
             contested: 0.0,
             rejected: Vec::new(),
-            overtaken: Vec::new(),
+            champion: None,
             recorded_default: None,
             setting: start,
             window: Window::default(),

@@ -1,14 +1,16 @@
 //! When another sample is not worth its cost.
 
 /// The rule by which a search stops. A proposal counts as not worth it if its expected improvement is below the threshold, or if
-/// [`worth`](Self::worth) says so; [`patience`](Self::patience) of them in a row end the search.
+/// [`worth`](Self::worth) says so. With a model the first of them ends the search, without one [`patience`](Self::patience) of them in
+/// a row do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StopRule {
-    /// Least expected improvement with a model, in log step time; 0 turns it off. Default 0.009.
+    /// Least expected improvement with a model, in log step time; 0 turns it off. Default 0.003.
     pub improvement_min: f64,
     /// The same without a model, or once it has lost its weight. Default 0.005.
     pub improvement_min_cold: f64,
-    /// Proposals in a row that are not worth it before the search stops, ≥ 1: the earlier ones are still sampled. Default 2.
+    /// Proposals in a row that are not worth it before a search without a model stops, ≥ 1: the earlier ones are still sampled.
+    /// Default 2.
     pub patience: u32,
     /// What a sample costs and what its improvement earns, in steps. Default none.
     pub worth: Option<Worth>,
@@ -29,7 +31,7 @@ pub struct Worth {
 impl Default for StopRule {
     fn default() -> Self {
         Self {
-            improvement_min: 0.009,
+            improvement_min: 0.003,
             improvement_min_cold: 0.005,
             patience: 2,
             worth: None,
@@ -50,7 +52,7 @@ impl Default for Worth {
 /// A proposal as the stop rule sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prospect {
-    /// Expected improvement on the incumbent, in log step time.
+    /// Expected improvement on the incumbent, in log step time: with a model, of what one sample teaches.
     pub(crate) improvement: f64,
     /// Predicted log step time less the incumbent's.
     pub(crate) slowdown: f64,
@@ -61,6 +63,11 @@ pub(crate) struct Prospect {
 }
 
 impl StopRule {
+    /// Whether the search stops after so many proposals in a row that were not worth it.
+    pub(crate) fn ends(&self, small: u32, with_model: bool) -> bool {
+        small >= if with_model { 1 } else { self.patience }
+    }
+
     /// Whether a sample there is not worth it.
     pub(crate) fn rejects(&self, prospect: &Prospect) -> bool {
         let least = if prospect.with_model {
@@ -102,22 +109,32 @@ mod tests {
     #[test]
     fn a_threshold_for_either_case() {
         let rule = StopRule::default();
-        assert!(rule.rejects(&PROSPECT));
+        let small = Prospect {
+            improvement: 0.004,
+            ..PROSPECT
+        };
+        assert!(!rule.rejects(&small));
         let cold = Prospect {
             with_model: false,
-            ..PROSPECT
+            ..small
         };
-        assert!(!rule.rejects(&cold));
+        assert!(rule.rejects(&cold));
         let off = StopRule {
-            improvement_min: 0.0,
+            improvement_min_cold: 0.0,
             ..rule
         };
-        assert!(!off.rejects(&PROSPECT));
+        assert!(!off.rejects(&cold));
         let nothing = Prospect {
             improvement: 0.0,
-            ..PROSPECT
+            ..cold
         };
         assert!(off.rejects(&nothing));
+    }
+
+    #[test]
+    fn patience_is_for_searches_without_a_model() {
+        let rule = StopRule::default();
+        assert!(rule.ends(1, true) && !rule.ends(1, false) && rule.ends(2, false));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Ask and tell: which setting to measure next, which is best so far, and when to stop.
 //!
 //! The start setting is measured first and stays a candidate for ever. The setting that a [`Model`] likes best follows, or, without
-//! one, a few scrambled-Sobol settings; then the lattice point of the largest expected improvement on the incumbent, which is the
-//! *measured* setting of the lowest posterior mean: never the one with the luckiest sample. No setting is proposed that is predicted
+//! one, a few scrambled-Sobol settings; then the lattice point of the largest expected improvement on the incumbent (with a model, as
+//! far as a sample there would show it; without, per what it costs), which is the *measured* setting of the lowest posterior mean:
+//! never the one with the luckiest sample. No setting is proposed that is predicted
 //! to be three times slower than the incumbent, or that may be with a probability above 2 %. The search stops by its
 //! [`StopRule`], or at the cap on samples. Asking twice of the same observations gives the same answer; nothing here knows the time.
 //!
@@ -117,6 +118,8 @@ pub struct Tuner {
     pub(crate) lattice: Arc<Lattice>,
     config: TunerConfig,
     start: Point,
+    /// The setting that a contender is to beat: the start's, or what has beaten that.
+    pub(crate) to_beat: Point,
     samples: Vec<Sample>,
     /// What is remembered of other runs, relative to the start setting.
     recalled: Vec<Recalled>,
@@ -152,6 +155,7 @@ impl Tuner {
             lattice,
             config,
             start,
+            to_beat: start,
             samples: Vec::new(),
             recalled: Vec::new(),
             model: None,

@@ -287,6 +287,40 @@ fn a_cliff_is_left_after_one_discarded_and_one_measured_step() {
 }
 
 #[test]
+fn training_that_ends_while_a_better_winner_is_looked_for_keeps_the_first() {
+    // A setting that takes longer the second time it is tried: it beats the default still, and the search goes on.
+    let visits = std::cell::Cell::new((0, default(), 0));
+    let tiring = |p: &Point, _| {
+        let (step, last, count) = visits.get();
+        let count = count + u32::from(last != *p);
+        visits.set((step + 1, *p, count));
+        let level = match *p == default() {
+            true => 10.0,
+            false if count > 20 => 8.5,
+            false => 7.0 + p.value(1).ln().abs() / 5.0,
+        };
+        level * jitter(step)
+    };
+    let mut session = session(SessionConfig::default());
+    let mut kept = 0;
+    for _ in 0..1000 {
+        let actions = drive(&mut session, 1, tiring);
+        if actions.iter().any(|a| matches!(a, Action::Finished(_))) {
+            break;
+        }
+        let Some(verdict) = session.verdict_if_stopped().filter(|v| !v.kept_default) else {
+            continue;
+        };
+        kept += 1;
+        assert_ne!(verdict.chosen, default());
+        assert!(verdict.gain_pct[0] > 0.0 && (9.0..11.0).contains(&verdict.default_step_ms));
+        assert!(verdict.reason.starts_with("kept: faster"), "{}", verdict.reason);
+        assert!(verdict.reason.ends_with("training ended before the search did"));
+    }
+    assert!(kept > 0);
+}
+
+#[test]
 fn the_cap_on_samples_holds() {
     for max_samples in [1, 2, 6] {
         let mut session = session(SessionConfig {

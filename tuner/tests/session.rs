@@ -168,7 +168,7 @@ fn a_winner_that_takes_longer_than_another_did_is_not_kept() {
             .chosen_step_ms
             > 50.0
     });
-    // 22, if the windows were held against the default alone; now those that saw nothing better on their way.
+    // 22, if the search ended with the first winner; now those that saw nothing better on their way.
     let unlucky = unlucky.count();
     assert!(unlucky <= 8, "{unlucky}");
 }
@@ -187,17 +187,18 @@ fn on_a_flat_surface_the_default_stays() {
         },
     ] {
         let flat = |_: &Point| 100.0;
-        let outcomes: Vec<Outcome> = (0..40)
+        let outcomes: Vec<Outcome> = (0..60)
             .map(|seed| run(flat, &[128.0 * MIB, 1.0, 0.0], noise, seed))
             .collect();
         let kept = outcomes.iter().filter(|o| o.verdict.kept_default).count();
-        let steps = outcomes.iter().map(|o| o.verdict.steps_active).sum::<u64>() / 40;
+        let steps = outcomes.iter().map(|o| o.verdict.steps_active).sum::<u64>() / 60;
         println!(
-            "flat, noise {} drift {}: kept in {kept} of 40, {steps} steps",
+            "flat, noise {} drift {}: kept in {kept} of 60, {steps} steps",
             noise.step, noise.drift
         );
-        // An equal setting does no harm, and is kept now and then where the machine wanders by as much as a step's noise.
-        assert!(kept >= if noise.drift == 0.0 { 38 } else { 32 });
+        // An equal setting does no harm, and is kept now and then, most where the machine wanders by as much as a step's noise: in 5,
+        // 2 and 19 % of 200 runs each.
+        assert!(kept >= if noise.drift == 0.0 { 53 } else { 42 }, "{kept}");
         for outcome in outcomes.iter().filter(|o| o.verdict.kept_default) {
             let verdict = &outcome.verdict;
             assert!(verdict.reason.starts_with("default kept"), "{}", verdict.reason);

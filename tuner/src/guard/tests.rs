@@ -236,3 +236,36 @@ fn a_plainly_slower_winner_is_dropped_after_one_round() {
     guard.push(vec![0.3; 5]);
     assert_eq!(guard.decision(), Decision::KeepDefault);
 }
+
+#[test]
+fn a_champions_rival_has_to_beat_it_and_to_be_no_slower_than_the_default() {
+    let decision = |ahead: f64, gain: f64| {
+        let champion = Difference {
+            mean: ahead,
+            se: 0.003,
+        };
+        let mut guard = Guard::new(0.01, 200).against_champion(champion);
+        for _ in 0..4 {
+            let center = if guard.next_arm() == Arm::Winner {
+                -gain
+            } else {
+                0.0
+            };
+            guard.push(vec![center; 5]);
+        }
+        guard.decision()
+    };
+    assert_eq!(decision(-0.1, 0.01), Decision::KeepWinner);
+    assert_ne!(decision(-0.1, 0.0), Decision::KeepWinner);
+    assert_ne!(decision(0.008, 0.01), Decision::KeepWinner);
+    // Half a percent is not proved by two rounds, but on top of a tenth the likelier will do.
+    assert_eq!(decision(-0.1, 0.005), Decision::KeepWinner);
+    assert_ne!(decision(0.0, 0.005), Decision::KeepWinner);
+}
+
+#[test]
+fn differences_add_up() {
+    let [a, b] = [(-0.1, 0.03), (-0.02, 0.04)].map(|(mean, se)| Difference { mean, se });
+    let sum = a.then(b);
+    assert!((sum.mean + 0.12).abs() < 1e-12 && (sum.se - 0.05).abs() < 1e-12);
+}

@@ -2,7 +2,7 @@
 
 use super::{Session, Stage, budget::CLIFF};
 use crate::center::center_variance;
-use crate::guard::{Arm, Decision, Guard, SEARCH_DRIFT};
+use crate::guard::{Arm, Decision, Guard};
 use crate::proposal::Proposal;
 use crate::verdict::Phase;
 use crate::window::{STARTUP_EXCESS_MIN, Window};
@@ -10,16 +10,14 @@ use crate::{Action, Difference, Point, Warning};
 
 /// A gain below this, in log step time, is not worth the A/B windows.
 const GAIN_MIN: f64 = 0.003;
+/// The same where the default is beaten already: windows of two settings as good as equal cost little else than time.
+const GAIN_MIN_CHAMPION: f64 = 0.003;
 /// The same where the search began at a setting that was chosen before: most of those are still good, and the next change comes too.
 const GAIN_MIN_RETUNED: f64 = 0.015;
 /// What must be left of the budget for a setting that was never measured to go to the A/B windows, in steps.
 const UNTRIED: f64 = 3.0;
-/// Winners that may lose in the A/B windows before the search ends.
+/// Settings that may lose in the A/B windows before the search ends.
 const CONTESTS_MAX: usize = 3;
-/// What the windows of a winner must lie above another setting's samples for that to be looked at again: this, in log step time, and so
-/// many standard deviations, to which the machine's drift since the search adds.
-const OVERTAKEN_MIN: f64 = 0.01;
-const OVERTAKEN_SD: f64 = 2.0;
 /// Standard errors by which the default's sample must lie above its first window for it to have been start-up, beside what start-up is
 /// at least.
 const STARTUP_SD: f64 = 4.0;
@@ -35,6 +33,18 @@ pub(super) struct Contest {
     pub(super) spent_before: f64,
 }
 
+/// What a setting has shown that has beaten the default, or what had before. The search goes on from there: the next winner is
+/// compared with this one.
+#[derive(Clone, Debug)]
+pub(super) struct Champion {
+    /// Its log step time minus that of the default.
+    pub(super) ahead: Difference,
+    /// Log step time of the default in the windows.
+    pub(super) default_log: f64,
+    /// How it got there, in one sentence.
+    pub(super) reason: String,
+}
+
 impl Session {
     /// Ends the search: what is expected to be best goes to the A/B windows, measured before or not, if there is anything to gain by it;
     /// if there is none, `otherwise` is why.
@@ -46,15 +56,18 @@ impl Session {
         } else {
             (proposal.incumbent, proposal.gain.0)
         };
-        if winner == self.tuner.start() || self.rejected.contains(&winner) {
-            let reason = self.lost().unwrap_or_else(|| otherwise.to_owned());
-            return self.finish(None, reason);
+        let beaten = [self.tuner.start(), self.tuner.to_beat];
+        if beaten.contains(&winner) || self.rejected.contains(&winner) {
+            return self.settle(otherwise);
         }
-        let least = if self.retuned.is_some() {
-            GAIN_MIN_RETUNED
-        } else {
-            GAIN_MIN
+        let least = match (&self.champion, &self.retuned) {
+            (Some(_), _) => GAIN_MIN_CHAMPION,
+            (None, Some(_)) => GAIN_MIN_RETUNED,
+            (None, None) => GAIN_MIN,
         };
+        if gain < least && self.champion.is_some() {
+            return self.settle(otherwise);
+        }
         if gain < least {
             let percent = 100.0 * (1.0 - (-gain).exp());
             let reason =
@@ -63,11 +76,14 @@ impl Session {
         }
         let log_times = |point| self.tuner.sample(point).map_or(&[][..], |s| &s.log_times);
         let settings = self.tuner.samples().len() - 1;
-        let guard = self.guard(self.measured_steps()).with_search(
-            log_times(&self.tuner.start()),
+        let mut guard = self.guard(self.measured_steps()).with_search(
+            log_times(&self.tuner.to_beat),
             log_times(&winner),
             settings,
         );
+        if let Some(champion) = &self.champion {
+            guard = guard.against_champion(champion.ahead);
+        }
         self.contest = Some(Contest {
             guard,
             winner,
@@ -76,7 +92,18 @@ impl Session {
         });
         self.predicted = None;
         self.stage = Stage::Ab;
-        self.go_to(self.tuner.start())
+        self.go_to(self.tuner.to_beat)
+    }
+
+    /// The end: what has beaten the default stays; if nothing has, the default does, and what the last winner lost by is why, or
+    /// `otherwise`.
+    fn settle(&mut self, otherwise: &str) -> Action {
+        if let Some(champion) = &self.champion {
+            let reason = champion.reason.clone();
+            return self.finish(Some(self.tuner.to_beat), reason);
+        }
+        let reason = self.lost().unwrap_or_else(|| otherwise.to_owned());
+        self.finish(None, reason)
     }
 
     /// A comparison of this search's next winner with the default, the noise known from so many steps.
@@ -105,10 +132,7 @@ impl Session {
             self.contest.as_ref().map_or(0, |c| c.guard.rounds()),
             true,
         );
-        self.finish(
-            None,
-            "default kept: the best other setting was far slower when it was tried again".into(),
-        )
+        self.settle("default kept: the best other setting was far slower when it was tried again")
     }
 
     pub(super) fn close_window(&mut self) -> Action {
@@ -131,33 +155,13 @@ impl Session {
         if decision == Decision::Undecided && costly {
             decision = Decision::KeepDefault;
         }
-        if decision == Decision::KeepWinner
-            && !recorded
-            && let Some(better) = self.better_than_windows(winner)
-        {
-            // It beats the default, and is not what was expected of it.
-            self.overtaken.push(winner);
-            self.settle_contest();
-            return self.ask_from(better);
-        }
         match decision {
             Decision::Undecided => self.go_to(if arm == Arm::Winner {
                 winner
             } else {
-                self.tuner.start()
+                self.tuner.to_beat
             }),
-            Decision::KeepWinner => {
-                let plural = if rounds == 1 { "" } else { "s" };
-                let how = if recorded {
-                    "confirmed after a restart"
-                } else {
-                    "faster than the default"
-                };
-                self.finish(
-                    Some(winner),
-                    format!("kept: {how} in {rounds} interleaved round{plural}"),
-                )
-            }
+            Decision::KeepWinner => self.crowned(winner, recorded),
             Decision::KeepDefault => self.dropped(winner, recorded),
         }
     }
@@ -184,7 +188,9 @@ impl Session {
     /// Steps of that sample if it was, its log step time, and that of the window.
     fn measured_startup(&self) -> Option<(usize, f64, f64)> {
         let guard = match &self.contest {
-            Some(contest) if !contest.recorded && self.retuned.is_none() => &contest.guard,
+            Some(contest) if !contest.recorded && self.retuned.is_none() && self.champion.is_none() => {
+                &contest.guard
+            }
             _ => return None,
         };
         if guard.rounds() > 0 || guard.next_arm() != Arm::Default {
@@ -198,23 +204,48 @@ impl Session {
         is_startup.then_some((sample.log_times.len(), before, after))
     }
 
-    /// The best measured setting, if it is surely faster than the windows of `winner` say that this one is. A winner need not have been
-    /// measured before, and some settings take one time or another, as they happen to fall into step.
-    fn better_than_windows(&self, winner: Point) -> Option<Point> {
-        if self.overtaken.contains(&winner) || self.overtaken.len() >= CONTESTS_MAX {
-            return None;
+    /// The winner is kept, and the search goes on from there: the windows may have shown that it is not what was expected of it, and
+    /// where it is good, another look near it costs little.
+    fn crowned(&mut self, winner: Point, recorded: bool) -> Action {
+        let Some((guard, difference)) = self
+            .contest
+            .as_ref()
+            .and_then(|contest| Some((&contest.guard, contest.guard.difference()?)))
+        else {
+            return Action::Keep;
+        };
+        let rounds = match guard.rounds() {
+            1 => "1 interleaved round".to_owned(),
+            rounds => format!("{rounds} interleaved rounds"),
+        };
+        let default_log = guard.center(Arm::Default);
+        let champion = match self.champion.take() {
+            Some(before) => Champion {
+                ahead: before.ahead.then(difference),
+                default_log: before.default_log,
+                reason: format!("kept: faster, in {rounds}, than a setting that had beaten the default"),
+            },
+            None if recorded => Champion {
+                ahead: difference,
+                default_log,
+                reason: format!("kept: confirmed after a restart in {rounds}"),
+            },
+            None => Champion {
+                ahead: difference,
+                default_log,
+                reason: format!("kept: faster than the default in {rounds}"),
+            },
+        };
+        self.champion = Some(champion);
+        let beaten = std::mem::replace(&mut self.tuner.to_beat, winner);
+        if beaten != self.tuner.start() {
+            self.rejected.push(beaten);
         }
-        let guard = &self.contest.as_ref()?.guard;
-        let windows = guard.center(Arm::Winner);
-        let others = self.tuner.samples().iter().filter(|sample| {
-            let point = &sample.point;
-            *point != winner && *point != self.tuner.start() && !self.rejected.contains(point)
-        });
-        let estimates = others.map(|sample| (sample.point, self.tuner.estimate(sample)));
-        let (point, (center, variance)) = estimates.min_by(|(_, a), (_, b)| a.0.total_cmp(&b.0))?;
-        let own = center_variance(self.tuner.noise(), guard.steps(Arm::Winner));
-        let sd = (own + variance + SEARCH_DRIFT * SEARCH_DRIFT).sqrt();
-        (windows - center > OVERTAKEN_MIN.max(OVERTAKEN_SD * sd)).then_some(point)
+        self.settle_contest();
+        if recorded || self.rejected.len() >= CONTESTS_MAX {
+            return self.settle("");
+        }
+        self.ask_from(winner)
     }
 
     /// The winner is not kept: the search goes on if others may be better, and if it may cost something still.
@@ -223,11 +254,10 @@ impl Session {
         if !recorded {
             self.rejected.push(winner);
             if self.rejected.len() >= CONTESTS_MAX || self.left() <= 0.0 {
-                let reason = self.lost().unwrap_or_default();
-                return self.finish(None, reason);
+                return self.settle("");
             }
         }
-        self.ask_from(self.tuner.start())
+        self.ask_from(self.tuner.to_beat)
     }
 
     /// Charges the guard with the windows that were.
@@ -251,9 +281,12 @@ impl Session {
         ))
     }
 
-    /// The difference between the arms of the A/B windows, if there were any.
+    /// The difference between what won the A/B windows and the default; if none has, that between the arms of the last.
     pub(super) fn difference(&self) -> Option<Difference> {
-        self.contest.as_ref()?.guard.difference()
+        match &self.champion {
+            Some(champion) => Some(champion.ahead),
+            None => self.contest.as_ref()?.guard.difference(),
+        }
     }
 }
 

@@ -40,9 +40,11 @@ impl Session {
         let sampled = self.known(&start).or_else(|| self.window.center())?;
         let difference = self.difference().filter(|_| winner.is_some());
         let guard = self.contest.as_ref().map(|contest| &contest.guard);
-        let default_log = guard
-            .filter(|guard| guard.rounds() > 0)
-            .map_or(sampled, |guard| guard.center(Arm::Default));
+        let default_log = match (&self.champion, guard) {
+            (Some(champion), _) => champion.default_log,
+            (None, Some(guard)) if guard.rounds() > 0 => guard.center(Arm::Default),
+            _ => sampled,
+        };
         let steps_lost = self.settled_cost(sampled).max(0.0);
         Some(Verdict {
             kept_default: winner.is_none(),
@@ -78,11 +80,15 @@ impl Session {
         dead.collect()
     }
 
-    /// The verdict if training stopped now: the final one, or that the default stays because nothing better was confirmed. None
-    /// before the first measured step.
+    /// The verdict if training stopped now: the final one, what has beaten the default so far, or that the default stays because nothing
+    /// better was confirmed. None before the first measured step.
     pub fn verdict_if_stopped(&self) -> Option<Verdict> {
         if let Stage::Finished { verdict, .. } = &self.stage {
             return Some((**verdict).clone());
+        }
+        if let Some(champion) = &self.champion {
+            let reason = format!("{}; training ended before the search did", champion.reason);
+            return self.verdict(Some(self.tuner.to_beat), reason);
         }
         let reason = match self.best_so_far() {
             Some(best) if best.setting != self.tuner.start() => {

@@ -59,7 +59,8 @@ impl Session {
     }
 
     /// Tunes anew because the caller knows that the job has changed: a resize, another set of tensors. What was measured so far
-    /// becomes prior knowledge. The setting in force is the reference, or, in the middle of a search, the one that it started from.
+    /// becomes prior knowledge. The setting in force is the reference, or, in the middle of a search, the one that it started from or
+    /// that has beaten this.
     pub fn retune(&mut self, reason: &str) -> Action {
         if matches!(self.stage, Stage::Warmup { .. }) {
             return Action::Keep;
@@ -72,7 +73,7 @@ impl Session {
     fn begin_anew(&mut self, reason: String, remembers: bool) -> Point {
         let reference = match self.stage {
             Stage::Finished { .. } => self.setting,
-            _ => self.tuner.start(),
+            _ => self.tuner.to_beat,
         };
         let memories = if remembers { self.memories() } else { Vec::new() };
         let mut config = self.config.tuner();
@@ -91,7 +92,7 @@ impl Session {
         self.contest = None;
         self.contested = 0.0;
         self.rejected.clear();
-        self.overtaken.clear();
+        self.champion = None;
         self.recorded_default = None;
         self.discarded.clear();
         self.inherited.clear();
