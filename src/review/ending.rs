@@ -72,7 +72,7 @@ fn of_ronde(search: &Search) -> Ending {
             let left = (next..ROUNDS_MAX).map(|round| u64::from(2 * window_steps(round) + 1));
             (
                 format!(
-                    "there is no row \"final\" with a verdict: the job ended in round {} of the comparison with the default",
+                    "there is no row \"final\" with a verdict: the job ended in round {} of a comparison in alternating windows",
                     last.number + 1
                 ),
                 Some([0, left.sum()]),

@@ -18,6 +18,9 @@ const DEFAULTS: [(f64, f64); 2] = [(128.0, 1.0), (64.0, 5.0)];
 pub struct Contest {
     /// The setting that challenged the default.
     pub challenger: Setting,
+    /// What it was compared with, if that was not the default but what had beaten it before. The gain is over the default all the
+    /// same: that of the other, and what came on top.
+    pub against: Option<Setting>,
     /// Rounds with a window of either.
     pub rounds: u64,
     /// Step time of the default, ms, and of the challenger: medians' means.
@@ -26,7 +29,7 @@ pub struct Contest {
     pub challenger_ms: f64,
     /// What the challenger gains, as a share of the default's step time; below 0 it is slower.
     pub gain: Difference,
-    /// What the challenger gained in each round, in order.
+    /// What the challenger gained in each round on what it was compared with, in order.
     pub by_round: Vec<f64>,
 }
 
@@ -59,6 +62,13 @@ impl Gain {
         }
     }
 
+    /// The contest that decided for `chosen`, or else the last.
+    pub fn decisive(&self, chosen: Option<&Setting>) -> Option<&Contest> {
+        chosen
+            .and_then(|chosen| self.contest_of(chosen))
+            .or(self.contests.last())
+    }
+
     /// The contest of this setting, if there was one; the last.
     pub fn contest_of(&self, setting: &Setting) -> Option<&Contest> {
         self.contests
@@ -87,33 +97,57 @@ pub(super) fn default(search: &Search) -> Option<Setting> {
 
 fn contests(search: &Search, default: &Setting) -> Vec<Contest> {
     let mut contests: Vec<Vec<&Trial>> = Vec::new();
-    let mut last: Option<&Trial> = None;
-    for trial in &search.trials {
-        if trial.phase == Phase::Ab {
-            let goes_on = last.is_some_and(|last| last.phase == Phase::Ab && last.number <= trial.number);
-            if !goes_on {
-                contests.push(Vec::new());
-            }
-            if let Some(contest) = contests.last_mut() {
-                contest.push(trial);
-            }
+    for (index, trial) in search.trials.iter().enumerate() {
+        if begins_contest(&search.trials, index) {
+            contests.push(Vec::new());
         }
-        last = Some(trial);
+        if trial.phase == Phase::Ab
+            && let Some(contest) = contests.last_mut()
+        {
+            contest.push(trial);
+        }
     }
-    contests
-        .iter()
-        .filter_map(|windows| contest(windows, default))
-        .collect()
+    let mut known: Vec<Contest> = Vec::new();
+    for windows in &contests {
+        known.extend(contest(windows, default, &known));
+    }
+    known
 }
 
-fn contest(windows: &[&Trial], default: &Setting) -> Option<Contest> {
+/// Whether the trial at `index` is the first window of a contest: of a round 0 of which no window, or both, came just before.
+pub(super) fn begins_contest(trials: &[Trial], index: usize) -> bool {
+    if trials[index].phase != Phase::Ab {
+        return false;
+    }
+    let before = trials[..index].iter().rev();
+    match trials[index].number {
+        0 => {
+            let of_round = before.take_while(|trial| trial.phase == Phase::Ab && trial.number == 0);
+            of_round.count() % 2 == 0
+        }
+        _ => before.take(1).all(|trial| trial.phase != Phase::Ab),
+    }
+}
+
+fn contest(windows: &[&Trial], default: &Setting, before: &[Contest]) -> Option<Contest> {
+    let with_default = windows.iter().any(|trial| trial.setting.is_near(default));
+    // Without the default, what has beaten it comes first.
+    let champion = match with_default {
+        true => None,
+        false => {
+            let first = windows.first()?.setting;
+            let mut earlier = before.iter().rev();
+            Some(earlier.find(|contest| contest.challenger.is_near(&first))?)
+        }
+    };
+    let base = champion.map_or(*default, |champion| champion.challenger);
     let challenger = windows
         .iter()
-        .find(|trial| !trial.setting.is_near(default))?
+        .find(|trial| !trial.setting.is_near(&base))?
         .setting;
-    let of = |number: u64, of_default: bool| {
+    let of = |number: u64, of_base: bool| {
         let mut windows = windows.iter();
-        windows.find(|trial| trial.number == number && trial.setting.is_near(default) == of_default)
+        windows.find(|trial| trial.number == number && trial.setting.is_near(&base) == of_base)
     };
     let last = windows.iter().map(|trial| trial.number).max()?;
     let rounds: Vec<(&Trial, &Trial)> = (0..=last.min(windows.len() as u64))
@@ -125,28 +159,44 @@ fn contest(windows: &[&Trial], default: &Setting) -> Option<Contest> {
     let count = rounds.len() as f64;
     let logs: Vec<f64> = rounds
         .iter()
-        .map(|(default, winner)| winner.log - default.log)
+        .map(|(base, winner)| winner.log - base.log)
         .collect();
     let mean = logs.iter().sum::<f64>() / count;
     let stated: f64 = rounds
         .iter()
-        .map(|(default, winner)| default.variance + winner.variance)
+        .map(|(base, winner)| base.variance + winner.variance)
         .sum();
     let half = (INTERVAL_95 * stated.sqrt() / count).max(scattered(&logs, mean));
     let center = |of: &dyn Fn(&(&Trial, &Trial)) -> f64| (rounds.iter().map(of).sum::<f64>() / count).exp();
     let gain = |log: f64| -log.exp_m1();
+    let by_round = logs.iter().copied().map(gain).collect();
+    // Two differences, one counted from the other.
+    let (ahead, ahead_half) = champion.map_or((0.0, 0.0), Contest::log_difference);
+    let (mean, half) = (mean + ahead, half.hypot(ahead_half));
     Some(Contest {
         challenger,
+        against: champion.map(|champion| champion.challenger),
         rounds: rounds.len() as u64,
-        default_ms: center(&|round| round.0.log),
+        default_ms: center(&|round| round.0.log - ahead),
         challenger_ms: center(&|round| round.1.log),
         gain: Difference {
             mean: gain(mean),
             low: gain(mean + half),
             high: gain(mean - half),
         },
-        by_round: logs.into_iter().map(gain).collect(),
+        by_round,
     })
+}
+
+impl Contest {
+    /// Log step time of the challenger minus that of the default, and half of its 95 % interval.
+    fn log_difference(&self) -> (f64, f64) {
+        let log = |gain: f64| (-gain).ln_1p();
+        (
+            log(self.gain.mean),
+            (log(self.gain.low) - log(self.gain.high)) / 2.0,
+        )
+    }
 }
 
 /// Half the width of the 95 % interval that the rounds' scatter gives; 0 of few.
@@ -216,6 +266,27 @@ mod tests {
         let contest = &gain.contests[1];
         let half = ((1.0 - contest.gain.low) / (1.0 - contest.gain.mean)).ln();
         assert!((half - 0.02f64.hypot(0.025)).abs() < 1e-9, "{half}");
+    }
+
+    #[test]
+    fn what_beat_the_default_is_challenged_in_its_turn() {
+        // 4 MB is 10 % faster than the default, 8 MB as much faster than that; then 16 MB is slower.
+        let rows = "0,0,0,1,1,128,500,default,0,10,100,,,\n0,0,0,1,1,128,500,ab,0,5,100,2,,\n0,0,0,1,1,4,600,ab,0,5,90,1.8,,\n\
+                    0,0,0,1,1,4,600,ab,0,5,90,1.8,,\n0,0,0,1,1,8,600,ab,0,5,81,1.62,,\n\
+                    0,0,0,1,1,8,600,ab,0,5,81,1.62,,\n0,0,0,1,1,16,600,ab,0,5,90,1.8,,\n";
+        let gain = gain(RONDE, rows);
+        let [first, second, third] = gain.contests.as_slice() else {
+            panic!("{gain:?}");
+        };
+        assert_eq!((first.against, second.against), (None, Some(first.challenger)));
+        assert!((second.gain.mean - 0.19).abs() < 1e-9 && (second.by_round[0] - 0.1).abs() < 1e-9);
+        assert!((second.default_ms - 100.0).abs() < 1e-9 && (second.challenger_ms - 81.0).abs() < 1e-9);
+        // Four windows, each known to within 2 %.
+        let half = ((1.0 - second.gain.low) / (1.0 - second.gain.mean)).ln();
+        assert!((half - 0.04).abs() < 1e-9, "{half}");
+        assert!((third.gain.mean - 0.1).abs() < 1e-9);
+        assert_eq!(gain.decisive(Some(&second.challenger)), Some(second));
+        assert_eq!(gain.decisive(None), Some(third));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::best::records;
 use super::ending::begins_as_horovod;
-use super::gain::{Contest, Gain};
+use super::gain::{Contest, Gain, begins_contest};
 use super::setting::{Setting, Switch};
 use super::trial::{Phase, Search, Trial, Writer};
 use super::words::{counted, faster, list, percent, signed};
@@ -96,8 +96,7 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
     let mut trail = Vec::new();
     let mut default: Option<&Trial> = None;
     let mut contests = gain.contests.iter();
-    let mut in_contest = false;
-    for trial in &search.trials {
+    for (index, trial) in search.trials.iter().enumerate() {
         match trial.phase {
             Phase::Default => {
                 default = Some(trial);
@@ -109,14 +108,13 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
             }
             Phase::Sample => trail.push(sample(search, trial, default)),
             // The first window of each contest tells all of it.
-            Phase::Ab if !in_contest || trial.number == 0 && !is_second_window(search, trial) => {
+            Phase::Ab if begins_contest(&search.trials, index) => {
                 if let Some(contest) = contests.next() {
                     trail.push(contest_sentence(contest, &varied));
                 }
             }
             Phase::Ab => {}
         }
-        in_contest = trial.phase == Phase::Ab;
     }
     if let Some(end) = search.end.as_ref()
         && let Some(chosen) = Setting::of(end)
@@ -133,17 +131,6 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
         });
     }
     trail
-}
-
-/// Whether the window just before is of the same round.
-fn is_second_window(search: &Search, trial: &Trial) -> bool {
-    let place = search
-        .trials
-        .iter()
-        .position(|other| other.line == trial.line)
-        .unwrap_or(0);
-    let before = place.checked_sub(1).map(|place| &search.trials[place]);
-    before.is_some_and(|before| before.phase == Phase::Ab && before.number == trial.number)
 }
 
 fn measured(search: &Search, trial: &Trial) -> String {
@@ -183,10 +170,15 @@ fn sample(search: &Search, trial: &Trial, default: Option<&Trial>) -> String {
 
 fn contest_sentence(contest: &Contest, varied: &[Switch]) -> String {
     let rounds: Vec<String> = contest.by_round.iter().map(|gain| signed(*gain)).collect();
+    let against = contest.against.map_or_else(
+        || "the default".to_owned(),
+        |against| format!("{}, which has beaten the default,", against.words(varied)),
+    );
+    let than = contest.against.map(|_| "the default");
     format!(
-        "{} is compared with the default in alternating windows, and is {} in {}, with gains of {}.",
+        "{} is compared with {against} in alternating windows, and is {} in {}, with gains of {}.",
         contest.challenger.words(varied),
-        faster(&contest.gain, None),
+        faster(&contest.gain, than),
         counted(contest.rounds, "round"),
         list(&rounds),
     )

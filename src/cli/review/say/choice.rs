@@ -76,9 +76,16 @@ fn gained(review: &Review) -> Vec<String> {
     };
     let default_words = words(review, default);
     let mut lines = Vec::new();
-    if let Some(contest) = review.gain.contests.last() {
+    let chosen = review.best.as_ref().map(|best| &best.choice.setting);
+    if let Some(contest) = review.gain.decisive(chosen) {
+        let of = contest.against.map_or(String::new(), |against| {
+            format!(
+                " against {}, which had beaten the default,",
+                words(review, &against)
+            )
+        });
         lines.push(format!(
-            "In {} of alternating windows {} took {} and the default, {default_words}, {}: {}.",
+            "In {} of alternating windows{of} {} took {} and the default, {default_words}, {}: {}.",
             counted(contest.rounds, "round"),
             words(review, &contest.challenger),
             review.measure.words(contest.challenger_ms),
