@@ -63,7 +63,7 @@ impl Gain {
     }
 
     /// The contest that decided for `chosen`, or else the last.
-    pub fn decisive(&self, chosen: Option<&Setting>) -> Option<&Contest> {
+    pub(super) fn decisive(&self, chosen: Option<&Setting>) -> Option<&Contest> {
         chosen
             .and_then(|chosen| self.contest_of(chosen))
             .or(self.contests.last())

@@ -101,6 +101,14 @@ pub struct Review {
     pub surface: Option<Surface>,
 }
 
+impl Review {
+    /// The contest that decided for what was chosen, or else the last.
+    pub fn decisive_contest(&self) -> Option<&Contest> {
+        self.gain
+            .decisive(self.best.as_ref().map(|best| &best.choice.setting))
+    }
+}
+
 /// What was tried.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tried {

@@ -431,12 +431,13 @@ impl Guard {
 
     /// See [`FASTER_DOUBT`]. An earlier run has excluded that already where its verdict still counts.
     fn faster_doubt(&self) -> f64 {
+        if self.ahead.is_some() {
+            return FASTER_DOUBT_CHAMPION;
+        }
         let is_proved = self
             .windows_difference()
             .is_some_and(|windows| self.record_beside(&windows).is_some());
-        if self.ahead.is_some() {
-            FASTER_DOUBT_CHAMPION
-        } else if is_proved {
+        if is_proved {
             FASTER_DOUBT_PROVED
         } else {
             FASTER_DOUBT / (1 + self.losers) as f64

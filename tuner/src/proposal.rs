@@ -282,7 +282,10 @@ impl Tuner {
         let to_beat = known.index(&self.to_beat);
         proposal.gain = surrogate.difference(to_beat, incumbent);
 
-        let outlook = surrogate.outlook(incumbent, self.sample_variance());
+        // A model knows its way: what counts is what a sample shows. Without one most samples are far worse than the incumbent, and eat
+        // the budget; so there hope counts, by its price.
+        let with_model = proposal.model_weight.is_some_and(|weight| weight >= DOUBT);
+        let outlook = surrogate.outlook(incumbent, with_model.then(|| self.sample_variance()));
         let candidates = points.len();
         // A model that has been wrong by a tenth is still to be heeded where it warns of disaster: a single step there can cost
         // more than the whole search may.
@@ -321,16 +324,7 @@ impl Tuner {
             proposal.prediction = predicted(index);
             return;
         }
-        let with_model = proposal.model_weight.is_some_and(|weight| weight >= DOUBT);
-        // A model knows its way: what counts is what a sample teaches. Without one most samples are far worse than the incumbent, and
-        // eat the budget; so there hope counts, by its price.
-        let improvement = |index: usize| {
-            if with_model {
-                outlook.knowledge[index]
-            } else {
-                outlook.improvement[index]
-            }
-        };
+        let improvement = |index: usize| outlook.improvement[index];
         let promising = most_promising(candidates, &tolerable, improvement);
         let index = if with_model {
             promising

@@ -125,14 +125,14 @@ impl<'a> Surrogate<'a> {
         }))
     }
 
-    /// The posterior of every candidate against the observed setting `incumbent`, and what a sample of `sample_variance` would teach.
-    pub(crate) fn outlook(&self, incumbent: usize, sample_variance: f64) -> Outlook {
+    /// The posterior of every candidate against the observed setting `incumbent`. With a `sample_variance` the improvement counts as far
+    /// as a sample of that variance would show it.
+    pub(crate) fn outlook(&self, incumbent: usize, sample_variance: Option<f64>) -> Outlook {
         let count = self.scene.candidates.len();
         let mut outlook = Outlook {
             mean: vec![0.0; count],
             variance: vec![0.0; count],
             improvement: vec![0.0; count],
-            knowledge: vec![0.0; count],
             slowdown: vec![0.0; count],
             risk: vec![0.0; count],
         };
@@ -149,10 +149,10 @@ impl<'a> Surrogate<'a> {
                 outlook.variance[c] += weight * (mean * mean + variance);
                 let spread = variance + incumbent_variance - 2.0 * prediction.covariance[c];
                 let gain = at_incumbent - mean;
-                outlook.improvement[c] += weight * expected_improvement(gain, spread);
-                let learnt = variance - prediction.covariance[c];
-                let learnt = learnt * learnt / (variance + sample_variance);
-                outlook.knowledge[c] += weight * expected_improvement(gain, learnt);
+                let counts = sample_variance.map_or(spread, |sample_variance| {
+                    (variance - prediction.covariance[c]).powi(2) / (variance + sample_variance)
+                });
+                outlook.improvement[c] += weight * expected_improvement(gain, counts);
                 // How bad it may be counts in full, though nothing above the ceiling can be learnt.
                 let slowdown = excess - gain;
                 outlook.slowdown[c] += weight * slowdown;
@@ -233,12 +233,10 @@ pub(crate) struct Outlook {
     pub(crate) mean: Vec<f64>,
     /// Its variance.
     pub(crate) variance: Vec<f64>,
-    /// Expected improvement on the incumbent, in log step time.
+    /// Expected improvement on the incumbent, in log step time. As far as a sample would show it, that is less where the incumbent is
+    /// what is uncertain, or much is known already: the knowledge gradient of two alternatives (P. Frazier, W. Powell and S. Dayanik,
+    /// The Knowledge-Gradient Policy for Correlated Normal Beliefs, 2009, section 2).
     pub(crate) improvement: Vec<f64>,
-    /// The same as far as a sample there would show it: where the incumbent is what is uncertain, or much is known already, that is
-    /// less. The knowledge gradient of two alternatives (P. Frazier, W. Powell and S. Dayanik, The Knowledge-Gradient Policy for
-    /// Correlated Normal Beliefs, 2009, section 2).
-    pub(crate) knowledge: Vec<f64>,
     /// Posterior mean of the log step time less the incumbent's, as bad as it is.
     pub(crate) slowdown: Vec<f64>,
     /// Probability of being slower than the incumbent by more than [`SLOWDOWN_MAX`].
@@ -296,7 +294,7 @@ mod tests {
             with_surrogate(&rows, None, |surrogate| {
                 let surrogate = surrogate.unwrap();
                 assert_eq!(surrogate.warning, None);
-                let outlook = surrogate.outlook(1, 0.0);
+                let outlook = surrogate.outlook(1, None);
                 for (i, mean) in surrogate.observed_means().iter().enumerate() {
                     assert!((mean - rows[i][1]).abs() < 0.02, "{n}: {mean} {}", rows[i][1]);
                     assert!(

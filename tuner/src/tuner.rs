@@ -3,9 +3,9 @@
 //! The start setting is measured first and stays a candidate for ever. The setting that a [`Model`] likes best follows, or, without
 //! one, a few scrambled-Sobol settings; then the lattice point of the largest expected improvement on the incumbent (with a model, as
 //! far as a sample there would show it; without, per what it costs), which is the *measured* setting of the lowest posterior mean:
-//! never the one with the luckiest sample. No setting is proposed that is predicted
-//! to be three times slower than the incumbent, or that may be with a probability above 2 %. The search stops by its
-//! [`StopRule`], or at the cap on samples. Asking twice of the same observations gives the same answer; nothing here knows the time.
+//! never the one with the luckiest sample. No setting is proposed that is predicted to be three times slower than the incumbent, or
+//! that may be with a probability above 2 %. The search stops by its [`StopRule`], or at the cap on samples. Asking twice of the
+//! same observations gives the same answer; nothing here knows the time.
 //!
 //! ```
 //! use ronde_tuner::{Next, Observation, Parameter, Space, Tuner, TunerConfig};

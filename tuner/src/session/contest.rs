@@ -218,25 +218,20 @@ impl Session {
             1 => "1 interleaved round".to_owned(),
             rounds => format!("{rounds} interleaved rounds"),
         };
-        let default_log = guard.center(Arm::Default);
-        let champion = match self.champion.take() {
-            Some(before) => Champion {
-                ahead: before.ahead.then(difference),
-                default_log: before.default_log,
-                reason: format!("kept: faster, in {rounds}, than a setting that had beaten the default"),
-            },
-            None if recorded => Champion {
-                ahead: difference,
-                default_log,
-                reason: format!("kept: confirmed after a restart in {rounds}"),
-            },
-            None => Champion {
-                ahead: difference,
-                default_log,
-                reason: format!("kept: faster than the default in {rounds}"),
-            },
+        let reason = match (&self.champion, recorded) {
+            (Some(_), _) => format!("kept: faster, in {rounds}, than a setting that had beaten the default"),
+            (None, true) => format!("kept: confirmed after a restart in {rounds}"),
+            (None, false) => format!("kept: faster than the default in {rounds}"),
         };
-        self.champion = Some(champion);
+        let (ahead, default_log) = match &self.champion {
+            Some(before) => (before.ahead.then(difference), before.default_log),
+            None => (difference, guard.center(Arm::Default)),
+        };
+        self.champion = Some(Champion {
+            ahead,
+            default_log,
+            reason,
+        });
         let beaten = std::mem::replace(&mut self.tuner.to_beat, winner);
         if beaten != self.tuner.start() {
             self.rejected.push(beaten);

@@ -160,7 +160,7 @@ fn tiles(review: &Review) -> Markup {
                     },
                 ))
             }
-            @match review.gain.decisive(review.best.as_ref().map(|best| &best.choice.setting)) {
+            @match review.decisive_contest() {
                 Some(contest) => (tile(
                     "Gain over the default",
                     &signed(contest.gain.mean),

@@ -76,8 +76,7 @@ fn gained(review: &Review) -> Vec<String> {
     };
     let default_words = words(review, default);
     let mut lines = Vec::new();
-    let chosen = review.best.as_ref().map(|best| &best.choice.setting);
-    if let Some(contest) = review.gain.decisive(chosen) {
+    if let Some(contest) = review.decisive_contest() {
         let of = contest.against.map_or(String::new(), |against| {
             format!(
                 " against {}, which had beaten the default,",
