@@ -69,7 +69,9 @@ impl Tunable {
             }
         };
         // The lattice of `facts/tuner.md` §8.
-        let fusion = Parameter::log("fusion_mb", 1.0 / 16.0, 256.0, 16).with_zero();
+        let fusion = Parameter::log("fusion_mb", 1.0 / 16.0, 256.0, 16)
+            .with_zero()
+            .rough();
         let cycle = Parameter::log("cycle_ms", 0.1, 100.0, 13);
         let space = Space::new(vec![
             fixed(fusion, fusion_mb),

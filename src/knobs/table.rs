@@ -213,7 +213,7 @@ knob_table! {
         env: "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
         flag: Flag::value("autotune-bayes-opt-max-samples"),
         kind: Kind::Count { unit: "samples", min: 1, max: 10_000 },
-        default: "40",
+        default: "60",
         tunable: false,
         scope: Scope::Runtime,
     }

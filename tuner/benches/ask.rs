@@ -53,7 +53,9 @@ fn cpu_us() -> f64 {
 /// Observes `count` settings of the lattice in a seeded order, and times the next proposal.
 fn ask(count: usize, seed: u64, with_model: bool) -> (f64, Next) {
     let space = Space::new(vec![
-        Parameter::log("fusion_mb", 1.0 / 16.0, 256.0, 16).with_zero(),
+        Parameter::log("fusion_mb", 1.0 / 16.0, 256.0, 16)
+            .with_zero()
+            .rough(),
         Parameter::log("cycle_ms", 0.1, 100.0, 13),
         Parameter::boolean("hierarchical_allreduce"),
     ])

@@ -22,7 +22,7 @@
 //! use ronde_tuner::{Action, Parameter, Session, SessionConfig, Space};
 //!
 //! let space = Space::new(vec![
-//!     Parameter::log("fusion_threshold_bytes", 65536.0, 268435456.0, 16).with_zero(),
+//!     Parameter::log("fusion_threshold_bytes", 65536.0, 268435456.0, 16).with_zero().rough(),
 //!     Parameter::log("cycle_time_ms", 0.1, 100.0, 13),
 //! ])?;
 //! let start = space.point(&[0.0, 25.0])?;

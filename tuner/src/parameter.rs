@@ -55,6 +55,8 @@ pub struct Parameter {
     fixed: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     dead: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    rough: bool,
 }
 
 impl Parameter {
@@ -92,6 +94,7 @@ impl Parameter {
             scale,
             fixed: None,
             dead: None,
+            rough: false,
         }
     }
 
@@ -101,6 +104,14 @@ impl Parameter {
         if let Scale::Log { zero, .. } = &mut self.scale {
             *zero = true;
         }
+        self
+    }
+
+    /// Says that neighbouring levels may differ by more than a smooth surface would have it, as thresholds do that decide what is packed
+    /// with what: the search then looks at more of them. Nothing changes for a boolean.
+    #[must_use]
+    pub fn rough(mut self) -> Self {
+        self.rough = true;
         self
     }
 
@@ -116,6 +127,11 @@ impl Parameter {
     pub fn dead(mut self, reason: impl Into<String>) -> Self {
         self.dead = Some(reason.into());
         self
+    }
+
+    /// Whether neighbouring levels may differ by more than a smooth surface would have it.
+    pub fn is_rough(&self) -> bool {
+        self.rough
     }
 
     /// Why the parameter cannot matter, if it is dead.

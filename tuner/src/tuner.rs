@@ -45,7 +45,7 @@ use crate::{Error, Warning};
 pub struct TunerConfig {
     /// Seed of every draw. Default 7.
     pub seed: u64,
-    /// Most settings that are sampled, the start setting among them; ≥ 1. Default 40.
+    /// Most settings that are sampled, the start setting among them; ≥ 1. Default 60.
     pub max_samples: u32,
     /// Standard deviation of a sample's value, as a fraction of it, > 0; `None` (the default) estimates it from the steps.
     pub fixed_noise: Option<f64>,
@@ -60,7 +60,7 @@ impl Default for TunerConfig {
     fn default() -> Self {
         Self {
             seed: 7,
-            max_samples: 40,
+            max_samples: 60,
             fixed_noise: None,
             level_variance: 0.01,
             stop: StopRule::default(),

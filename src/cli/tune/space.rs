@@ -39,6 +39,8 @@ struct ParameterLine {
     levels: Option<usize>,
     #[serde(default)]
     zero: bool,
+    #[serde(default)]
+    rough: bool,
     fixed: Option<Number>,
 }
 
@@ -104,6 +106,13 @@ impl ParameterLine {
                 "whole numbers and booleans have theirs",
             ));
         }
+        if self.rough && self.scale == ScaleName::Boolean {
+            return Err(problem(
+                "cannot have \"rough\"",
+                "off and on are no neighbours on a curve",
+            ));
+        }
+        let parameter = if self.rough { parameter.rough() } else { parameter };
         Ok(match self.fixed {
             Some(value) => parameter.fixed(value.value()),
             None => parameter,
@@ -157,7 +166,7 @@ pub(super) fn setting(space: &Space, point: &Point) -> Value {
 mod tests {
     use super::*;
 
-    const LINE: &str = r#"{"parameters":[{"name":"mb","scale":"log","low":1,"high":256,"levels":9,"zero":true},
+    const LINE: &str = r#"{"parameters":[{"name":"mb","scale":"log","low":1,"high":256,"levels":9,"zero":true,"rough":true},
         {"name":"n","scale":"integer","low":1,"high":4},{"name":"b","scale":"boolean"},
         {"name":"x","scale":"linear","low":0,"high":1,"fixed":0.5}],"start":{"mb":25,"n":2,"b":false}}"#;
 
@@ -166,6 +175,8 @@ mod tests {
         let (space, start) = SpaceLine::parse(LINE).unwrap().space().unwrap();
         assert_eq!(space.lattice(&start).len(), 10 * 4 * 2 + 2);
         assert_eq!(start.values(), [25.0, 2.0, 0.0, 0.5]);
+        let rough = space.parameters().iter().map(Parameter::is_rough);
+        assert_eq!(rough.collect::<Vec<_>>(), [true, false, false, false]);
         assert_eq!(
             setting(&space, &start).to_string(),
             r#"{"b":false,"mb":25.0,"n":2,"x":0.5}"#
@@ -198,6 +209,7 @@ mod tests {
         assert!(of(r#"{"name":"x","scale":"boolean"}"#).contains("cannot be 2, expected 0 or 1"));
         assert!(of(r#"{"name":"y","scale":"boolean"}"#).contains("no parameter \"x\"; it has y"));
         assert!(of(r#"{"name":"x","scale":"boolean","levels":3}"#).contains("cannot have \"levels\""));
+        assert!(of(r#"{"name":"x","scale":"boolean","rough":true}"#).contains("cannot have \"rough\""));
         assert!(of(r#"{"name":"x","scale":"linear","low":1,"high":4,"fixed":3}"#).contains("fixed at 3"));
     }
 }

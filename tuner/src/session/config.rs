@@ -26,7 +26,7 @@ pub struct SessionConfig {
     /// Whether the steps of a sample adapt: fewer where it is clear that it is worse or better than the best, up to three times as
     /// many where it is not and the difference matters. Default true; a user who fixes the steps per sample wants false.
     pub adaptive: bool,
-    /// Most settings that are sampled, the default among them; ≥ 1. Default 40.
+    /// Most settings that are sampled, the default among them; ≥ 1. Default 60.
     pub max_samples: u32,
     /// Standard deviation of a sample's value, as a fraction of it; `None` (the default) estimates it.
     pub fixed_noise: Option<f64>,

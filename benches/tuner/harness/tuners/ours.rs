@@ -54,7 +54,9 @@ impl Ours {
     pub(crate) fn space(&self) -> Result<Space, ronde_tuner::Error> {
         let allgather = Parameter::boolean("hierarchical_allgather");
         Space::new(vec![
-            Parameter::log("fusion_mb", FUSION_LEAST / MIB, FUSION_MOST / MIB, 16).with_zero(),
+            Parameter::log("fusion_mb", FUSION_LEAST / MIB, FUSION_MOST / MIB, 16)
+                .with_zero()
+                .rough(),
             Parameter::log("cycle_ms", CYCLE_LEAST_MS, CYCLE_MOST_MS, 13),
             Parameter::boolean("hierarchical_allreduce"),
             // On and not tuned unless the user asks.
