@@ -285,7 +285,8 @@ impl Session {
     }
 }
 
-/// A percentage with a minus sign, which between two numbers no hyphen replaces.
+/// A percentage with a minus sign, which between two numbers no hyphen replaces, and of which a zero has none.
 fn minus(percent: f64) -> String {
-    format!("{percent:.1}").replace('-', "−")
+    let rounded = (percent * 10.0).round() / 10.0;
+    format!("{:.1}", rounded + 0.0).replace('-', "−")
 }
