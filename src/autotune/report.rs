@@ -191,7 +191,10 @@ mod tests {
 
     #[test]
     fn nothing_is_not_less_than_nothing() {
-        assert_eq!([-0.04, 0.04, -0.06, 2.74].map(tenths), ["0.0", "0.0", "−0.1", "2.7"]);
+        assert_eq!(
+            [-0.04, 0.04, -0.06, 2.74].map(tenths),
+            ["0.0", "0.0", "−0.1", "2.7"]
+        );
     }
 
     #[test]
