@@ -101,7 +101,7 @@ impl std::fmt::Display for AutotuneVerdict {
                 "{DEFAULT_KEPT} (fusion {settings}: step {default_step_ms:.2} ms){why} ("
             )?;
         } else {
-            let [low, high] = self.gain_pct.map(tenths);
+            let [low, high] = self.gain_pct.map(tuner::percent_text);
             write!(
                 f,
                 "fusion {}: step {chosen_step_ms:.2} ms instead of {default_step_ms:.2} ms, ",
@@ -116,12 +116,6 @@ impl std::fmt::Display for AutotuneVerdict {
         }
         f.write_str(")")
     }
-}
-
-/// A percentage as it is read in a sentence: no hyphen for a minus, and no minus before a zero.
-fn tenths(percent: f64) -> String {
-    let rounded = (percent * 10.0).round() / 10.0;
-    format!("{:.1}", rounded + 0.0).replace('-', "−")
 }
 
 /// The part of a rank's state that others may look at while the cycle runs.
@@ -188,14 +182,6 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nothing_is_not_less_than_nothing() {
-        assert_eq!(
-            [-0.04, 0.04, -0.06, 2.74].map(tenths),
-            ["0.0", "0.0", "−0.1", "2.7"]
-        );
-    }
 
     #[test]
     fn what_is_left_alone_for_the_same_reason_stands_together() {

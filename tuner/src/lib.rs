@@ -97,4 +97,4 @@ pub use state::{Match, STATE_MODEL, STATE_VERSION, Setting, State, StateError, S
 pub use stop::{StopRule, Worth};
 pub use text::read_text;
 pub use tuner::{Tuner, TunerConfig};
-pub use verdict::{Best, LeftOut, Measurement, Phase, Progress, Verdict};
+pub use verdict::{Best, LeftOut, Measurement, Phase, Progress, Verdict, percent_text};

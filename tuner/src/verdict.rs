@@ -137,3 +137,23 @@ impl Verdict {
         (gain_per_step > 0.0).then(|| step.saturating_add((steps_lost / gain_per_step).ceil() as u64))
     }
 }
+
+/// A percentage as it is read in a sentence, to a tenth: with a minus sign, which between two numbers no hyphen replaces, and of which a
+/// zero has none.
+pub fn percent_text(percent: f64) -> String {
+    let rounded = (percent * 10.0).round() / 10.0;
+    format!("{:.1}", rounded + 0.0).replace('-', "−")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_not_less_than_nothing() {
+        assert_eq!(
+            [-0.04, 0.04, -0.06, 2.74].map(percent_text),
+            ["0.0", "0.0", "−0.1", "2.7"]
+        );
+    }
+}

@@ -4,7 +4,7 @@ use super::{Session, Stage, budget::CLIFF};
 use crate::center::center_variance;
 use crate::guard::{Arm, Decision, Guard};
 use crate::proposal::Proposal;
-use crate::verdict::Phase;
+use crate::verdict::{Phase, percent_text};
 use crate::window::{STARTUP_EXCESS_MIN, Window};
 use crate::{Action, Difference, Point, Warning};
 
@@ -270,7 +270,7 @@ impl Session {
             .contest
             .as_ref()
             .filter(|contest| self.rejected.contains(&contest.winner))?;
-        let [low, high] = rejected.guard.difference()?.gain_pct().map(minus);
+        let [low, high] = rejected.guard.difference()?.gain_pct().map(percent_text);
         Some(format!(
             "default kept, nothing to gain: the A/B rounds left in doubt whether the best other setting is faster ({low} to {high} %)"
         ))
@@ -283,10 +283,4 @@ impl Session {
             None => self.contest.as_ref()?.guard.difference(),
         }
     }
-}
-
-/// A percentage with a minus sign, which between two numbers no hyphen replaces, and of which a zero has none.
-fn minus(percent: f64) -> String {
-    let rounded = (percent * 10.0).round() / 10.0;
-    format!("{:.1}", rounded + 0.0).replace('-', "−")
 }
