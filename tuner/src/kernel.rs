@@ -18,8 +18,8 @@ use crate::space::{Coordinates, PARAMETERS_MAX, Space};
 const SQRT_5: f64 = 2.236_067_977_499_79;
 /// ρ, the share of the surface's standard deviation that is rough; shares of 0.2 to 0.4 do alike.
 const ROUGHNESS: f64 = 0.3;
-/// λ, how far roughness reaches: a level and a half of a lattice of 17.
-const ROUGH_LENGTH: f64 = 0.1;
+/// λ, how far roughness reaches: a level of a lattice of 17. A level and a half does alike.
+const ROUGH_LENGTH: f64 = 0.06;
 
 /// What a coordinate means to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
