@@ -3,7 +3,7 @@
 //!
 //! k(x, x') = s² m(r) (1 − ρ² + ρ² Π max(0, 1 − |x_j − x'_j| / λ)) exp(−Σ w_j [b_j ≠ b_j']), with
 //! m(r) = (1 + √5 r + 5r²/3) exp(−√5 r), r² = Σ ((x_i − x'_i) / l_i)² over the continuous coordinates, and the product over those
-//! of them that are rough.
+//! of them that are rough; ρ is a share of s, but ρ s at most [`ROUGHNESS_MAX`].
 //! Matérn-5/2 is twice differentiable (Rasmussen and Williams, Gaussian Processes for Machine Learning, eq. 4.17), which step times
 //! are not in the fusion threshold: one level more, and the tensors are packed otherwise. So each level of a rough parameter is
 //! off the smooth surface by something of its own, which its neighbours share in part: the triangle is the simplest covariance
@@ -18,6 +18,9 @@ use crate::space::{Coordinates, PARAMETERS_MAX, Space};
 const SQRT_5: f64 = 2.236_067_977_499_79;
 /// ρ, the share of the surface's standard deviation that is rough; shares of 0.2 to 0.4 do alike.
 const ROUGHNESS: f64 = 0.3;
+/// The most that is, in log step time. A setting that is far off makes the whole surface's standard deviation large, but tensors that are
+/// packed otherwise still take some percent more or less: a search that expects more looks at one threshold after another.
+const ROUGHNESS_MAX: f64 = 0.1;
 /// λ, how far roughness reaches: a level of a lattice of 17. A level and a half does alike.
 const ROUGH_LENGTH: f64 = 0.06;
 
@@ -48,8 +51,7 @@ pub(crate) struct Hyperparameters {
 pub(crate) struct Kernel {
     /// The free parameters: index and role.
     pub(crate) roles: Vec<(usize, Role)>,
-    /// ρ²; 0 if no parameter is rough.
-    roughness: f64,
+    is_rough: bool,
 }
 
 impl Kernel {
@@ -67,9 +69,16 @@ impl Kernel {
         };
         let roles: Vec<(usize, Role)> = roles.map(|(index, p)| (index, role(p))).collect();
         let is_rough = roles.iter().any(|(_, role)| *role == Role::Rough);
-        Self {
-            roles,
-            roughness: if is_rough { ROUGHNESS * ROUGHNESS } else { 0.0 },
+        Self { roles, is_rough }
+    }
+
+    /// ρ²; 0 if no parameter is rough.
+    #[inline]
+    fn roughness(&self, h: &Hyperparameters) -> f64 {
+        if self.is_rough {
+            ROUGHNESS.min(ROUGHNESS_MAX / h.signal).powi(2)
+        } else {
+            0.0
         }
     }
 
@@ -81,7 +90,7 @@ impl Kernel {
             let apart: Lanes = std::array::from_fn(|lane| to[lane] - from[index]);
             distance.add(role, h.scales[index], &apart);
         }
-        distance.covariances(h, self.roughness)
+        distance.covariances(h, self.roughness(h))
     }
 
     /// The covariances of a block of pairs, whose coordinates are this far `apart`.
@@ -91,7 +100,7 @@ impl Kernel {
         for (&(index, role), apart) in self.roles.iter().zip(apart) {
             distance.add(role, h.scales[index], apart);
         }
-        distance.covariances(h, self.roughness)
+        distance.covariances(h, self.roughness(h))
     }
 }
 
@@ -198,7 +207,7 @@ mod tests {
         let roles = [(0, Role::Rough), (1, Role::Continuous), (2, Role::Boolean)];
         assert_eq!(kernel.roles, roles);
         let mut h = Hyperparameters {
-            signal: 1.0,
+            signal: 0.1,
             scales: [0.5; PARAMETERS_MAX],
             nugget: 0.01,
         };
@@ -210,15 +219,20 @@ mod tests {
         };
         let others = Columns::new(
             &kernel,
-            &[at(0.2, 0.3), at(0.2, 0.8), at(0.7, 0.3), at(0.26, 0.3)],
+            &[at(0.2, 0.3), at(0.2, 0.8), at(0.7, 0.3), at(0.22, 0.3)],
         );
         let k = kernel.covariances(&h, &at(0.2, 0.3), others.block(0));
+        let correlation = k.map(|covariance| covariance / 0.01);
         // At r = 1 the Matérn form is 0.523994, and on the same level roughness is the same.
-        assert!((k[0] - 1.0).abs() < 1e-15);
-        assert!((k[1] - 0.523_994).abs() < 1e-6);
+        assert!((correlation[0] - 1.0).abs() < 1e-15);
+        assert!((correlation[1] - 0.523_994).abs() < 1e-6);
         // Eight levels away nothing is left of it: 0.91 · 0.523994.
-        assert!((k[2] - 0.476_835).abs() < 1e-6);
-        // One level away, r = 0.12: 0.988187 · (0.91 + 0.09 · 0.4).
-        assert!((k[3] - 0.934_825).abs() < 1e-6);
+        assert!((correlation[2] - 0.476_835).abs() < 1e-6);
+        // A fraction 0.02 / 0.06 of a level away, r = 0.04: 0.998669 · (0.91 + 0.09 · 2 / 3).
+        assert!((correlation[3] - 0.968_709).abs() < 1e-6);
+        // Where the signal is 1, roughness is 0.1 of it and not 0.3: 0.99 · 0.523994.
+        h.signal = 1.0;
+        let k = kernel.covariances(&h, &at(0.2, 0.3), others.block(0));
+        assert!((k[2] - 0.518_754).abs() < 1e-6);
     }
 }

@@ -168,11 +168,9 @@ fn a_winner_that_takes_longer_than_another_did_is_not_kept() {
             .chosen_step_ms
             > 50.0
     });
-    // 22, if the search ended with the first winner; now 13 that saw nothing better on their way, or had three winners of bad luck.
-    // Of 400 runs a quarter do, and an eighth did while the search took thresholds for smooth: now it looks at more of them, and finds
-    // the cycle times that always do more seldom.
+    // 22, if the search ended with the first winner; now 3, of 400 runs 6 %: those that never looked at a cycle time that always does.
     let unlucky = unlucky.count();
-    assert!(unlucky <= 16, "{unlucky}");
+    assert!(unlucky <= 8, "{unlucky}");
 }
 
 #[test]
