@@ -65,14 +65,11 @@ impl Session {
             (None, Some(_)) => GAIN_MIN_RETUNED,
             (None, None) => GAIN_MIN,
         };
-        if gain < least && self.champion.is_some() {
-            return self.settle(otherwise);
-        }
         if gain < least {
             let percent = 100.0 * (1.0 - (-gain).exp());
-            let reason =
-                format!("default kept, nothing to gain: the best other setting promises only {percent:.1} %");
-            return self.finish(None, reason);
+            return self.settle(&format!(
+                "default kept, nothing to gain: the best other setting promises only {percent:.1} %"
+            ));
         }
         let log_times = |point| self.tuner.sample(point).map_or(&[][..], |s| &s.log_times);
         let settings = self.tuner.samples().len() - 1;
