@@ -46,8 +46,8 @@ pub struct Prediction {
 /// A ratio of two step times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// Mean over the jobs.
-    pub mean: f64,
+    /// Median over the jobs; the mean may lie beyond both percentiles, where a few jobs gain much.
+    pub median: f64,
     /// 10th percentile.
     pub low: f64,
     /// 90th percentile.
@@ -132,9 +132,9 @@ impl Forecast {
     pub fn ratio(&mut self, setting: &Setting, other: &Setting) -> Ratio {
         let (own, others) = (self.steps_us(setting), self.steps_us(other));
         let ratios: Vec<f64> = own.iter().zip(&others).map(|(own, other)| own / other).collect();
-        let mean = mean(&ratios);
+        let median = ronde_tuner::median(&ratios);
         let [low, high] = interval(ratios);
-        Ratio { mean, low, high }
+        Ratio { median, low, high }
     }
 
     /// What a step takes under `setting` in each of the jobs, always in the same order, µs; what they are off by together is not in it.

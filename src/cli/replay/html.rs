@@ -57,7 +57,7 @@ fn heading(at: &At) -> String {
 
 /// The heat maps of one network and number of ranks.
 fn place(at: &At, fold: bool) -> Markup {
-    let same = at.best.is_setting_of(&at.current) || at.change.mean > -NEARLY;
+    let same = at.best.is_setting_of(&at.current) || at.change.median > -NEARLY;
     let kinds = at.kinds();
     let maps = html! {
         @for &(hierarchical, cache) in &kinds {

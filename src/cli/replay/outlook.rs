@@ -66,7 +66,7 @@ pub(super) struct Cell {
 /// A ratio of step times, less one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Change {
-    pub(super) mean: f64,
+    pub(super) median: f64,
     pub(super) low: f64,
     pub(super) high: f64,
 }
@@ -74,7 +74,7 @@ pub(super) struct Change {
 impl From<Ratio> for Change {
     fn from(ratio: Ratio) -> Self {
         Self {
-            mean: ratio.mean - 1.0,
+            median: ratio.median - 1.0,
             low: ratio.low - 1.0,
             high: ratio.high - 1.0,
         }

@@ -185,7 +185,7 @@ fn grid(cells: &[&Cell], at: &At, fastest: f64, look: &Look) -> Vec<String> {
 
 /// What is best, what it gains, and how to set it.
 fn best(at: &At, look: &Look) -> Vec<String> {
-    let same = at.best.is_setting_of(&at.current) || at.change.mean > -NEARLY;
+    let same = at.best.is_setting_of(&at.current) || at.change.median > -NEARLY;
     let place = match &at.network {
         Some(network) => format!(" ({} on {network})", plural(at.ranks.into(), "rank")),
         None => String::new(),
@@ -273,7 +273,7 @@ pub(super) fn setting(cell: &Cell, at: &At) -> String {
 pub(super) fn changed(change: &Change) -> String {
     format!(
         "{} ({} to {})",
-        signed(change.mean),
+        signed(change.median),
         signed(change.low),
         signed(change.high)
     )
