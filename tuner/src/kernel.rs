@@ -1,13 +1,13 @@
 //! The covariance of the log step time at two settings: Matérn-5/2 in the continuous coordinates times a factor for each
 //! boolean that differs, and one for each rough parameter.
 //!
-//! k(x, x') = s² m(r) (1 − ρ² + ρ² Π max(0, 1 − |x_j − x'_j| / λ)) exp(−Σ w_j [b_j ≠ b_j']), with
+//! k(x, x') = s² m(r) (1 − ρ² (1 − Π max(0, 1 − |x_j − x'_j| / λ))) exp(−Σ w_j [b_j ≠ b_j']), with
 //! m(r) = (1 + √5 r + 5r²/3) exp(−√5 r), r² = Σ ((x_i − x'_i) / l_i)² over the continuous coordinates, and the product over those
 //! of them that are rough; ρ is a share of s, but ρ s at most [`ROUGHNESS_MAX`].
 //! Matérn-5/2 is twice differentiable (Rasmussen and Williams, Gaussian Processes for Machine Learning, eq. 4.17), which step times
 //! are not in the fusion threshold: one level more, and the tensors are packed otherwise. So each level of a rough parameter is
-//! off the smooth surface by something of its own, which its neighbours share in part: the triangle is the simplest covariance
-//! that ends (T. Gneiting, Compactly Supported Correlation Functions, 2002), and costs no exponential.
+//! off the smooth surface by something of its own, which only what lies nearer than a level shares in part: the triangle is the
+//! simplest covariance that ends (T. Gneiting, Compactly Supported Correlation Functions, 2002), and costs no exponential.
 
 use crate::exponential::exp_negative;
 use crate::lanes::{LANES, Lanes};
@@ -51,7 +51,6 @@ pub(crate) struct Hyperparameters {
 pub(crate) struct Kernel {
     /// The free parameters: index and role.
     pub(crate) roles: Vec<(usize, Role)>,
-    is_rough: bool,
 }
 
 impl Kernel {
@@ -67,18 +66,8 @@ impl Kernel {
             _ if parameter.is_rough() => Role::Rough,
             _ => Role::Continuous,
         };
-        let roles: Vec<(usize, Role)> = roles.map(|(index, p)| (index, role(p))).collect();
-        let is_rough = roles.iter().any(|(_, role)| *role == Role::Rough);
-        Self { roles, is_rough }
-    }
-
-    /// ρ²; 0 if no parameter is rough.
-    #[inline]
-    fn roughness(&self, h: &Hyperparameters) -> f64 {
-        if self.is_rough {
-            ROUGHNESS.min(ROUGHNESS_MAX / h.signal).powi(2)
-        } else {
-            0.0
+        Self {
+            roles: roles.map(|(index, p)| (index, role(p))).collect(),
         }
     }
 
@@ -90,7 +79,7 @@ impl Kernel {
             let apart: Lanes = std::array::from_fn(|lane| to[lane] - from[index]);
             distance.add(role, h.scales[index], &apart);
         }
-        distance.covariances(h, self.roughness(h))
+        distance.covariances(h)
     }
 
     /// The covariances of a block of pairs, whose coordinates are this far `apart`.
@@ -100,7 +89,7 @@ impl Kernel {
         for (&(index, role), apart) in self.roles.iter().zip(apart) {
             distance.add(role, h.scales[index], apart);
         }
-        distance.covariances(h, self.roughness(h))
+        distance.covariances(h)
     }
 }
 
@@ -144,12 +133,14 @@ impl Distance {
     }
 
     #[inline(always)]
-    fn covariances(&self, h: &Hyperparameters, roughness: f64) -> Lanes {
+    fn covariances(&self, h: &Hyperparameters) -> Lanes {
         let variance = h.signal * h.signal;
+        // ρ²; without a rough parameter all are alike, and it counts nothing.
+        let roughness = ROUGHNESS.min(ROUGHNESS_MAX / h.signal).powi(2);
         std::array::from_fn(|lane| {
             let r = SQRT_5 * self.square[lane].sqrt();
             let smooth = (1.0 + r + r * r * (1.0 / 3.0)) * exp_negative(-r - self.weight[lane]);
-            variance * smooth * (1.0 - roughness + roughness * self.likeness[lane])
+            variance * smooth * (1.0 - roughness * (1.0 - self.likeness[lane]))
         })
     }
 }
