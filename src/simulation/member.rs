@@ -8,11 +8,11 @@ use super::record::{Diary, Log, Recorder};
 use crate::clock::{Clock, Nanos, Reference};
 use crate::collective::sim::SimCollective;
 use crate::context::ProcessSet;
-use crate::cycle::{Cycle, Parts};
+use crate::cycle::{Cycle, Parts, Stalls};
 use crate::drive::{Engine, Fellows};
 use crate::error::Error;
 use crate::gpu;
-use crate::negotiation::{OpKind, Order, Params, ResponseCache};
+use crate::negotiation::{JOIN, OpKind, Order, Params, ResponseCache};
 use crate::queue::{Entry, Front, Output, Ticket, lock};
 use crate::settings::Settings;
 use crate::tensor::{Dtype, Shape, Span};
@@ -58,9 +58,22 @@ impl Member {
         setup: Setup,
         home: &Home,
     ) -> Self {
+        let transport = Box::new(SimTransport::new(set, rank));
+        Self::over(transport, world, set, setup, home, None)
+    }
+
+    /// The same over `transport`, which belongs to a rank of `set`. `stalls` is to end what waits too long.
+    pub(super) fn over(
+        transport: Box<dyn Transport>,
+        world: &Arc<World>,
+        set: &Arc<SimSet>,
+        setup: Setup,
+        home: &Home,
+        stalls: Option<Stalls>,
+    ) -> Self {
+        let rank = transport.rank();
         let job_rank = set.members()[rank];
         let log = Arc::new(Mutex::new(Log::default()));
-        let transport = SimTransport::new(set, rank);
         let clock: Arc<dyn Clock> = Arc::new(SimClock::new(world, job_rank));
         let front = Arc::new(Front::new(job_rank, setup.early, transport.doorbell(), clock));
         home.fellows.add(Arc::clone(&front));
@@ -73,6 +86,7 @@ impl Member {
             retune_every: if rank == 0 { setup.retune_every } else { 0 },
             cycles: 0,
             checked: 0,
+            stalls,
         };
         let settings = Settings {
             fusion_threshold_bytes: setup.threshold_bytes,
@@ -80,7 +94,7 @@ impl Member {
         };
         let cycle = Cycle::new(Parts {
             members: set.members().into(),
-            transport: Box::new(transport),
+            transport,
             collective: Box::new(SimCollective::new(set, rank)),
             observer: Box::new(observer),
             front: Arc::clone(&front),
@@ -129,7 +143,7 @@ impl Member {
 
     /// Submits a join.
     pub(super) fn submit_join(&self) -> Result<Arc<Ticket>, Error> {
-        self.submit("join", OpKind::Join, Dtype::U8, Default::default(), None)
+        self.submit(JOIN, OpKind::Join, Dtype::U8, Default::default(), None)
     }
 
     /// Orders something of all ranks; on rank 0 of the set of all ranks.

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::clock::Alignment;
+use crate::clock::{Alignment, Nanos};
+use crate::cycle::{Cycle, Stalls};
 use crate::error::Error;
 use crate::observer::{CycleEnd, Executed, Negotiated, Observer};
 use crate::queue::lock;
@@ -52,6 +53,7 @@ pub(super) struct Recorder {
     pub(super) cycles: u64,
     /// Ways that were held against the settings of their cycle.
     pub(super) checked: usize,
+    pub(super) stalls: Option<Stalls>,
 }
 
 /// What the name of a batch's way ends with where it goes host by host.
@@ -99,6 +101,12 @@ impl Observer for Recorder {
 
     fn aligned(&mut self, alignment: &Alignment) {
         lock(&self.diary).alignments.push(*alignment);
+    }
+
+    fn look_at_stalls(&mut self, now: Nanos, cycle: &Cycle) -> Result<Option<Nanos>, Error> {
+        self.stalls
+            .as_mut()
+            .map_or(Ok(None), |stalls| stalls.look(now, cycle))
     }
 
     fn cycle_ended(&mut self, cycle: &CycleEnd) -> Option<Settings> {

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::tensor::Dtype;
 
 mod draw;
+mod hostile;
 mod play;
 mod processes;
 mod program;

@@ -8,7 +8,7 @@ use super::reference::{Output, expected};
 use super::work::Work;
 use crate::context::{Operation, ProcessSet, RawHandle, RawOutput, RawTensor};
 use crate::error::Error;
-use crate::negotiation::OpKind;
+use crate::negotiation::{JOIN, OpKind};
 
 /// Where a rank plays: in the simulator, or in a process of its own.
 pub(super) trait Stage {
@@ -132,7 +132,7 @@ impl Flight {
                     group: Some(group), ..
                 } => process_set.submit_group(group, &parts),
                 Deed::Barrier => one(process_set.submit_bare("barrier", OpKind::Barrier)),
-                Deed::Join { .. } => one(process_set.submit_bare("join", OpKind::Join)),
+                Deed::Join { .. } => one(process_set.submit_bare(JOIN, OpKind::Join)),
             }
         };
         Self {

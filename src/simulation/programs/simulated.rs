@@ -5,15 +5,25 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::draw::Draw;
+use super::hostile::{Hostile, Hostility};
 use super::play::{Played, Stage, play};
 use super::program::Program;
 use crate::clock::Clock;
 use crate::context::{ProcessSet, RawHandle};
+use crate::cycle::Stalls;
 use crate::error::Error;
 use crate::queue::lock;
 use crate::simulation::member::{Home, Member, Setup};
 use crate::simulation::record::Log;
-use crate::transport::sim::{SimSet, World};
+use crate::transport::Transport;
+use crate::transport::sim::{SimSet, SimTransport, World};
+
+/// How long a tensor may wait beside a hostile rank, in the world's time: far longer than any does in a sound job.
+const STALL_WARNING: Duration = Duration::from_secs(10);
+const STALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// When a hostile rank dies, in the world's time.
+const HOSTILE_LIFE: Duration = Duration::from_secs(300);
 
 /// A rank that dies when it is about to submit its action of this number (from 1).
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +57,15 @@ fn setup(program: &Program) -> Setup {
 
 /// Runs `program` under the same seed.
 pub(super) fn run(program: &Program, death: Option<Death>) -> Run {
+    run_with(program, death, None)
+}
+
+/// The same, with a rank whose control data is changed on the way, and with a limit for tensors that wait.
+pub(super) fn run_hostile(program: &Program, rank: usize, hostility: &Hostility) -> Run {
+    run_with(program, None, Some((rank, hostility)))
+}
+
+fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Hostility)>) -> Run {
     let world = match Draw::new(program.seed ^ 0xc10c).one_in(3) {
         true => World::spread(program.ranks, program.seed),
         false => World::new(program.ranks, program.seed),
@@ -67,7 +86,20 @@ pub(super) fn run(program: &Program, death: Option<Death>) -> Run {
         let set = SimSet::new(&world, members);
         let mut of_set = Vec::new();
         for (set_rank, &rank) in members.iter().enumerate() {
-            let member = Member::start(&world, &set, set_rank, setup, &homes[rank]);
+            let home = &homes[rank];
+            let member = match hostile {
+                None => Member::start(&world, &set, set_rank, setup, home),
+                Some((hostile, hostility)) => {
+                    let transport = SimTransport::new(&set, set_rank);
+                    let transport: Box<dyn Transport> = if rank == hostile {
+                        Box::new(Hostile::new(transport, hostility.of_set(place)))
+                    } else {
+                        Box::new(transport)
+                    };
+                    let stalls = Stalls::new(set_rank, members.len(), STALL_WARNING, Some(STALL_LIMIT));
+                    Member::over(transport, &world, &set, setup, home, stalls)
+                }
+            };
             of_set.push(member.log());
             let process_set = member.process_set(place as u32);
             stages[rank].members.insert(place, (member, process_set));
@@ -82,6 +114,14 @@ pub(super) fn run(program: &Program, death: Option<Death>) -> Run {
             let played = play(&program, rank, &stage);
             *lock(&result) = Some(played);
             stage.members.values().for_each(|(member, _)| member.shut_down());
+        });
+    }
+    if let Some((hostile, _)) = hostile {
+        // It may wait for ever for what it has left out itself, and others for it to join.
+        let in_world = Arc::clone(&world);
+        world.spawn(hostile, "its end".into(), move || {
+            in_world.sleep_until(in_world.now() + HOSTILE_LIFE);
+            in_world.kill(hostile);
         });
     }
     world.run();

@@ -1,0 +1,187 @@
+//! Programs with a hostile rank on shared memory: the real transport and collective, with ranks as threads.
+//!
+//! Under valgrind this shows that no change makes a rank read or write memory that is not its own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use super::{Hostile, Hostility, check_hostile, mutations};
+use crate::clock::{Clock, MonotonicClock, Nanos, Reference};
+use crate::collective::local::LocalCollective;
+use crate::context::{ProcessSet, RawHandle};
+use crate::cycle::{Cycle, Parts, Stalls};
+use crate::drive::{Engine, Fellows};
+use crate::error::Error;
+use crate::gpu;
+use crate::negotiation::ResponseCache;
+use crate::observer::Observer;
+use crate::queue::Front;
+use crate::settings::Settings;
+use crate::simulation::programs::play::{Played, Stage, play};
+use crate::simulation::programs::program::Program;
+use crate::transport::Transport;
+use crate::transport::local::{LocalTransport, Meeting, Patience};
+
+/// Slots of the response cache.
+const CACHE_SLOTS: usize = 64;
+
+/// Changes made where `TEST_RONDE_MUTATIONS` does not say how many.
+const MUTATIONS: u64 = 200;
+
+/// How long a rank or a tensor may be waited for. A wait for what a hostile rank left out lasts as long.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// What the ranks of one process have in common.
+struct House {
+    /// Names the meetings of this program.
+    key: String,
+    /// Nobody leaves before all have what they were waiting for.
+    all_played: Barrier,
+}
+
+/// How long the hostile rank waits for anything: it may have left out itself what it waits for, or what others need to
+/// join.
+const HOSTILE_PATIENCE: Duration = Duration::from_secs(15);
+
+/// One rank.
+struct Threaded {
+    sets: BTreeMap<usize, ProcessSet>,
+    is_hostile: bool,
+}
+
+impl Stage for Threaded {
+    fn set(&self, place: usize) -> &ProcessSet {
+        &self.sets[&place]
+    }
+
+    fn begin(&self, _step: usize, _action: usize) {}
+
+    fn pause(&self, duration: Duration) {
+        thread::sleep(duration);
+    }
+
+    fn wait(&self, _place: usize, handle: &RawHandle) -> Result<(), Error> {
+        if self.is_hostile {
+            let end = MonotonicClock.now() + HOSTILE_PATIENCE;
+            if !handle.engine.wait(&handle.ticket, Some(end)) {
+                handle.engine.shut_down(&Error::Internal {
+                    rank: handle.engine.rank,
+                    message: "the end of a hostile rank".to_owned(),
+                });
+            }
+        }
+        handle.wait()
+    }
+}
+
+/// Ends what waits too long.
+struct Inspector(Option<Stalls>);
+
+impl Observer for Inspector {
+    fn look_at_stalls(&mut self, now: Nanos, cycle: &Cycle) -> Result<Option<Nanos>, Error> {
+        self.0.as_mut().map_or(Ok(None), |stalls| stalls.look(now, cycle))
+    }
+}
+
+/// Plays rank `rank`'s part of `program`.
+fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, house: &House) -> Played {
+    let (fellows, reference) = (Arc::<Fellows>::default(), Arc::<Reference>::default());
+    let mut engines = Vec::new();
+    let mut sets = BTreeMap::new();
+    for (place, members) in program.sets.iter().enumerate() {
+        let Some(set_rank) = members.iter().position(|member| *member == rank) else {
+            continue;
+        };
+        let meeting = Meeting {
+            job_key: format!("{}-{place}", house.key),
+            init: 0,
+            rank: set_rank,
+            members: members.clone().into(),
+            start_timeout: Duration::from_secs(60),
+            host_key: "host".to_owned(),
+            agreement: Vec::new(),
+            alarm: None,
+        };
+        let patience = Patience {
+            spin: Duration::ZERO,
+            warn_after: Duration::ZERO,
+            give_up_after: Some(LIMIT),
+        };
+        let data_bytes = LocalCollective::required_bytes(members.len());
+        let opened =
+            LocalTransport::open(&meeting, CACHE_SLOTS / 64, data_bytes, patience).expect("all come");
+        let size = members.len();
+        let collective = LocalCollective::new(opened.data, set_rank, size, Duration::ZERO, opened.watch);
+        let transport: Box<dyn Transport> = match hostility {
+            Some(hostility) => Box::new(Hostile::new(opened.transport, hostility.of_set(place))),
+            None => Box::new(opened.transport),
+        };
+        let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
+        let front = Arc::new(Front::new(rank, true, transport.doorbell(), clock));
+        fellows.add(Arc::clone(&front));
+        let cycle = Cycle::new(Parts {
+            members: meeting.members,
+            transport,
+            collective: Box::new(collective),
+            observer: Box::new(Inspector(Stalls::new(set_rank, size, LIMIT, Some(LIMIT)))),
+            front: Arc::clone(&front),
+            cache: ResponseCache::new(CACHE_SLOTS, CACHE_SLOTS),
+            reference: Arc::clone(&reference),
+            is_world: place == 0,
+            settings: Settings::default(),
+            early: true,
+            home: Arc::new(gpu::Home::new(Arc::clone(gpu::devices()), rank)),
+            gpu_fusion_threshold_bytes: u64::MAX,
+        });
+        let engine = Arc::new(Engine {
+            front,
+            cycle: Mutex::new(cycle),
+            rank,
+            fellows: Arc::clone(&fellows),
+        });
+        let background = Arc::clone(&engine);
+        engines.push((Arc::clone(&engine), thread::spawn(move || background.run())));
+        sets.insert(place, ProcessSet::around(engine, place as u32, members));
+    }
+    let is_hostile = hostility.is_some();
+    let played = play(program, rank, &Threaded { sets, is_hostile });
+    house.all_played.wait();
+    for (engine, background) in engines {
+        assert!(engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
+        background.join().expect("its panics are caught");
+    }
+    played
+}
+
+/// Runs `program` with the rank `hostile`, each rank on a thread of its own.
+fn run(program: &Program, hostile: usize, hostility: &Hostility) -> Vec<Option<Played>> {
+    let house = &House {
+        key: format!("test-hostile-{}-{:x}", std::process::id(), program.seed),
+        all_played: Barrier::new(program.ranks),
+    };
+    thread::scope(|scope| {
+        let ranks: Vec<_> = (0..program.ranks)
+            .map(|rank| {
+                let hostility = (rank == hostile).then_some(hostility);
+                scope.spawn(move || play_rank(program, rank, hostility, house))
+            })
+            .collect();
+        let played = ranks.into_iter().map(|rank| rank.join());
+        played
+            .map(|played| Some(played.expect("no rank panics")))
+            .collect()
+    })
+}
+
+#[test]
+fn beside_a_hostile_rank_on_shared_memory_results_are_right_or_errors_name_it() {
+    let mut made = 0;
+    for seed in 0x50_0000u64.. {
+        if made >= mutations(MUTATIONS) {
+            break;
+        }
+        made += check_hostile(seed, run);
+    }
+}

@@ -1,0 +1,114 @@
+//! Random programs with a hostile rank: one whose blocks, requests and responses are changed on their way to the others.
+//!
+//! What the others then get is right, or an error that names the hostile rank. They never panic, never wait beyond the
+//! stall limit, and never touch memory that is not theirs: the last is checked on shared memory, under valgrind
+//! ([`local`]).
+//!
+//! `TEST_RONDE_MUTATIONS=1000000` makes so many changes instead of a few thousand.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::draw::Draw;
+use super::play::Played;
+use super::program::Program;
+use super::simulated::run_hostile;
+use super::{Naming, deviations};
+use crate::error::Error;
+
+mod local;
+mod mutate;
+mod transport;
+
+pub(super) use transport::{Hostile, Hostility};
+
+/// Changes made where `TEST_RONDE_MUTATIONS` does not say how many.
+const MUTATIONS: u64 = 3_000;
+
+/// Job ranks that `error` names as the cause, among them the hostile one if all is well.
+fn names(error: &Error, hostile: usize) -> bool {
+    match error {
+        Error::InvalidPeerData { rank, .. }
+        | Error::PeerLost { rank, .. }
+        | Error::PeerLeft { rank }
+        | Error::PeerStalled { rank, .. }
+        | Error::RankJoined { rank, .. } => *rank == hostile,
+        Error::PeerFailed { rank, reason } => {
+            *rank == hostile
+                || reason.contains(&format!("rank {hostile} sent invalid control data"))
+                || reason.contains(&format!("rank {hostile} stopped after an error"))
+                || reason.starts_with(&format!("rank {hostile} "))
+                || reason.contains("was submitted by ranks")
+        }
+        Error::TensorStalled {
+            submitted, missing, ..
+        } => submitted.contains(&hostile) || missing.contains(&hostile),
+        Error::Mismatch(mismatch) => [mismatch.rank, mismatch.first_rank].contains(&hostile),
+        _ => false,
+    }
+}
+
+/// Fails unless everything that `rank`, which is not the hostile one, got is right or an error that names the latter.
+fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile: usize) {
+    let played = all[rank].as_ref().expect("nobody dies");
+    // Ends of this or another rank for which it blames the hostile one.
+    let blames = |error: &Error| error.is_peer_gone() && names(error, hostile);
+    let honest = all.iter().enumerate().filter(|(rank, _)| *rank != hostile);
+    let outcomes = honest.flat_map(|(_, played)| played.iter().flatten().flatten().flatten());
+    let mut errors =
+        outcomes.flat_map(|outcome| outcome.outputs.iter().filter_map(|output| output.as_ref().err()));
+    let is_blamed = errors.any(blames);
+    for (step, action, error) in deviations(program, rank, played) {
+        let is_allowed = match &error {
+            Some(error) if names(error, hostile) => true,
+            // A rank whose program was over has left, and the hostile one has made cycles that need it.
+            Some(Error::PeerLeft { rank: left }) => *left != rank,
+            // A refusal that the hostile rank made up ends no job at the ranks that cannot know better.
+            Some(Error::Mismatch(_) | Error::RankJoined { .. } | Error::OutOfMemory { .. }) => is_blamed,
+            _ => false,
+        };
+        assert!(
+            is_allowed,
+            "rank {rank} beside rank {hostile}, step {step}, action {action}, {:?}: {error:?}\n got {:?}",
+            program.steps[step][action], played[step][action]
+        );
+    }
+}
+
+/// Runs the program of `seed` with a hostile rank by `run` and checks the others; the number of changes made.
+fn check_hostile(seed: u64, run: impl FnOnce(&Program, usize, &Hostility) -> Vec<Option<Played>>) -> u64 {
+    let mut draw = Draw::new(seed ^ 0x4057);
+    let program = Program::new(seed, 2 + draw.below(4));
+    let _naming = Naming(&program);
+    let hostile = draw.below(program.ranks);
+    let hostility = Hostility {
+        seed: seed ^ 0x7a11,
+        one_in: draw.pick(&[1, 3, 10, 30]),
+        changes: Arc::default(),
+    };
+    let all = run(&program, hostile, &hostility);
+    for rank in (0..program.ranks).filter(|rank| *rank != hostile) {
+        check_beside(&program, &all, rank, hostile);
+    }
+    hostility.changes.load(Ordering::Relaxed)
+}
+
+/// Changes to be made: as `TEST_RONDE_MUTATIONS` says, or else `count`.
+fn mutations(count: u64) -> u64 {
+    std::env::var("TEST_RONDE_MUTATIONS").map_or(count, |count| count.parse().expect("a number"))
+}
+
+#[test]
+fn beside_a_hostile_rank_results_are_right_or_errors_name_it() {
+    let mut made = 0;
+    for seed in 0x40_0000u64.. {
+        if made >= mutations(MUTATIONS) {
+            break;
+        }
+        let now = check_hostile(seed, |program, rank, how| run_hostile(program, rank, how).played);
+        if (made + now) / 100_000 > made / 100_000 {
+            eprintln!("{} changes in {} programs", made + now, seed - 0x40_0000 + 1);
+        }
+        made += now;
+    }
+}
