@@ -203,7 +203,11 @@ impl Engine {
 
     /// Ends the cycle in an orderly way, with `why`, after the step that runs, if one does. False if that step does not
     /// end: it waits for a rank that is alive and silent, and is left to do so.
+    ///
+    /// If the rank has failed elsewhere and this engine has not ended for it yet, it ends with that error: its peers are to
+    /// hear of the cause.
     pub(crate) fn shut_down(&self, why: &Error) -> bool {
+        let why = &self.front.condemned().unwrap_or_else(|| why.clone());
         self.front.begin_closing();
         self.front.doorbell.wake_self(); // a caller that drives the cycle lets go of it
         let began = Instant::now();

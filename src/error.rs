@@ -109,14 +109,27 @@ pub enum Error {
         /// The limit.
         limit_seconds: u64,
     },
+    /// A rank sent control data that no rank of this build can send: a bug, or faulty memory.
+    #[error(
+        "rank {rank} sent invalid control data: {problem}; make sure that all ranks run the same program with the same \
+         build of ronde, look at the first error of each rank, then start the job again"
+    )]
+    InvalidPeerData {
+        /// The rank that sent it, as far as this rank can tell.
+        rank: usize,
+        /// The first thing found to be wrong.
+        problem: String,
+    },
     /// Tensors were missing on some ranks for longer than the stall limit.
     #[error(
-        "tensor {tensor} was missing on ranks {missing:?} for {waited_seconds} s \
+        "tensor {tensor} was submitted by ranks {submitted:?} and missing on ranks {missing:?} for {waited_seconds} s \
          (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS={limit_seconds}); make every rank submit the same tensors"
     )]
     TensorStalled {
         /// A tensor that not all ranks submitted.
         tensor: String,
+        /// The ranks that did.
+        submitted: Vec<usize>,
         /// The ranks that did not.
         missing: Vec<usize>,
         /// How long the others waited.
@@ -461,6 +474,7 @@ impl Error {
                 | Self::PeerFailed { .. }
                 | Self::PeerStalled { .. }
                 | Self::PeerSilent { .. }
+                | Self::InvalidPeerData { .. }
                 | Self::Mpi { .. }
         )
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::collective::Hierarchy;
+use crate::knobs::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX};
 
 /// The settings that can change while a job runs; every rank uses the same in the same cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -49,6 +50,24 @@ impl Settings {
             self.hierarchical_allgather,
         ];
         (0..).zip(switches).map(|(bit, on)| u64::from(on) << bit).sum()
+    }
+
+    /// The first value outside of the range that its knob has, if there is one. Checked before a user's change is
+    /// sent and when settings arrive from another rank.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let cycle_time_ms = self.cycle_time_ns as f64 / 1e6;
+        if self.fusion_threshold_bytes > FUSION_THRESHOLD_BYTES_MAX {
+            Some(format!(
+                "a fusion threshold of {} bytes is more than {FUSION_THRESHOLD_BYTES_MAX}",
+                self.fusion_threshold_bytes
+            ))
+        } else if cycle_time_ms > CYCLE_TIME_MS_MAX {
+            Some(format!(
+                "a cycle time of {cycle_time_ms} ms is more than {CYCLE_TIME_MS_MAX} ms"
+            ))
+        } else {
+            None
+        }
     }
 
     /// The same with the switches of such a word.

@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use crate::autotune::{Autotune, Progress, Tracer};
 use crate::clock::{Alignment, Clock, Nanos};
-use crate::cycle::Cycle;
+use crate::cycle::{Cycle, Stalls};
 use crate::error::Error;
 use crate::identity::{Hosts, Identity};
 use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
-use crate::negotiation::stall::{Outstanding, StallInspector};
 use crate::observer::{CycleEnd, Executed, Negotiated, Observer};
 use crate::queue::Tensor;
 use crate::settings::Settings;
@@ -34,7 +33,7 @@ pub(crate) struct Telemetry {
     /// When the ranks had agreed on the cycle under way.
     agreed: Nanos,
     tuning: Option<Tuning>,
-    stalls: Option<StallInspector>,
+    stalls: Option<Stalls>,
     /// Whether settings are those of the set of all ranks, to be taken over.
     follows: bool,
 }
@@ -83,7 +82,7 @@ impl Telemetry {
             track: timeline.track(None, rank),
             agreed: Nanos(0),
             tuning,
-            stalls: (first && size > 1).then(|| stall_inspector(knobs)).flatten(),
+            stalls: stalls(knobs, rank, size),
             follows: false,
         })
     }
@@ -105,21 +104,20 @@ impl Telemetry {
             track: timeline.track(Some(set), rank),
             agreed: Nanos(0),
             tuning: None,
-            stalls: (rank == 0 && size > 1).then(|| stall_inspector(knobs)).flatten(),
+            stalls: stalls(knobs, rank, size),
             follows: true,
         }
     }
 }
 
-/// What the knobs say about stalls.
-fn stall_inspector(knobs: &Knobs) -> Option<StallInspector> {
+/// The search for stalled tensors that the knobs ask for, on rank `rank` of a set of `size`.
+fn stalls(knobs: &Knobs, rank: usize, size: usize) -> Option<Stalls> {
+    if knobs.stall_check_disable {
+        return None;
+    }
     let shutdown = (knobs.stall_shutdown_seconds > 0).then_some(knobs.stall_shutdown_seconds);
-    (!knobs.stall_check_disable).then(|| {
-        StallInspector::new(
-            Duration::from_secs(knobs.stall_warning_seconds),
-            shutdown.map(Duration::from_secs),
-        )
-    })
+    let warning = Duration::from_secs(knobs.stall_warning_seconds);
+    Stalls::new(rank, size, warning, shutdown.map(Duration::from_secs))
 }
 
 impl Tuning {
@@ -283,26 +281,9 @@ impl Observer for Telemetry {
     }
 
     fn look_at_stalls(&mut self, now: Nanos, cycle: &Cycle) -> Result<Option<Nanos>, Error> {
-        let Some(stalls) = &mut self.stalls else {
-            return Ok(None);
-        };
-        let mut names: Vec<(String, Nanos, Vec<usize>)> = Vec::new();
-        cycle.outstanding(|name, since, missing| names.push((name.to_owned(), since, missing)));
-        if names.is_empty() {
-            return Ok(None);
-        }
-        let outstanding = names.iter().map(|(tensor, since, missing)| Outstanding {
-            tensor,
-            since: *since,
-            missing: missing.iter().copied(),
-        });
-        let report = stalls.check(now, outstanding);
-        match (report.text, &report.error) {
-            (Some(text), None) => tracing::warn!("{text}"),
-            (Some(text), Some(_)) => tracing::error!("{text}"),
-            (None, _) => {}
-        }
-        report.error.map_or(Ok(Some(stalls.next_check())), Err)
+        self.stalls
+            .as_mut()
+            .map_or(Ok(None), |stalls| stalls.look(now, cycle))
     }
 }
 

@@ -31,6 +31,11 @@ pub enum Dtype {
 }
 
 impl Dtype {
+    /// Whether elements can be sent as `wire` between ranks, which has fewer bits.
+    pub(crate) const fn narrows_to(self, wire: Self) -> bool {
+        matches!(self, Self::F32 | Self::F64) && matches!(wire, Self::F16 | Self::Bf16)
+    }
+
     /// Every element type, for tables and tests.
     pub const ALL: [Self; 10] = [
         Self::U8,
@@ -226,6 +231,14 @@ impl Span {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+}
+
+/// Whether the bytes of a tensor can be counted and addressed, those of a row and of all rows: also where a dimension
+/// is 0.
+pub(crate) fn fits_memory(dtype: Dtype, shape: &[usize]) -> bool {
+    let mut lengths = shape.iter().filter(|&&length| length > 0);
+    let bytes = lengths.try_fold(dtype.size_bytes(), |bytes, &length| bytes.checked_mul(length));
+    bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok())
 }
 
 mod sealed {

@@ -19,7 +19,7 @@ use crate::queue::Ticket;
 /// A tensor in flight, without its memory: for front ends that keep it themselves.
 #[must_use = "the tensor's memory is in use until the handle has been waited for"]
 pub struct RawHandle {
-    pub(super) engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) ticket: Arc<Ticket>,
 }
 

@@ -4,13 +4,9 @@ use std::sync::Arc;
 
 use super::ProcessSet;
 use crate::error::Error;
-use crate::negotiation::{OpKind, Params};
+use crate::negotiation::{OpKind, Params, RESERVED_PREFIX};
 use crate::queue::{Entry, Output};
-use crate::tensor::{Device, Dtype, ReduceOp, Shape, Span};
-
-/// What the names of the runtime's own operations begin with: a tensor of that name on one rank would meet a join of
-/// the others.
-const RESERVED_PREFIX: &str = "ronde.";
+use crate::tensor::{Device, Dtype, ReduceOp, Shape, Span, fits_memory};
 
 /// What is to be done with a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,16 +105,14 @@ impl Operation<'_> {
         }
         let mut params = Params::plain(self.kind(), dtype, Shape::from_slice(shape));
         params.travels_as = tensor.travels_as.filter(|&wire| wire != dtype);
-        if let Some(wire) = params.travels_as {
-            let is_narrower =
-                matches!(dtype, Dtype::F32 | Dtype::F64) && matches!(wire, Dtype::F16 | Dtype::Bf16);
-            if !is_narrower || tensor.device == Device::Cpu || !params.kind.is_reduction() {
-                return Err(Error::InvalidCompression {
-                    tensor: name(),
-                    dtype,
-                    wire,
-                });
-            }
+        if let Some(wire) = params.travels_as
+            && (!dtype.narrows_to(wire) || tensor.device == Device::Cpu || !params.kind.is_reduction())
+        {
+            return Err(Error::InvalidCompression {
+                tensor: name(),
+                dtype,
+                wire,
+            });
         }
         let is_on_rows = matches!(
             self,
@@ -214,13 +208,6 @@ impl Operation<'_> {
             on,
         })
     }
-}
-
-/// Whether the bytes of a row can be counted, and those of all rows: also where another dimension is 0.
-fn fits_memory(dtype: Dtype, shape: &[usize]) -> bool {
-    let mut lengths = shape.iter().filter(|&&length| length > 0);
-    let bytes = lengths.try_fold(dtype.size_bytes(), |bytes, &length| bytes.checked_mul(length));
-    bytes.is_some()
 }
 
 /// The dimensions of `elements` elements, as the caller gave them; one dimension if it gave none.

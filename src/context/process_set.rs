@@ -11,7 +11,7 @@ use super::{Reduce, Scope, fork, scope};
 use crate::drive::Engine;
 use crate::error::Error;
 use crate::gpu::Home;
-use crate::negotiation::{OpKind, Params};
+use crate::negotiation::{JOIN, OpKind, Params};
 use crate::queue::{Entry, Output, lock};
 use crate::tensor::{Dtype, Shape};
 
@@ -264,7 +264,7 @@ impl ProcessSet {
     /// # Errors
     /// As for [`join`](Self::join).
     pub fn start_join(&self) -> Result<RawHandle, Error> {
-        self.submit_bare("ronde.join", OpKind::Join)
+        self.submit_bare(JOIN, OpKind::Join)
     }
 
     /// Lends slices to the runtime: all operations submitted in `body` are over when `scope` returns.

@@ -2,7 +2,7 @@
 
 use super::{Context, fork};
 use crate::error::Error;
-use crate::knobs::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX, Knobs};
+use crate::knobs::Knobs;
 use crate::negotiation::Order;
 use crate::settings::{Settings, SettingsChange};
 
@@ -60,22 +60,14 @@ fn objection(change: &SettingsChange, knobs: &Knobs, why_flat: Option<&str>) -> 
     if knobs.autotune {
         return Some("the tuner sets them (HOROVOD_AUTOTUNE=1)".to_owned());
     }
+    let problem = change.after(&Settings::default()).problem();
+    if problem.is_some() {
+        return problem;
+    }
     if let Some(bytes) = change.fusion_threshold_bytes {
-        if bytes > FUSION_THRESHOLD_BYTES_MAX {
-            return Some(format!(
-                "a fusion threshold of {bytes} bytes is more than {FUSION_THRESHOLD_BYTES_MAX}"
-            ));
-        }
         if bytes > 0 && knobs.disable_group_fusion {
             return Some("HOROVOD_DISABLE_GROUP_FUSION=1 leaves nothing to fuse".to_owned());
         }
-    }
-    if let Some(time) = change.cycle_time
-        && time.as_secs_f64() * 1e3 > CYCLE_TIME_MS_MAX
-    {
-        return Some(format!(
-            "a cycle time of {time:?} is more than {CYCLE_TIME_MS_MAX} ms"
-        ));
     }
     let by_host = [change.hierarchical_allreduce, change.hierarchical_allgather];
     if by_host.contains(&Some(true))

@@ -82,7 +82,10 @@ impl Cycle {
             }
             self.transport.broadcast(&mut self.frame)?;
             let received = self.front.clock.now();
-            let stamp = decode(&self.frame).map_err(|error| self.malformed("decode a time", &error))?;
+            let stamp = decode(&self.frame).map_err(|error| Error::InvalidPeerData {
+                rank: self.members[0],
+                problem: format!("a time that cannot be decoded: {error}"),
+            })?;
             rounds.push(Round {
                 sent,
                 stamp: Nanos(stamp),

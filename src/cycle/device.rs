@@ -252,7 +252,13 @@ impl Cycle {
             self.ready[position as usize].make_room(place.rank, place.size, Some(lane));
         }
         let members = || batch.iter().map(|&position| &self.ready[position as usize]);
-        self.load.fill(members(), place.size);
+        self.load.fill(members(), place.size).map_err(|problem| {
+            Trouble::OfRank(super::internal(
+                self.members[place.rank],
+                "execute a batch",
+                &problem,
+            ))
+        })?;
         let first = &self.ready[batch[0] as usize].submission.params;
         let root = self.members.binary_search(&(first.root as usize)).unwrap_or(0);
         let batch = self.load.on_gpu(first, root);

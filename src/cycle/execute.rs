@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::Cycle;
 use super::ready::{Ready, share_rows};
+use super::{Cycle, internal};
 use crate::clock::Nanos;
 use crate::collective::{Collective, Phases, Reduction, Stages, nccl};
 use crate::error::Error;
@@ -50,7 +50,9 @@ impl Cycle {
             let allocated = made_room.then(|| self.front.clock.now());
             let first = &self.ready[batch[0] as usize];
             let members = batch.iter().map(|&position| &self.ready[position as usize]);
-            self.load.fill(members, size);
+            self.load
+                .fill(members, size)
+                .map_err(|problem| internal(self.members[rank], "execute a batch", &problem))?;
             let root = self
                 .members
                 .binary_search(&(first.submission.params.root as usize));
@@ -93,7 +95,15 @@ fn reduction(params: &Params) -> Reduction {
 }
 
 impl Load {
-    pub(super) fn fill<'a>(&mut self, members: impl Iterator<Item = &'a Ready>, size: usize) {
+    /// Describes a batch of `members` among `size` ranks.
+    ///
+    /// # Errors
+    /// Lengths whose sum is more than memory: an agreement is checked when it arrives, so this is a bug of this rank.
+    pub(super) fn fill<'a>(
+        &mut self,
+        members: impl Iterator<Item = &'a Ready>,
+        size: usize,
+    ) -> Result<(), &'static str> {
         self.spans.clear();
         self.bytes.clear();
         self.absent.clear();
@@ -107,8 +117,11 @@ impl Load {
             let row_bytes = params.row_bytes();
             match params.kind {
                 OpKind::Allgather | OpKind::Alltoall => {
-                    let bytes = member.rows().iter().map(|&rows| rows as usize * row_bytes);
-                    self.bytes.extend(bytes);
+                    for &rows in member.rows() {
+                        let rows = usize::try_from(rows).ok();
+                        let bytes = rows.and_then(|rows| rows.checked_mul(row_bytes));
+                        self.bytes.push(bytes.ok_or("a length that overflows")?);
+                    }
                 }
                 OpKind::Reducescatter => {
                     let rows = params.shape.first().copied().unwrap_or(0);
@@ -118,6 +131,12 @@ impl Load {
                 _ => {}
             }
         }
+        let total = self
+            .bytes
+            .iter()
+            .try_fold(0usize, |sum, &bytes| sum.checked_add(bytes));
+        let fits = total.is_some_and(|bytes| isize::try_from(bytes).is_ok());
+        fits.then_some(()).ok_or("lengths whose sum overflows")
     }
 
     /// What was filled in, for a GPU.

@@ -54,8 +54,8 @@ impl Groups {
     }
 
     /// Tensors held back.
-    pub(super) fn held(&self) -> usize {
-        self.held.len()
+    pub(super) fn held(&self) -> &[Ready] {
+        &self.held
     }
 
     /// Gives up what is held back.

@@ -9,7 +9,7 @@
 //! The phases lie in files of their own: `negotiate` (what is ready everywhere), `groups` (who waits for mates),
 //! `plan` (which tensors share a batch), `execute` (moving them; `device`: those on a GPU), `complete` (closing the books, in the
 //! end for good).
-//! `clocks` compares the ranks' clocks now and then.
+//! `clocks` compares the ranks' clocks now and then; `stalls` finds tensors that have waited too long.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,10 +36,12 @@ mod groups;
 mod negotiate;
 mod plan;
 mod ready;
+mod stalls;
 
 use clocks::Clocks;
 use groups::Groups;
 pub(crate) use ready::Ready;
+pub(crate) use stalls::Stalls;
 
 /// When the next cycle is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,8 @@ pub(crate) struct Cycle {
     unsent: Vec<Request>,
     /// This rank has no more data, until all ranks have none.
     joined: bool,
+    /// When the cycle began in which all ranks were first seen to have joined, until their joins are answered.
+    all_joined_at: Option<Nanos>,
     groups: Groups,
     clocks: Clocks,
     /// What this rank has ordered and no cycle has carried out; on rank 0.
@@ -165,6 +169,7 @@ impl Cycle {
             misses: HashMap::new(),
             unsent: Vec::new(),
             joined: false,
+            all_joined_at: None,
             groups: Groups::default(),
             clocks,
             orders: Vec::new(),
@@ -281,14 +286,14 @@ impl Cycle {
     pub(crate) fn pending(&self) -> usize {
         self.hits_held
             + self.misses.len()
-            + self.groups.held()
+            + self.groups.held().len()
             + self.gpu.gate.waiting()
             + self.gpu.in_flight()
     }
 
     /// Tensors that some ranks wait for, as the lowest rank knows it: name, since when, and the ranks of the job that
-    /// miss. Who has joined misses nothing, and a join may wait as long as others train.
-    pub(crate) fn outstanding(&self, mut each: impl FnMut(&str, Nanos, Vec<usize>)) {
+    /// have submitted it and that have not. Who has joined misses nothing, and a join may wait as long as others train.
+    pub(crate) fn outstanding(&self, mut each: impl FnMut(&str, Nanos, Vec<usize>, Vec<usize>)) {
         let Some(coordinator) = &self.coordinator else {
             return;
         };
@@ -296,10 +301,12 @@ impl Cycle {
             let times = (0..self.members.len()).map(ready_us);
             let since_us = times.flatten().min();
             let since = since_us.map_or(self.began, |us| clocks::micros(self.clocks.to_own_us(us)));
-            let misses = |rank: &usize| ready_us(*rank).is_none() && !self.agreed.joined().contains(rank);
-            let missing = (0..self.members.len()).filter(misses);
-            let missing = missing.map(|rank| self.members[rank]).collect();
-            each(name, since, missing);
+            let has = |rank: &usize| ready_us(*rank).is_some();
+            let misses = |rank: &usize| !has(rank) && !self.agreed.joined().contains(rank);
+            let ranks = || 0..self.members.len();
+            let submitted = ranks().filter(has).map(|rank| self.members[rank]).collect();
+            let missing = ranks().filter(misses).map(|rank| self.members[rank]).collect();
+            each(name, since, submitted, missing);
         };
         for (name, ready_us) in coordinator.outstanding() {
             tell(name, &|rank| ready_us[rank]);

@@ -7,8 +7,9 @@ use super::clocks::micros;
 use super::ready::Ready;
 use super::{Cycle, internal};
 use crate::error::Error;
+use crate::negotiation::coordinator::Ticks;
 use crate::negotiation::response::{decode, encode};
-use crate::negotiation::{Agreed, OpKind, Refusal, RequestList, Response, ResponseList};
+use crate::negotiation::{Agreed, OpKind, Order, Receiver, Refusal, RequestList, Response, ResponseList};
 use crate::observer::Negotiated;
 use crate::queue::Submission;
 use crate::transport::Status;
@@ -28,13 +29,22 @@ impl Cycle {
         }
         self.block.status = status;
         self.block.settings = self.newest;
+        self.agreed.slots.clear();
+        self.agreed.slots.extend_from_slice(self.cache.in_use());
         self.transport
             .exchange(self.number, &self.block, &mut self.agreed)?;
         // All ranks switch in this same cycle; in the first one to what rank 0's environment says.
         self.settings = self.agreed.settings;
         self.newest = self.settings;
+        let all_joined = self.agreed.joined().len() == self.transport.size();
+        self.all_joined_at = all_joined.then(|| self.all_joined_at.unwrap_or(self.began));
         self.collective.set_hierarchy(self.settings.hierarchy());
         if self.agreed.any.has(Status::COMPARE_CLOCKS) {
+            if self.transport.shares_clock() {
+                return Err(
+                    self.invalid_answer("clocks are to be compared, and the ranks share one".to_owned())
+                );
+            }
             self.compare_clocks()?;
         }
         let answer = if self.agreed.any.has(Status::UNCACHED) {
@@ -43,18 +53,44 @@ impl Cycle {
             ResponseList::default()
         };
         // Before the hits: a rank that joins in this cycle does not narrow them, and may ask for one in another form.
-        self.ordered = answer.orders;
-        answer.evict.into_iter().for_each(|slot| self.evict(slot));
+        self.take_orders(answer.orders)?;
+        answer.evict.into_iter().try_for_each(|slot| self.evict(slot))?;
         // Before the responses: these may evict what is least recently used, of which a rank that has joined may be
         // the only one to have it ready.
-        self.take_common_hits();
-        answer
-            .responses
-            .into_iter()
-            .try_for_each(|response| self.respond(response))
+        self.take_common_hits()?;
+        let mut ticks = std::mem::take(&mut self.ticks);
+        let mut ticks_of_next = ticks.drain(..).peekable();
+        for response in answer.responses {
+            // On rank 0 there are ticks for each response, in the same order; on others there are none.
+            let ticks = ticks_of_next.next_if(|ticks| ticks.name == response.name);
+            self.respond(response, ticks)?;
+        }
+        drop(ticks_of_next);
+        self.ticks = ticks;
+        Ok(())
     }
 
-    fn take_common_hits(&mut self) {
+    /// The lowest rank's answer cannot be right.
+    fn invalid_answer(&self, problem: String) -> Error {
+        Error::InvalidPeerData {
+            rank: self.members[0],
+            problem,
+        }
+    }
+
+    fn take_orders(&mut self, orders: Vec<Order>) -> Result<(), Error> {
+        for order in &orders {
+            if let Order::Settings(change) = order
+                && let Some(problem) = change.after(&self.settings).problem()
+            {
+                return Err(self.invalid_answer(problem));
+            }
+        }
+        self.ordered = orders;
+        Ok(())
+    }
+
+    fn take_common_hits(&mut self) -> Result<(), Error> {
         let size = self.transport.size();
         for index in 0..self.agreed.common.len() {
             let mut word = self.agreed.common[index];
@@ -68,8 +104,8 @@ impl Cycle {
                     continue;
                 }
                 let Some(ready) = self.take_hit(slot) else {
-                    debug_assert!(false, "a common bit of an empty slot");
-                    continue;
+                    let problem = "an agreement that does not fit this rank's own block";
+                    return Err(internal(self.job_rank(), problem, &slot));
                 };
                 if self.agreed.details {
                     let mut ready_us = (0..size).map(|rank| self.agreed.ready_on(rank, slot));
@@ -84,6 +120,7 @@ impl Cycle {
                 self.ready.push(ready);
             }
         }
+        Ok(())
     }
 
     /// A rank that has joined and that the tensor in `slot` cannot do without, if there is one.
@@ -114,10 +151,12 @@ impl Cycle {
         self.front.completions().announce();
     }
 
-    /// The tensor in `slot`, which is ready on all ranks that have not joined.
+    /// The tensor in `slot`, which is ready on all ranks that have not joined. `None` if the agreement says of this rank what
+    /// its own block did not.
     fn take_hit(&mut self, slot: usize) -> Option<Ready> {
         let entry = self.cache.get(slot as u32)?;
         let absent: Vec<u32> = self.agreed.absent(slot).map(|rank| rank as u32).collect();
+        let takes_part = !absent.contains(&(self.transport.rank() as u32));
         let agreed = if !absent.is_empty() {
             Some(Arc::new(entry.agreed.without(absent, self.transport.size())))
         } else if entry.params.kind.has_own_rows() {
@@ -125,12 +164,15 @@ impl Cycle {
         } else {
             None
         };
+        if takes_part != self.hits[slot].is_some() {
+            return None;
+        }
         let submission = match self.hits[slot].take() {
             Some(submission) => {
                 self.hits_held -= 1;
                 submission
             }
-            None => Submission::absent(Arc::clone(&entry.name), entry.params.clone()),
+            None => Submission::absent(Arc::clone(&entry.name), entry.params.clone(), self.began),
         };
         Some(Ready::new(submission, agreed))
     }
@@ -147,28 +189,42 @@ impl Cycle {
         self.transport.gather(&self.frame, &mut self.frames)?;
         let rank = self.job_rank();
         if let Some(coordinator) = &mut self.coordinator {
-            let lists: Result<Vec<RequestList>, _> = self.frames.iter().map(|frame| decode(frame)).collect();
+            let from = self.members.iter().zip(&self.frames);
+            let lists = from.map(|(&rank, frame)| {
+                decode::<RequestList>(frame).map_err(|error| Error::InvalidPeerData {
+                    rank,
+                    problem: format!("requests that cannot be decoded: {error}"),
+                })
+            });
+            let lists: Vec<RequestList> = lists.collect::<Result<_, _>>()?;
             self.frames.clear();
-            let lists = lists.map_err(|error| internal(rank, "decode requests", &error))?;
             let (agreed, size) = (&self.agreed, self.transport.size());
             let is_held = |slot: u32| (0..size).any(|rank| agreed.ready_on(rank, slot as usize).is_some());
-            let mut answer = coordinator.answer(lists, &self.cache, is_held, &mut self.ticks);
+            self.ticks.clear();
+            let mut answer =
+                coordinator.answer(lists, agreed.joined(), &self.cache, is_held, &mut self.ticks)?;
             answer
                 .orders
                 .extend(self.orders.iter().map(|ordered| ordered.order.clone()));
             encode(&answer, &mut self.frame).map_err(|error| internal(rank, "encode responses", &error))?;
         }
         self.transport.broadcast(&mut self.frame)?;
-        decode(&self.frame).map_err(|error| self.malformed("decode responses", &error))
+        decode(&self.frame)
+            .map_err(|error| self.invalid_answer(format!("responses that cannot be decoded: {error}")))
     }
 
     /// Empties a slot because a rank has asked for its tensor: all who have it ready ask in the next cycle.
-    fn evict(&mut self, slot: u32) {
-        self.cache.evict(slot);
+    fn evict(&mut self, slot: u32) -> Result<(), Error> {
+        if self.cache.evict(slot).is_none() {
+            return Err(self.invalid_answer(format!(
+                "slot {slot} of the response cache is to be emptied, and is empty"
+            )));
+        }
         if let Some(common) = self.agreed.common.get_mut(slot as usize / 64) {
             *common &= !(1 << (slot % 64));
         }
         self.ask_again(slot);
+        Ok(())
     }
 
     /// A slot was emptied: what this rank has ready there must be asked for by request.
@@ -180,24 +236,19 @@ impl Cycle {
         }
     }
 
-    fn respond(&mut self, response: Response) -> Result<(), Error> {
+    /// Handles one response, and its ready times where this rank has them.
+    fn respond(&mut self, response: Response, ticks: Option<Ticks>) -> Result<(), Error> {
         let Response { name, group, outcome } = response;
-        let submission = self.misses.remove(&name);
-        let ticks = self
-            .ticks
-            .iter()
-            .position(|ticks| ticks.name == name)
-            .map(|at| self.ticks.swap_remove(at));
+        // What is invalid ends the cycle, and with it the submission.
+        if let Err(problem) = self.check_response(self.misses.get(&name), &outcome) {
+            return Err(self.invalid_answer(format!("tensor {name}: {problem}")));
+        }
+        let own = self.misses.remove(&name);
         // The others' tensors are on the timeline of a rank that has joined, too.
-        let submission = match (submission, &outcome) {
-            (
-                None,
-                Ok(Agreed {
-                    params: Some(params), ..
-                }),
-            ) if self.joined => Some(Submission::absent(Arc::clone(&name), params.clone())),
-            (submission, _) => submission,
-        };
+        let submission = own.or_else(|| {
+            let params = outcome.as_ref().ok()?.params.clone()?;
+            Some(Submission::absent(Arc::clone(&name), params, self.began))
+        });
         if let (Some(ticks), Some(submission)) = (ticks, &submission) {
             let negotiated = Negotiated {
                 tensor: &submission.tensor,
@@ -208,30 +259,56 @@ impl Cycle {
                 .negotiated(&negotiated, &mut ticks.ready_us.iter().copied());
         }
         match (outcome, submission) {
-            (Ok(agreed), Some(submission)) => {
-                let agreed = Arc::new(agreed);
+            (Ok(mut agreed), Some(submission)) => {
                 if submission.params.kind == OpKind::Join {
+                    agreed.last_joined = self
+                        .agreed
+                        .last_joined()
+                        .map_or(0, |rank| self.members[rank] as u32);
                     self.joined = false;
                     self.front.rejoined();
                 }
+                let agreed = Arc::new(agreed);
                 self.remember(&submission, &agreed);
                 self.ready.push(Ready::new(submission, Some(agreed)));
             }
-            (Ok(_), None) => {
-                return Err(internal(
-                    self.job_rank(),
-                    "a response for a tensor that was not asked for",
-                    &name,
-                ));
-            }
+            (Ok(_), None) => {} // refused by the check
             (Err(refusal), submission) => {
-                group.into_iter().for_each(|group| self.groups.refused(group));
+                // What this rank knows itself it does not take from others.
+                let own = submission.as_ref().map(|submission| submission.params.group);
+                own.unwrap_or(group)
+                    .into_iter()
+                    .for_each(|group| self.groups.refused(group));
                 if let Some(submission) = submission {
                     self.refuse(submission, refusal);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Checks the outcome of a tensor against what this rank knows: `own`, what it submitted under that name.
+    fn check_response(
+        &self,
+        own: Option<&Submission>,
+        outcome: &Result<Agreed, Refusal>,
+    ) -> Result<(), String> {
+        let receiver = Receiver {
+            rank: self.transport.rank(),
+            members: &self.members,
+            joined: self.agreed.joined(),
+            own: own.map(|submission| &submission.params),
+        };
+        let others = outcome.as_ref().ok().and_then(|agreed| agreed.params.as_ref());
+        match (outcome, receiver.own.or(others)) {
+            _ if own.is_none() && !self.joined => Err("a response, and this rank has no request".to_owned()),
+            (Err(refusal), _) => refusal.check(&receiver),
+            (Ok(_), None) => Err("a response without params, and this rank has no request".to_owned()),
+            (Ok(agreed), Some(params)) => {
+                params.check(&self.members)?;
+                agreed.check(params, &receiver)
+            }
+        }
     }
 
     /// Puts what was agreed into the cache, unless a rank was absent: it has nothing to put in.

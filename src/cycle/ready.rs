@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::collective::nccl::Lane;
 use crate::delivery::{Delivery, Memory};
 use crate::error::Error;
@@ -53,7 +55,10 @@ impl Ready {
     pub(crate) fn bytes(&self) -> u64 {
         let params = &self.submission.params;
         if params.kind == OpKind::Allgather {
-            let rows: u64 = self.rows().iter().sum();
+            let rows = self
+                .rows()
+                .iter()
+                .fold(0u64, |sum, &rows| sum.saturating_add(rows));
             rows.saturating_mul(params.row_bytes() as u64)
         } else {
             params.bytes() as u64
@@ -86,7 +91,18 @@ impl Ready {
             Output::Sized(bytes) => Some(bytes),
             Output::New => None,
         };
-        let (shape, splits) = self.output_shape(rank, size);
+        let tensor = || self.submission.tensor.name.to_string();
+        let Some((shape, splits)) = self.output_shape(rank, size) else {
+            // An agreement is checked when it arrives; without a shape this rank keeps nothing.
+            let yields = self.yields.insert(Box::default());
+            yields.failure = Some(Error::OutOfMemory {
+                tensor: self.submission.tensor.name.to_string(),
+                bytes: usize::MAX,
+            });
+            let span = &mut self.submission.span;
+            *span = span.map(|span| span.keeping_nothing());
+            return false;
+        };
         let elements = shape
             .iter()
             .try_fold(1usize, |product, &length| product.checked_mul(length));
@@ -94,7 +110,6 @@ impl Ready {
             .and_then(|elements| elements.checked_mul(params.dtype.size_bytes()))
             .unwrap_or(usize::MAX);
         let mut yields = Box::<Yield>::default();
-        let tensor = || self.submission.tensor.name.to_string();
         match wanted {
             Some(found) if found != bytes => {
                 yields.failure = Some(Error::OutputSize {
@@ -129,21 +144,29 @@ impl Ready {
         allocated
     }
 
-    /// Dimensions of the result on rank `rank`, and, of an alltoall, how many rows come from each rank.
-    fn output_shape(&self, rank: usize, size: usize) -> (Shape, Vec<usize>) {
+    /// Dimensions of the result on rank `rank`, and, of an alltoall, how many rows come from each rank. `None` if the
+    /// agreed rows have another length, or their sum overflows.
+    fn output_shape(&self, rank: usize, size: usize) -> Option<(Shape, Vec<usize>)> {
         let (params, rows) = (&self.submission.params, self.rows());
         let mut splits = Vec::new();
+        let sum = |rows: &[usize]| rows.iter().try_fold(0usize, |sum, &rows| sum.checked_add(rows));
+        let rows_of = |place: usize| usize::try_from(*rows.get(place)?).ok();
         let output_rows = match params.kind {
-            OpKind::Allgather => rows.iter().map(|&rows| rows as usize).sum(),
+            OpKind::Allgather => {
+                let rows: Option<SmallVec<[usize; 16]>> = (0..size).map(rows_of).collect();
+                sum(&rows?)?
+            }
             OpKind::Alltoall => {
-                splits.extend((0..size).map(|from| rows[from * size + rank] as usize));
-                splits.iter().sum()
+                let from_each: Option<Vec<usize>> =
+                    (0..size).map(|from| rows_of(from * size + rank)).collect();
+                splits = from_each?;
+                sum(&splits)?
             }
             OpKind::Reducescatter => share_rows(params.shape.first().copied().unwrap_or(0), rank, size),
-            _ => return (params.shape.clone(), splits),
+            _ => return Some((params.shape.clone(), splits)),
         };
         let inner = params.shape.iter().skip(1).copied();
-        (std::iter::once(output_rows).chain(inner).collect(), splits)
+        Some((std::iter::once(output_rows).chain(inner).collect(), splits))
     }
 
     /// Memory for `bytes` bytes of result.

@@ -51,6 +51,9 @@ pub(crate) enum MeetingError {
     Malformed { rank: usize, bytes: usize },
 }
 
+/// Most bytes in which a rank introduces itself: its texts are settings and names of hosts and sets.
+const GREETING_BYTES_MAX: usize = 1 << 20;
+
 /// Subject and verb.
 fn who(missing: &[usize]) -> String {
     match missing {
@@ -206,6 +209,12 @@ async fn greet(world: Rc<World>, said: Vec<u8>) -> Result<(CommId, Vec<Vec<u8>>)
     let lengths = lengths
         .chunks_exact(8)
         .map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")) as usize);
+    if let Some(rank) = lengths.clone().position(|bytes| bytes > GREETING_BYTES_MAX) {
+        return Err(MpiError {
+            call: "MPI_Allgather",
+            text: format!("rank {rank} does not introduce itself as a rank of ronde does"),
+        });
+    }
     let parts = Parts::of(lengths);
     let memory = vec![0; parts.bytes()];
     let (_, memory, parts) = control.allgather_parts(said, memory, parts)?.await?;

@@ -7,6 +7,9 @@
 //! When full, the least recently used entry makes room. A step of more tensors than there are slots would then evict
 //! each of them just before it comes back; so the cache remembers the names it evicted last, and doubles its
 //! capacity, up to a bound, when one of them returns.
+//!
+//! Use of an entry only stores a number. The order of last use is a heap that is brought up to date when room is needed, so
+//! an insertion costs O(log *n*) amortized over the uses before it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
@@ -14,6 +17,9 @@ use std::sync::Arc;
 
 use super::request::Params;
 use super::response::Agreed;
+
+/// Void entries that the heap of last uses may hold in any case.
+const VOID_MAX: usize = 64;
 
 /// What the ranks agreed on for one tensor.
 #[derive(Clone, Debug)]
@@ -25,6 +31,8 @@ pub struct Entry {
     /// What else was agreed, with every rank taking part.
     pub agreed: Arc<Agreed>,
     last_used: u64,
+    /// The key of the slot in the heap of last uses; at most `last_used`.
+    queued_at: u64,
 }
 
 /// See the module.
@@ -33,7 +41,11 @@ pub struct ResponseCache {
     capacity: usize,
     capacity_max: usize,
     slots: Vec<Option<Entry>>,
+    /// One bit for each slot that holds a tensor.
+    in_use: Vec<u64>,
     free: BinaryHeap<Reverse<u32>>,
+    /// Last use, as of when it was queued, and slot; those that do not match the slot's entry are void.
+    last_uses: BinaryHeap<Reverse<(u64, u32)>>,
     by_name: HashMap<Arc<str>, u32>,
     uses: u64,
     evicted: Evicted,
@@ -53,7 +65,9 @@ impl ResponseCache {
             capacity,
             capacity_max,
             slots: Vec::new(),
+            in_use: Vec::new(),
             free: BinaryHeap::new(),
+            last_uses: BinaryHeap::new(),
             by_name: HashMap::new(),
             uses: 0,
             evicted: Evicted::default(),
@@ -68,6 +82,11 @@ impl ResponseCache {
     /// Number of 64-bit words that hold a bit for every slot in use so far; the same on all ranks.
     pub fn words(&self) -> usize {
         self.slots.len().div_ceil(64)
+    }
+
+    /// One bit for each slot that holds a tensor, in [`words`](Self::words) words; the same on all ranks.
+    pub fn in_use(&self) -> &[u64] {
+        &self.in_use
     }
 
     /// The entry in `slot`.
@@ -92,6 +111,7 @@ impl ResponseCache {
     pub fn evict(&mut self, slot: u32) -> Option<Entry> {
         let entry = self.slots.get_mut(slot as usize)?.take()?;
         self.by_name.remove(&entry.name);
+        self.in_use[slot as usize / 64] &= !(1 << (slot % 64));
         self.free.push(Reverse(slot));
         Some(entry)
     }
@@ -125,28 +145,51 @@ impl ResponseCache {
             Some(Reverse(slot)) => slot,
             None => {
                 self.slots.push(None);
+                self.in_use.resize(self.words(), 0);
                 (self.slots.len() - 1) as u32
             }
         };
         self.uses += 1;
         self.by_name.insert(Arc::clone(&name), slot);
+        self.in_use[slot as usize / 64] |= 1 << (slot % 64);
+        self.queue(slot);
         self.slots[slot as usize] = Some(Entry {
             name,
             params,
             agreed,
             last_used: self.uses,
+            queued_at: self.uses,
         });
         Some((slot, emptied))
     }
 
-    fn least_recently_used(&self) -> Option<u32> {
-        let held = self
-            .slots
-            .iter()
-            .enumerate()
-            .filter_map(|(slot, entry)| Some((slot, entry.as_ref()?.last_used)));
-        held.min_by_key(|&(_, last_used)| last_used)
-            .map(|(slot, _)| slot as u32)
+    /// Puts `slot` into the heap, as used last, after void entries were removed if they are the larger part.
+    fn queue(&mut self, slot: u32) {
+        if self.last_uses.len() > 2 * self.by_name.len() + VOID_MAX {
+            let slots = &self.slots;
+            let is_valid = |&Reverse((queued_at, slot)): &Reverse<(u64, u32)>| {
+                let entry = slots[slot as usize].as_ref();
+                entry.is_some_and(|entry| entry.queued_at == queued_at)
+            };
+            self.last_uses.retain(is_valid);
+        }
+        self.last_uses.push(Reverse((self.uses, slot)));
+    }
+
+    /// Takes the least recently used slot out of the heap.
+    fn least_recently_used(&mut self) -> Option<u32> {
+        while let Some(Reverse((queued_at, slot))) = self.last_uses.pop() {
+            let entry = self.slots[slot as usize].as_mut();
+            let Some(entry) = entry.filter(|entry| entry.queued_at == queued_at) else {
+                continue; // emptied since, or used for another tensor
+            };
+            if entry.last_used == queued_at {
+                return Some(slot);
+            }
+            entry.queued_at = entry.last_used;
+            self.last_uses.push(Reverse((entry.last_used, slot)));
+        }
+        None
     }
 }
 
@@ -199,6 +242,34 @@ pub(crate) mod tests {
         cache.evict(0);
         assert_eq!(insert(&mut cache, "d"), Some((0, None)));
         assert_eq!(insert(&mut cache, "e"), Some((2, None)));
+    }
+
+    #[test]
+    fn room_is_made_in_the_order_of_last_use_whatever_was_emptied_meanwhile() {
+        // Against the definition: the slot with the smallest number of last use.
+        let mut cache = ResponseCache::new(5, 5);
+        let mut uses: Vec<String> = Vec::new(); // names, the last used at the end
+        for step in 0u32..2_000 {
+            let name = format!("t{}", step.wrapping_mul(2_654_435_761) >> 28);
+            uses.retain(|used| *used != name);
+            match cache.slot(&name) {
+                Some(slot) if step % 7 == 0 => {
+                    cache.evict(slot);
+                    continue;
+                }
+                Some(slot) => cache.touch(slot),
+                None => {
+                    let expected = (uses.len() == 5).then(|| uses.remove(0));
+                    let before = expected.and_then(|oldest| cache.slot(&oldest));
+                    let (_, emptied) = insert(&mut cache, &name).unwrap();
+                    assert_eq!(emptied, before, "step {step}");
+                }
+            }
+            uses.push(name);
+            let in_use: u32 = cache.in_use().iter().map(|word| word.count_ones()).sum();
+            assert_eq!(in_use as usize, uses.len());
+            assert!(cache.last_uses.len() <= 2 * 5 + VOID_MAX + 1);
+        }
     }
 
     #[test]

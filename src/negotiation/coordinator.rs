@@ -2,15 +2,16 @@
 //! they asked, and keeps count of who has joined.
 //!
 //! A rank that has joined is waited for no more. What it asked for before it joined it still takes part in; for
-//! everything else it is *absent*. When all have joined, the join is answered with the last of them and all start
-//! afresh.
+//! everything else it is *absent*. When all have joined, the join is answered and all start afresh.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::cache::ResponseCache;
 use super::request::{OpKind, Params, Request, RequestList};
-use super::response::{Agreed, Refusal, Response, ResponseList};
+use super::response::{Agreed, Refusal, Response, ResponseList, rows_fit_memory};
+use crate::error::Error;
+use crate::queue::IN_FLIGHT_MAX;
 
 /// A tensor that some ranks have asked for.
 #[derive(Clone, Debug)]
@@ -45,10 +46,9 @@ pub struct Coordinator {
     members: Arc<[usize]>,
     rows: HashMap<Arc<str>, Row>,
     numbered: u64,
-    /// Which ranks of the set have joined, and the last of them.
+    /// Which ranks of the set have joined.
     joined: Vec<bool>,
     joined_count: usize,
-    last_joined: usize,
 }
 
 impl Coordinator {
@@ -60,33 +60,40 @@ impl Coordinator {
             rows: HashMap::new(),
             numbered: 0,
             joined_count: 0,
-            last_joined: 0,
         }
     }
 
-    /// Takes in the requests of every rank, in rank order, and answers with what has become complete. `is_held` says
+    /// Takes in the requests of every rank, in rank order, and answers with what has become complete. `joined`: the
+    /// ranks, ascending, whose blocks of this cycle say that they have joined. `is_held` says
     /// whether some rank has the tensor in a cache slot ready: if the slot is emptied, that rank asks again in the next
-    /// cycle, and is waited for even if it has joined. `ticks` gets the ready times of what is complete.
+    /// cycle, and is waited for even if it has joined. `ticks` gets the ready times of what is complete, in the order of
+    /// the responses.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPeerData`] for requests that no rank of this build sends.
     pub fn answer(
         &mut self,
         lists: Vec<RequestList>,
+        joined: &[usize],
         cache: &ResponseCache,
         is_held: impl Fn(u32) -> bool,
         ticks: &mut Vec<Ticks>,
-    ) -> ResponseList {
+    ) -> Result<ResponseList, Error> {
         let mut answer = ResponseList::default();
-        let mut asked_again: Vec<Arc<str>> = Vec::new();
+        let mut evicted: HashSet<u32> = HashSet::new();
+        let mut asked_again: HashSet<Arc<str>> = HashSet::new();
         for (rank, list) in lists.into_iter().enumerate() {
+            self.check(rank, &list)?;
             for request in list.requests {
                 if let Some(slot) = cache.slot(&request.name)
-                    && !answer.evict.contains(&slot)
+                    && evicted.insert(slot)
                 {
                     answer.evict.push(slot);
                     asked_again.extend(is_held(slot).then(|| Arc::clone(&request.name)));
                 }
                 let kind = request.params.kind;
                 let name = Arc::clone(&request.name);
-                let complete = self.note(rank, request);
+                let complete = self.note(rank, request)?;
                 if kind == OpKind::Join {
                     self.join(rank);
                 } else if complete {
@@ -94,6 +101,7 @@ impl Coordinator {
                 }
             }
         }
+        self.check_joined(joined)?;
         if self.joined_count > 0 {
             self.sweep(&asked_again, &mut answer, ticks);
         }
@@ -105,7 +113,46 @@ impl Coordinator {
             self.joined.fill(false);
             self.joined_count = 0;
         }
-        answer
+        Ok(answer)
+    }
+
+    /// Checks the requests of set rank `rank`.
+    fn check(&self, rank: usize, list: &RequestList) -> Result<(), Error> {
+        let checked = list
+            .requests
+            .iter()
+            .try_for_each(|request| request.check(&self.members));
+        checked.map_err(|problem| self.invalid(rank, problem))?;
+        // Each rank has at most so many tensors in flight, and its joins and barriers.
+        let outstanding_max = self.size().saturating_mul(2 * IN_FLIGHT_MAX);
+        if self.rows.len() + list.requests.len() > outstanding_max {
+            return Err(self.invalid(rank, "more requests than a rank may have in flight".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Checks that the ranks that asked to join are those whose blocks say that they have.
+    fn check_joined(&self, joined: &[usize]) -> Result<(), Error> {
+        for (rank, &has_asked) in self.joined.iter().enumerate() {
+            let says_so = joined.binary_search(&rank).is_ok();
+            if has_asked != says_so {
+                let verb = |has: bool| if has { "has" } else { "has not" };
+                let problem = format!(
+                    "its block says that it {} joined, its requests that it {}",
+                    verb(says_so),
+                    verb(has_asked)
+                );
+                return Err(self.invalid(rank, problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn invalid(&self, rank: usize, problem: String) -> Error {
+        Error::InvalidPeerData {
+            rank: self.members[rank],
+            problem,
+        }
     }
 
     /// The tensors that some but not all ranks have asked for, joins aside.
@@ -127,7 +174,10 @@ impl Coordinator {
     }
 
     /// Notes one request; true if now every rank has asked.
-    fn note(&mut self, rank: usize, request: Request) -> bool {
+    ///
+    /// # Errors
+    /// The rank has asked before and has no answer yet.
+    fn note(&mut self, rank: usize, request: Request) -> Result<bool, Error> {
         let size = self.size();
         let Request {
             name,
@@ -144,34 +194,32 @@ impl Coordinator {
             asked: 0,
             rows: Vec::new(),
         });
-        if row.refusal.is_none()
-            && let Some((what, expected, found)) = row.params.difference(&params)
-        {
+        if row.refusal.is_none() && row.params.difference(&params).is_some() {
             row.refusal = Some(Refusal::Mismatch {
-                what: what.to_owned(),
                 first_rank: self.members[row.first_rank] as u32,
-                expected,
+                expected: Box::new(row.params.clone()),
                 rank: self.members[rank] as u32,
-                found,
+                found: Box::new(params.clone()),
             });
         }
         row.bring(rank, size, &params);
-        if row.ready_us[rank].replace(ready_us).is_none() {
-            row.asked += 1;
+        row.asked += 1;
+        let complete = row.asked == size;
+        match row.ready_us[rank].replace(ready_us) {
+            None => Ok(complete),
+            Some(_) => Err(self.invalid(rank, "a second request for a tensor in flight".to_owned())),
         }
-        row.asked == size
     }
 
     fn join(&mut self, rank: usize) {
         if !std::mem::replace(&mut self.joined[rank], true) {
             self.joined_count += 1;
-            self.last_joined = rank;
         }
     }
 
     /// Answers what waits only for ranks that have joined, in the order in which it was first asked for; but not what
     /// such a rank will ask for again.
-    fn sweep(&mut self, asked_again: &[Arc<str>], answer: &mut ResponseList, ticks: &mut Vec<Ticks>) {
+    fn sweep(&mut self, asked_again: &HashSet<Arc<str>>, answer: &mut ResponseList, ticks: &mut Vec<Ticks>) {
         let complete = |row: &Row| {
             let mut ranks = row.ready_us.iter().zip(&self.joined);
             row.params.kind != OpKind::Join && ranks.all(|(asked, joined)| asked.is_some() || *joined)
@@ -179,7 +227,7 @@ impl Coordinator {
         let mut names: Vec<(u64, Arc<str>)> = self
             .rows
             .iter()
-            .filter(|(name, row)| complete(row) && !asked_again.contains(name))
+            .filter(|(name, row)| complete(row) && !asked_again.contains(*name))
             .map(|(name, row)| (row.number, Arc::clone(name)))
             .collect();
         names.sort_unstable();
@@ -202,23 +250,19 @@ impl Coordinator {
             ready_us: row.ready_us,
         });
         let group = row.params.group;
-        let needed = |&&rank: &&u32| match row.params.kind {
-            OpKind::Broadcast if !row.params.needs_all => {
-                self.members[rank as usize] == row.params.root as usize
-            }
-            OpKind::Agree => true,
-            _ => row.params.needs_all,
-        };
+        let needed = |&&rank: &&u32| row.params.needs_rank(self.members[rank as usize]);
+        let fits = row.rows.is_empty() || rows_fit_memory(&row.rows, row.params.row_bytes());
         let outcome = match (row.refusal, absent.iter().find(needed)) {
             (Some(refusal), _) => Err(refusal),
             (None, Some(&rank)) => Err(Refusal::Joined {
                 rank: self.members[rank as usize] as u32,
             }),
+            (None, None) if !fits => Err(Refusal::TooLarge { rows: row.rows }),
             (None, None) => Ok(Agreed {
                 rows: row.rows,
                 params: (!absent.is_empty()).then_some(row.params),
                 absent,
-                last_joined: self.members[self.last_joined] as u32,
+                last_joined: 0,
             }),
         };
         answer.responses.push(Response { name, group, outcome });
@@ -228,15 +272,13 @@ impl Coordinator {
 impl Row {
     /// Notes what `rank` of `size` brings.
     fn bring(&mut self, rank: usize, size: usize, params: &Params) {
-        let brought = match params.kind {
-            OpKind::Allgather => Box::from_iter(params.shape.iter().take(1).map(|&rows| rows as u64)),
-            OpKind::Alltoall => params.splits.clone().unwrap_or_default(),
-            _ => return,
-        };
-        let each = if params.kind == OpKind::Alltoall { size } else { 1 };
+        let each = self.params.kind.rows_each(size);
+        if each == 0 {
+            return;
+        }
         self.rows.resize(size * each, 0);
-        // A list of another length is refused where it is submitted; nothing is lost here by being careful.
-        for (row, rows) in self.rows[rank * each..][..each].iter_mut().zip(brought) {
+        // Another operation's rows are refused, and not used.
+        for (row, rows) in self.rows[rank * each..][..each].iter_mut().zip(params.own_rows()) {
             *row = rows;
         }
     }
@@ -245,10 +287,30 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::super::cache::tests::params;
+    use super::super::request::JOIN;
     use super::*;
 
     fn set(size: usize) -> Coordinator {
         Coordinator::new((0..size).collect())
+    }
+
+    /// The answer, where the blocks of the ranks say of each what its requests say.
+    fn ask_all(
+        coordinator: &mut Coordinator,
+        lists: Vec<RequestList>,
+        cache: &ResponseCache,
+        is_held: impl Fn(u32) -> bool,
+        ticks: &mut Vec<Ticks>,
+    ) -> ResponseList {
+        let asks = |list: &RequestList| {
+            list.requests
+                .iter()
+                .any(|request| request.params.kind == OpKind::Join)
+        };
+        let ranks = lists.iter().enumerate();
+        let joined = ranks.filter(|(rank, list)| coordinator.joined[*rank] || asks(list));
+        let joined: Vec<usize> = joined.map(|(rank, _)| rank).collect();
+        coordinator.answer(lists, &joined, cache, is_held, ticks).unwrap()
     }
 
     /// No rank has a cached tensor ready.
@@ -269,7 +331,7 @@ mod tests {
 
     fn join() -> RequestList {
         let params = Params::plain(OpKind::Join, crate::tensor::Dtype::U8, Default::default());
-        let (name, ready_us) = ("join".into(), 9);
+        let (name, ready_us) = (JOIN.into(), 9);
         RequestList {
             requests: vec![Request {
                 name,
@@ -287,14 +349,21 @@ mod tests {
     fn a_tensor_is_complete_when_every_rank_has_asked_whatever_the_cycle() {
         let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         let mut coordinator = set(2);
-        let first = coordinator.answer(
+        let first = ask_all(
+            &mut coordinator,
             vec![ask(&[("a", 4), ("b", 5)]), ask(&[("b", 5)])],
             &cache,
             nobody,
             &mut ticks,
         );
         assert_eq!(names(&first), ["b"]);
-        let second = coordinator.answer(vec![ask(&[]), ask(&[("a", 4)])], &cache, nobody, &mut ticks);
+        let second = ask_all(
+            &mut coordinator,
+            vec![ask(&[]), ask(&[("a", 4)])],
+            &cache,
+            nobody,
+            &mut ticks,
+        );
         assert_eq!(second.responses[0].outcome, Ok(Agreed::default()));
         assert!(coordinator.is_idle());
         assert_eq!(ticks[1].ready_us, [Some(4), Some(4)]);
@@ -303,7 +372,8 @@ mod tests {
     #[test]
     fn a_mismatch_names_both_ranks_of_the_job_and_both_values() {
         let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
-        let answer = Coordinator::new([1, 4, 7].into()).answer(
+        let answer = ask_all(
+            &mut Coordinator::new([1, 4, 7].into()),
             vec![ask(&[("a", 4)]), ask(&[("a", 4)]), ask(&[("a", 6)])],
             &cache,
             nobody,
@@ -321,31 +391,50 @@ mod tests {
     fn asking_for_a_cached_tensor_evicts_it() {
         let (mut cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         cache.insert("a".into(), params(4), Arc::default());
-        let answer = set(2).answer(vec![ask(&[]), ask(&[("a", 6)])], &cache, nobody, &mut ticks);
+        let answer = ask_all(
+            &mut set(2),
+            vec![ask(&[]), ask(&[("a", 6)])],
+            &cache,
+            nobody,
+            &mut ticks,
+        );
         assert_eq!((answer.evict, answer.responses), (vec![0], vec![]));
     }
 
     #[test]
-    fn who_has_joined_is_not_waited_for_and_the_last_one_is_told_to_all() {
+    fn who_has_joined_is_not_waited_for() {
         let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         let mut coordinator = set(3);
         // Rank 0 waits for `b` and `a`; rank 2 has asked for `a` before it joins.
         let lists = vec![ask(&[("b", 5), ("a", 4)]), ask(&[]), ask(&[("a", 4)])];
         assert_eq!(
-            names(&coordinator.answer(lists, &cache, nobody, &mut ticks)),
+            names(&ask_all(&mut coordinator, lists, &cache, nobody, &mut ticks)),
             [""; 0]
         );
         assert_eq!(
-            names(&coordinator.answer(vec![ask(&[]), join(), ask(&[])], &cache, nobody, &mut ticks)),
+            names(&ask_all(
+                &mut coordinator,
+                vec![ask(&[]), join(), ask(&[])],
+                &cache,
+                nobody,
+                &mut ticks
+            )),
             ["a"]
         );
-        let answer = coordinator.answer(vec![ask(&[]), ask(&[]), join()], &cache, nobody, &mut ticks);
+        let answer = ask_all(
+            &mut coordinator,
+            vec![ask(&[]), ask(&[]), join()],
+            &cache,
+            nobody,
+            &mut ticks,
+        );
         assert_eq!(names(&answer), ["b"]);
         let agreed = answer.responses[0].outcome.clone().unwrap();
         assert_eq!((agreed.absent, agreed.params), (vec![1, 2], Some(params(5))));
         // While two have joined, rank 0 needs nobody.
         assert_eq!(
-            names(&coordinator.answer(
+            names(&ask_all(
+                &mut coordinator,
                 vec![ask(&[("c", 1)]), ask(&[]), ask(&[])],
                 &cache,
                 nobody,
@@ -353,12 +442,18 @@ mod tests {
             )),
             ["c"]
         );
-        let answer = coordinator.answer(vec![join(), ask(&[]), ask(&[])], &cache, nobody, &mut ticks);
-        assert_eq!(names(&answer), ["join"]);
-        assert_eq!(answer.responses[0].outcome.as_ref().unwrap().last_joined, 0);
+        let answer = ask_all(
+            &mut coordinator,
+            vec![join(), ask(&[]), ask(&[])],
+            &cache,
+            nobody,
+            &mut ticks,
+        );
+        assert_eq!(names(&answer), [JOIN]);
         // And then it is as if nobody ever had.
         assert_eq!(
-            names(&coordinator.answer(
+            names(&ask_all(
+                &mut coordinator,
                 vec![ask(&[("d", 1)]), ask(&[]), ask(&[])],
                 &cache,
                 nobody,
@@ -377,14 +472,105 @@ mod tests {
             list.requests[0].params.kind = OpKind::Allgather;
             list.requests[0].params.shape = [rows, 3].into_iter().collect();
             list.requests[1].params.kind = OpKind::Alltoall;
+            list.requests[1].params.shape = [rows + 1].into_iter().collect();
             list.requests[1].params.splits = Some(Box::new([rows as u64, 1]));
             list
         };
-        let answer = coordinator.answer(vec![gather(5), gather(7)], &cache, nobody, &mut ticks);
+        let answer = ask_all(
+            &mut coordinator,
+            vec![gather(5), gather(7)],
+            &cache,
+            nobody,
+            &mut ticks,
+        );
         let rows = |at: usize| answer.responses[at].outcome.clone().unwrap().rows;
         assert_eq!((rows(0), rows(1)), (vec![5, 7], vec![5, 1, 7, 1]));
         let agreed = answer.responses[1].outcome.clone().unwrap();
         assert_eq!(agreed.without(vec![1], 2).rows, [5, 1, 0, 0]);
+    }
+
+    #[test]
+    fn requests_that_no_rank_sends_name_the_rank_that_sent_them() {
+        let refused = |change: &dyn Fn(&mut Request)| {
+            let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+            let mut list = ask(&[("a", 4)]);
+            change(&mut list.requests[0]);
+            let lists = vec![ask(&[]), list, ask(&[])];
+            let mut coordinator = Coordinator::new([1, 4, 7].into());
+            let answer = coordinator.answer(lists, &[], &cache, nobody, &mut ticks);
+            match answer.unwrap_err() {
+                Error::InvalidPeerData { rank: 4, problem } => problem,
+                error => panic!("{error}"),
+            }
+        };
+        let problem = refused(&|request| request.params.shape = [usize::MAX, 2].into_iter().collect());
+        assert!(problem.ends_with("does not fit memory"), "{problem}");
+        let problem = refused(&|request| {
+            request.params.kind = OpKind::Alltoall;
+            request.params.splits = Some(Box::new([u64::MAX, 5, 0]));
+        });
+        assert!(
+            problem.ends_with("with splits Some([18446744073709551615, 5, 0])"),
+            "{problem}"
+        );
+        let problem = refused(&|request| request.params.splits = Some(Box::new([4, 0, 0])));
+        assert!(
+            problem.starts_with("tensor a: ALLREDUCE of shape [4] with splits"),
+            "{problem}"
+        );
+        let problem = refused(&|request| {
+            request.params.kind = OpKind::Broadcast;
+            request.params.root = 5;
+        });
+        assert_eq!(problem, "tensor a: BROADCAST from rank 5, which is not a member");
+        let problem = refused(&|request| request.name = "ronde.x".into());
+        assert_eq!(problem, "a request for ALLREDUCE under the name ronde.x");
+        let problem = refused(&|request| request.ready_us = u64::MAX);
+        assert!(
+            problem.starts_with("tensor a is ready since microsecond"),
+            "{problem}"
+        );
+        let problem = refused(&|request| request.params.kind = OpKind::Join);
+        assert_eq!(problem, "a request for JOIN under the name a");
+    }
+
+    #[test]
+    fn a_rank_asks_once_and_joins_as_its_block_says() {
+        let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+        let mut coordinator = set(2);
+        let lists = vec![ask(&[]), ask(&[("a", 4), ("a", 5)])];
+        let error = coordinator
+            .answer(lists, &[], &cache, nobody, &mut ticks)
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("a second request for a tensor in flight"),
+            "{error}"
+        );
+        let mut coordinator = set(2);
+        let error = coordinator.answer(vec![ask(&[]), join()], &[], &cache, nobody, &mut ticks);
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.starts_with("rank 1 sent invalid control data: its block says that it has not joined"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn rows_that_cannot_be_counted_refuse_the_tensor_and_nothing_else() {
+        // No rank has a byte of it, and the rows of both together overflow.
+        let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+        let gather = || {
+            let mut list = ask(&[("g", 0)]);
+            list.requests[0].params.kind = OpKind::Allgather;
+            list.requests[0].params.shape = [isize::MAX as usize / 4, 0].into_iter().collect();
+            list
+        };
+        let lists = (0..5).map(|_| gather()).collect();
+        let answer = set(5).answer(lists, &[], &cache, nobody, &mut ticks).unwrap();
+        let refusal = answer.responses[0].outcome.clone().unwrap_err();
+        assert!(matches!(refusal.into_error("g"), Error::OutOfMemory { .. }));
     }
 
     #[test]
@@ -394,7 +580,7 @@ mod tests {
         let mut list = ask(&[("b", 2)]);
         list.requests[0].params.kind = OpKind::Broadcast;
         list.requests[0].params.root = 5;
-        let answer = coordinator.answer(vec![list, join()], &cache, nobody, &mut ticks);
+        let answer = ask_all(&mut coordinator, vec![list, join()], &cache, nobody, &mut ticks);
         assert_eq!(answer.responses[0].outcome, Err(Refusal::Joined { rank: 5 }));
     }
 
@@ -405,18 +591,24 @@ mod tests {
         let mut coordinator = set(3);
         let lists = vec![ask(&[]), join(), join()];
         assert_eq!(
-            names(&coordinator.answer(lists, &cache, nobody, &mut ticks)),
+            names(&ask_all(&mut coordinator, lists, &cache, nobody, &mut ticks)),
             [""; 0]
         );
         // Rank 1 submitted `a` before it joined; rank 0, the last one, asks for it in another form.
         let mut list = ask(&[("a", 4)]);
         list.requests.extend(join().requests);
-        let answer = coordinator.answer(vec![list, ask(&[]), ask(&[])], &cache, |_| true, &mut ticks);
+        let answer = ask_all(
+            &mut coordinator,
+            vec![list, ask(&[]), ask(&[])],
+            &cache,
+            |_| true,
+            &mut ticks,
+        );
         assert_eq!((answer.evict, answer.responses), (vec![0], vec![]));
         cache.evict(0);
         let lists = vec![ask(&[]), ask(&[("a", 4)]), ask(&[])];
-        let answer = coordinator.answer(lists, &cache, nobody, &mut ticks);
-        assert_eq!(names(&answer), ["a", "join"]);
+        let answer = ask_all(&mut coordinator, lists, &cache, nobody, &mut ticks);
+        assert_eq!(names(&answer), ["a", JOIN]);
         assert_eq!(answer.responses[0].outcome.as_ref().unwrap().absent, [2]);
     }
 
@@ -424,9 +616,15 @@ mod tests {
     fn what_a_joined_rank_asks_for_again_in_the_same_cycle_is_not_answered_without_it() {
         let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         let mut coordinator = set(2);
-        coordinator.answer(vec![ask(&[]), join()], &cache, nobody, &mut ticks);
+        ask_all(
+            &mut coordinator,
+            vec![ask(&[]), join()],
+            &cache,
+            nobody,
+            &mut ticks,
+        );
         let lists = vec![ask(&[("a", 4)]), ask(&[("a", 4)])];
-        let answer = coordinator.answer(lists, &cache, nobody, &mut ticks);
+        let answer = ask_all(&mut coordinator, lists, &cache, nobody, &mut ticks);
         assert_eq!(names(&answer), ["a"]);
         assert_eq!(answer.responses[0].outcome.as_ref().unwrap().absent, [0u32; 0]);
     }

@@ -16,4 +16,6 @@ pub use cache::ResponseCache;
 pub use coordinator::Coordinator;
 pub use order::Order;
 pub use request::{Group, OpKind, Params, Request, RequestList};
+pub(crate) use request::{JOIN, RESERVED_PREFIX};
+pub(crate) use response::Receiver;
 pub use response::{Agreed, Refusal, Response, ResponseList};

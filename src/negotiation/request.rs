@@ -3,8 +3,16 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
-use crate::tensor::{Dtype, ReduceOp, Shape};
+use crate::tensor::{Dtype, ReduceOp, Shape, fits_memory};
+use crate::transport::READY_US_MAX;
+
+/// Prefix of the names of the runtime's own operations: a tensor of such a name would be compared with them.
+pub(crate) const RESERVED_PREFIX: &str = "ronde.";
+
+/// Name of every join.
+pub(crate) const JOIN: &str = "ronde.join";
 
 /// The operations. Discriminants are Horovod's (`facts/horovod.md` §4.1), but for the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -65,6 +73,15 @@ impl OpKind {
     /// Whether elements are combined.
     pub const fn is_reduction(self) -> bool {
         matches!(self, Self::Allreduce | Self::Reducescatter)
+    }
+
+    /// Numbers that each of `size` ranks contributes to [`Agreed::rows`](super::Agreed::rows).
+    pub(crate) const fn rows_each(self, size: usize) -> usize {
+        match self {
+            Self::Allgather => 1,
+            Self::Alltoall => size,
+            _ => 0,
+        }
     }
 
     /// Whether the response cache keeps it. Broadcasts are rare and would only take the room of gradients.
@@ -219,6 +236,77 @@ impl Params {
         None
     }
 
+    /// Checks params that another rank of a process set sent, as [`Operation`](crate::context::Operation) checks those
+    /// of this rank. `members` has the job ranks of the set.
+    ///
+    /// # Errors
+    /// The first thing that no rank can submit.
+    pub(crate) fn check(&self, members: &[usize]) -> Result<(), String> {
+        let (kind, shape) = (self.kind, &self.shape[..]);
+        if kind.moves_data() && !fits_memory(self.dtype, shape) {
+            return Err(format!("{} of shape {shape:?} does not fit memory", kind.name()));
+        }
+        if matches!(kind, OpKind::Allgather | OpKind::Alltoall | OpKind::Reducescatter) && shape.is_empty() {
+            return Err(format!("{} of a tensor without rows", kind.name()));
+        }
+        let splits_fit = match (&self.splits, kind) {
+            (Some(splits), OpKind::Alltoall) => {
+                let mut rows = splits.iter();
+                let rows = rows.try_fold(0u64, |sum, &rows| sum.checked_add(rows));
+                splits.len() == members.len() && rows == Some(shape[0] as u64)
+            }
+            (splits, _) => splits.is_none() && kind != OpKind::Alltoall,
+        };
+        if !splits_fit {
+            return Err(format!(
+                "{} of shape {shape:?} with splits {:?}",
+                kind.name(),
+                self.splits
+            ));
+        }
+        if kind == OpKind::Broadcast && !members.contains(&(self.root as usize)) {
+            return Err(format!(
+                "BROADCAST from rank {}, which is not a member",
+                self.root
+            ));
+        }
+        let is_scaled = (self.prescale, self.postscale) != (1.0, 1.0);
+        if kind.is_reduction() && self.dtype == Dtype::Bool && (self.op == ReduceOp::Average || is_scaled) {
+            return Err(format!(
+                "{} with an average or a scale factor of bool",
+                kind.name()
+            ));
+        }
+        if let Some(wire) = self.travels_as
+            && !(kind.is_reduction() && self.device.is_some() && self.dtype.narrows_to(wire))
+        {
+            return Err(format!("{} of {} sent as {wire}", kind.name(), self.dtype));
+        }
+        if self.group.is_some_and(|group| group.size == 0) {
+            return Err("a group without members".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether the operation cannot do without job rank `rank`.
+    pub(crate) fn needs_rank(&self, rank: usize) -> bool {
+        match self.kind {
+            OpKind::Agree => true,
+            OpKind::Broadcast => self.needs_all || self.root as usize == rank,
+            _ => self.needs_all,
+        }
+    }
+
+    /// Rows that this rank contributes to the list of all ranks' rows, see
+    /// [`Agreed::rows`](super::Agreed::rows): one number, or one for each rank.
+    pub(crate) fn own_rows(&self) -> SmallVec<[u64; 4]> {
+        match self.kind {
+            OpKind::Allgather => self.shape.iter().take(1).map(|&rows| rows as u64).collect(),
+            OpKind::Alltoall => self.splits.iter().flatten().copied().collect(),
+            _ => SmallVec::new(),
+        }
+    }
+
     fn shape_fits(&self, other: &Self) -> bool {
         if self.kind.has_own_rows() {
             self.shape.len() == other.shape.len() && self.shape.iter().skip(1).eq(other.shape.iter().skip(1))
@@ -250,6 +338,36 @@ pub struct Request {
     pub params: Params,
     /// When it was submitted, microseconds on rank 0's clock.
     pub ready_us: u64,
+}
+
+impl Request {
+    /// Checks a request of another rank of the process set of `members`.
+    ///
+    /// # Errors
+    /// The first thing that no rank can ask for.
+    pub(crate) fn check(&self, members: &[usize]) -> Result<(), String> {
+        let Self {
+            name,
+            params,
+            ready_us,
+        } = self;
+        let is_join = params.kind == OpKind::Join;
+        let is_reserved = params.kind.moves_data() && name.starts_with(RESERVED_PREFIX);
+        if is_reserved || is_join != (&**name == JOIN) {
+            return Err(format!(
+                "a request for {} under the name {name}",
+                params.kind.name()
+            ));
+        }
+        if *ready_us > READY_US_MAX {
+            return Err(format!("tensor {name} is ready since microsecond {ready_us}"));
+        }
+        if is_join && *params != Params::plain(OpKind::Join, Dtype::U8, Shape::default()) {
+            return Err(format!("a join with {params:?}"));
+        }
+        let in_tensor = |problem| format!("tensor {name}: {problem}");
+        params.check(members).map_err(in_tensor)
+    }
 }
 
 /// All new requests of one rank in one cycle.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::order::Order;
-use super::request::{Group, Params};
+use super::request::{Group, OpKind, Params};
 use crate::error::{Error, Mismatch};
 
 /// Why a tensor will not travel.
@@ -13,16 +13,19 @@ use crate::error::{Error, Mismatch};
 pub enum Refusal {
     /// Two ranks submitted different things under its name.
     Mismatch {
-        /// What differs.
-        what: String,
-        /// The rank that `expected` was taken from.
+        /// The rank of the job that `expected` was taken from.
         first_rank: u32,
         /// What that rank submitted.
-        expected: String,
-        /// The rank that differs from it.
+        expected: Box<Params>,
+        /// The rank of the job that differs from it.
         rank: u32,
         /// What the latter submitted.
-        found: String,
+        found: Box<Params>,
+    },
+    /// The rows of all ranks together cannot be counted, or their bytes cannot be addressed.
+    TooLarge {
+        /// As in [`Agreed::rows`].
+        rows: Vec<u64>,
     },
     /// It needs a rank that has joined: the root of a broadcast, every rank in an agreement and where the program says so.
     Joined {
@@ -37,19 +40,26 @@ impl Refusal {
         let tensor = tensor.to_owned();
         match self {
             Self::Mismatch {
-                what,
                 first_rank,
                 expected,
                 rank,
                 found,
-            } => Error::Mismatch(Box::new(Mismatch {
+            } => {
+                // Ranks are compared before they are named; see `check`.
+                let (what, expected, found) = expected.difference(&found).unwrap_or_default();
+                Error::Mismatch(Box::new(Mismatch {
+                    tensor,
+                    what: what.to_owned(),
+                    first_rank: first_rank as usize,
+                    expected,
+                    rank: rank as usize,
+                    found,
+                }))
+            }
+            Self::TooLarge { .. } => Error::OutOfMemory {
                 tensor,
-                what,
-                first_rank: first_rank as usize,
-                expected,
-                rank: rank as usize,
-                found,
-            })),
+                bytes: usize::MAX,
+            },
             Self::Joined { rank } => Error::RankJoined {
                 tensor,
                 rank: rank as usize,
@@ -68,11 +78,160 @@ pub struct Agreed {
     pub absent: Vec<u32>,
     /// What they need to know of the tensor, if there are any.
     pub params: Option<Params>,
-    /// The last rank that joined, as a rank of the job ([`OpKind::Join`](super::OpKind::Join)).
+    /// The last rank that joined, as a rank of the job ([`OpKind::Join`](super::OpKind::Join)). Not sent: every rank
+    /// knows it from the blocks.
+    #[serde(skip)]
     pub last_joined: u32,
 }
 
+/// What the rank that receives rank 0's answer knows by itself. Set ranks, unless it says otherwise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receiver<'a> {
+    /// This rank.
+    pub(crate) rank: usize,
+    /// The job rank of each rank.
+    pub(crate) members: &'a [usize],
+    /// The ranks that have joined, ascending, as their blocks of this cycle say.
+    pub(crate) joined: &'a [usize],
+    /// What this rank submitted under the tensor's name, if anything.
+    pub(crate) own: Option<&'a Params>,
+}
+
+impl Receiver<'_> {
+    fn is_member(&self, job_rank: u32) -> bool {
+        self.members.contains(&(job_rank as usize))
+    }
+
+    fn has_joined(&self, job_rank: u32) -> bool {
+        self.joined
+            .iter()
+            .any(|&rank| self.members[rank] == job_rank as usize)
+    }
+}
+
+impl Refusal {
+    /// Checks a refusal that rank 0 sent against what this rank knows.
+    ///
+    /// # Errors
+    /// Why an honest rank 0 cannot have sent it.
+    pub(crate) fn check(&self, receiver: &Receiver<'_>) -> Result<(), String> {
+        let is_right = match self {
+            Self::Mismatch {
+                first_rank,
+                expected,
+                rank,
+                found,
+            } => {
+                let own_rank = receiver.members[receiver.rank] as u32;
+                let is_own = |rank: u32, params: &Params| {
+                    rank != own_rank || receiver.own.is_some_and(|own| own.difference(params).is_none())
+                };
+                // Joins are the same on all ranks, or refused when they are requested.
+                let is_join = receiver.own.is_some_and(|own| own.kind == OpKind::Join);
+                let are_members = receiver.is_member(*rank) && receiver.is_member(*first_rank);
+                let is_mismatch = rank != first_rank && expected.difference(found).is_some();
+                !is_join
+                    && are_members
+                    && is_mismatch
+                    && is_own(*first_rank, expected)
+                    && is_own(*rank, found)
+            }
+            Self::Joined { rank } => {
+                let needs = |own: &Params| own.needs_rank(*rank as usize);
+                receiver.has_joined(*rank) && receiver.own.is_none_or(needs)
+            }
+            Self::TooLarge { rows } => {
+                let own_rows = receiver.own.map(Params::own_rows).unwrap_or_default();
+                let each = rows.len() / receiver.members.len();
+                let of_own = rows.get(receiver.rank * each..).and_then(|rows| rows.get(..each));
+                let is_own = match receiver.own {
+                    Some(_) => of_own == Some(&own_rows[..]) && each > 0,
+                    None => of_own.is_some_and(|rows| rows.iter().all(|&rows| rows == 0)),
+                };
+                let row_bytes = receiver.own.map_or(usize::MAX, Params::row_bytes);
+                is_own && !rows_fit_memory(rows, row_bytes)
+            }
+        };
+        if is_right {
+            return Ok(());
+        }
+        Err(format!(
+            "a refusal that does not fit what this rank knows: {self:?}"
+        ))
+    }
+}
+
 impl Agreed {
+    /// Checks an agreement that rank 0 sent against `params`, those of the tensor, and what this rank knows. After that,
+    /// sums and products of [`rows`](Self::rows) and row bytes do not overflow.
+    ///
+    /// # Errors
+    /// Why an honest rank 0 cannot have sent it.
+    pub(crate) fn check(&self, params: &Params, receiver: &Receiver<'_>) -> Result<(), String> {
+        let size = receiver.members.len();
+        let (absent, joined) = (&self.absent, receiver.joined);
+        let may_be_absent = |&rank: &u32| joined.binary_search(&(rank as usize)).is_ok();
+        let takes_part = !absent.contains(&(receiver.rank as u32));
+        let lacks = |&rank: &u32| params.needs_rank(receiver.members[rank as usize]);
+        if absent.len() == size || !absent.is_sorted_by(|a, b| a < b) || !absent.iter().all(may_be_absent) {
+            return Err(format!(
+                "ranks {absent:?} take no part, and {joined:?} have joined"
+            ));
+        }
+        if takes_part != receiver.own.is_some() {
+            let submitted = if takes_part { "not submitted" } else { "submitted" };
+            return Err(format!(
+                "ranks {absent:?} take no part, and this rank has {submitted} the tensor"
+            ));
+        }
+        if absent.iter().any(lacks) {
+            return Err(format!(
+                "ranks {absent:?} take no part, and one of them is needed"
+            ));
+        }
+        let fits = |agreed: &Params| agreed.difference(params).is_none();
+        if self.params.is_some() == absent.is_empty() || !self.params.iter().all(fits) {
+            return Err(format!("params {:?}, with ranks {absent:?} absent", self.params));
+        }
+        if params.kind == OpKind::Join && joined.len() < size {
+            return Err(format!(
+                "the end of a join, where of {size} ranks {joined:?} have joined"
+            ));
+        }
+        self.check_rows(params, receiver, takes_part)
+    }
+
+    fn check_rows(&self, params: &Params, receiver: &Receiver<'_>, takes_part: bool) -> Result<(), String> {
+        let size = receiver.members.len();
+        let rows_each = params.kind.rows_each(size);
+        if self.rows.len() != size * rows_each {
+            return Err(format!(
+                "rows of {} ranks, where there are {size}",
+                self.rows.len()
+            ));
+        }
+        if rows_each == 0 {
+            return Ok(());
+        }
+        let of = |rank: usize| &self.rows[rank * rows_each..][..rows_each];
+        let own = params.own_rows();
+        if takes_part && of(receiver.rank) != &own[..] {
+            let found = of(receiver.rank);
+            return Err(format!("rows {found:?} of this rank, which has {own:?}"));
+        }
+        if let Some(rank) = self
+            .absent
+            .iter()
+            .find(|&&rank| of(rank as usize).iter().any(|&rows| rows > 0))
+        {
+            return Err(format!("rows of rank {rank}, which takes no part"));
+        }
+        if !rows_fit_memory(&self.rows, params.row_bytes()) {
+            return Err(format!("more rows than fit memory: {:?}", self.rows));
+        }
+        Ok(())
+    }
+
     /// The same with `absent` ranks, of `size`, bringing nothing.
     pub fn without(&self, absent: Vec<u32>, size: usize) -> Self {
         let mut rows = self.rows.clone();
@@ -86,6 +245,15 @@ impl Agreed {
             ..self.clone()
         }
     }
+}
+
+/// Whether all ranks' rows can be counted, and their bytes addressed.
+pub(super) fn rows_fit_memory(rows: &[u64], row_bytes: usize) -> bool {
+    let mut rows = rows.iter();
+    let sum = rows.try_fold(0u64, |sum, &rows| sum.checked_add(rows));
+    let bytes = sum.and_then(|sum| sum.checked_mul(row_bytes as u64));
+    let fits = |count: Option<u64>| count.is_some_and(|count| isize::try_from(count).is_ok());
+    fits(sum) && fits(bytes)
 }
 
 /// The fate of one tensor that all ranks have asked for.
@@ -111,7 +279,7 @@ pub struct ResponseList {
 }
 
 /// Version of the frames below; ranks of one job have the same (checked when they meet).
-pub const WIRE_VERSION: u8 = 6;
+pub const WIRE_VERSION: u8 = 7;
 
 /// A frame: the version, then the message in postcard's format.
 ///
@@ -150,7 +318,107 @@ mod tests {
 
     use super::*;
     use crate::settings::SettingsChange;
+    use crate::tensor::Dtype;
     use crate::timeline;
+
+    /// An allgather of `rows` rows of eight bytes.
+    fn gather(rows: usize) -> Params {
+        let shape = [rows, 2].into_iter().collect();
+        Params::plain(OpKind::Allgather, Dtype::F32, shape)
+    }
+
+    fn receiver<'a>(own: Option<&'a Params>, joined: &'a [usize]) -> Receiver<'a> {
+        Receiver {
+            rank: 1,
+            members: &[3, 5, 8],
+            joined,
+            own,
+        }
+    }
+
+    fn agreed(rows: &[u64]) -> Agreed {
+        Agreed {
+            rows: rows.to_vec(),
+            ..Agreed::default()
+        }
+    }
+
+    #[test]
+    fn an_agreement_that_does_not_fit_what_a_rank_submitted_is_refused() {
+        let own = gather(4);
+        let check = |agreed: &Agreed| agreed.check(&own, &receiver(Some(&own), &[]));
+        assert_eq!(check(&agreed(&[7, 4, 0])), Ok(()));
+        // Of this rank's rows: it would send what lies behind its tensor.
+        assert!(
+            check(&agreed(&[7, 2048, 0]))
+                .unwrap_err()
+                .starts_with("rows [2048] of this rank")
+        );
+        // Of the others': sums and products that wrap around.
+        for rows in [u64::MAX, u64::MAX / 8 + 1, 1 << 60] {
+            let problem = check(&agreed(&[rows, 4, 0])).unwrap_err();
+            assert!(
+                problem.starts_with("more rows than fit memory"),
+                "{rows}: {problem}"
+            );
+        }
+        assert!(check(&agreed(&[7, 4])).is_err());
+        assert!(check(&agreed(&[])).is_err());
+        // Nobody has joined, so nobody is absent.
+        let absent = Agreed {
+            absent: vec![2],
+            params: Some(own.clone()),
+            ..agreed(&[7, 4, 0])
+        };
+        assert!(check(&absent).is_err());
+    }
+
+    #[test]
+    fn an_agreement_without_some_ranks_is_checked_against_who_has_joined() {
+        let own = gather(4);
+        let without = |absent: &[u32], rows: &[u64]| Agreed {
+            absent: absent.to_vec(),
+            params: Some(own.clone()),
+            ..agreed(rows)
+        };
+        let check = |agreed: &Agreed, own_params| agreed.check(&own, &receiver(own_params, &[1, 2]));
+        assert_eq!(check(&without(&[2], &[7, 4, 0]), Some(&own)), Ok(()));
+        assert_eq!(check(&without(&[1, 2], &[7, 0, 0]), None), Ok(()));
+        // This rank has submitted it, or has not; an absent rank has rows; one has not joined.
+        assert!(check(&without(&[1, 2], &[7, 0, 0]), Some(&own)).is_err());
+        assert!(check(&without(&[2], &[7, 4, 0]), None).is_err());
+        assert!(check(&without(&[2], &[7, 4, 1]), Some(&own)).is_err());
+        assert!(check(&without(&[0, 2], &[0, 4, 0]), Some(&own)).is_err());
+        assert!(check(&without(&[2, 2], &[7, 4, 0]), Some(&own)).is_err());
+        assert!(check(&without(&[1, 7], &[7, 0, 0]), None).is_err());
+    }
+
+    #[test]
+    fn a_refusal_that_accuses_a_rank_of_what_it_did_not_submit_is_refused() {
+        let (own, other) = (
+            gather(4),
+            Params::plain(OpKind::Barrier, Dtype::U8, Default::default()),
+        );
+        let mismatch = |first_rank, expected: &Params, rank, found: &Params| Refusal::Mismatch {
+            first_rank,
+            expected: Box::new(expected.clone()),
+            rank,
+            found: Box::new(found.clone()),
+        };
+        let check = |refusal: &Refusal| refusal.check(&receiver(Some(&own), &[2]));
+        assert_eq!(check(&mismatch(3, &other, 5, &own)), Ok(()));
+        assert_eq!(check(&mismatch(5, &own, 8, &other)), Ok(()));
+        assert!(check(&mismatch(3, &own, 5, &other)).is_err());
+        assert!(check(&mismatch(3, &own, 8, &own)).is_err());
+        assert!(check(&mismatch(3, &other, 4, &own)).is_err());
+        assert!(
+            check(&Refusal::Joined { rank: 8 }).is_err(),
+            "it does not need that rank"
+        );
+        let rows = vec![u64::MAX, 4, 0];
+        assert_eq!(check(&Refusal::TooLarge { rows }), Ok(()));
+        assert!(check(&Refusal::TooLarge { rows: vec![1, 4, 0] }).is_err());
+    }
 
     #[test]
     fn orders_travel_with_any_path_that_linux_takes() {

@@ -16,13 +16,15 @@ const NAMES_MAX: usize = 6;
 
 /// A tensor that some ranks have submitted and others have not.
 #[derive(Clone, Debug)]
-pub struct Outstanding<'a, M> {
+pub struct Outstanding<'a, R> {
     /// Its name.
     pub tensor: &'a str,
     /// When the first rank submitted it.
     pub since: Nanos,
+    /// The ranks that have.
+    pub submitted: R,
     /// The ranks that have not.
-    pub missing: M,
+    pub missing: R,
 }
 
 /// What there is to say. Empty most of the time.
@@ -71,35 +73,31 @@ impl StallInspector {
     }
 
     /// Looks at everything that is outstanding at `now`.
-    pub fn check<'a, M: IntoIterator<Item = usize>>(
+    pub fn check<'a, R: IntoIterator<Item = usize>>(
         &mut self,
         now: Nanos,
-        outstanding: impl IntoIterator<Item = Outstanding<'a, M>>,
+        outstanding: impl IntoIterator<Item = Outstanding<'a, R>>,
     ) -> StallReport {
         let may_warn = self.warned.is_none_or(|warned| now >= warned + self.warn_after);
-        let mut stalled: Vec<(Nanos, &str, M)> = Vec::new();
+        let mut stalled: Vec<Outstanding<'a, R>> = Vec::new();
         // Whatever begins to wait from now on is due later than this.
         let mut next_check = now + self.warn_after;
         let mut over = false;
-        for Outstanding {
-            tensor,
-            since,
-            missing,
-        } in outstanding
-        {
+        for tensor in outstanding {
+            let since = tensor.since;
             if let Some(limit) = self.shutdown_after {
                 over |= now >= since + limit;
                 next_check = next_check.min(since + limit);
             }
             if now >= since + self.warn_after {
-                stalled.push((since, tensor, missing));
+                stalled.push(tensor);
             } else {
                 next_check = next_check.min(since + self.warn_after);
             }
         }
         let mut report = StallReport::default();
         if !stalled.is_empty() && (may_warn || over) {
-            stalled.sort_unstable_by_key(|&(since, tensor, _)| (since, tensor));
+            stalled.sort_unstable_by_key(|stalled| (stalled.since, stalled.tensor));
             report = self.report(now, stalled);
             self.warned = Some(now);
         } else if let Some(warned) = self.warned.filter(|_| !stalled.is_empty()) {
@@ -110,14 +108,20 @@ impl StallInspector {
     }
 
     /// `stalled`: oldest first.
-    fn report<M: IntoIterator<Item = usize>>(
+    fn report<'a, R: IntoIterator<Item = usize>>(
         &self,
         now: Nanos,
-        stalled: Vec<(Nanos, &str, M)>,
+        stalled: Vec<Outstanding<'a, R>>,
     ) -> StallReport {
-        let mut lines: BTreeMap<usize, Line<'_>> = BTreeMap::new();
+        let mut lines: BTreeMap<usize, Line<'a>> = BTreeMap::new();
         let mut error = None;
-        for (since, tensor, missing) in stalled {
+        for Outstanding {
+            tensor,
+            since,
+            submitted,
+            missing,
+        } in stalled
+        {
             let limit = self.shutdown_after.filter(|limit| now >= since + *limit);
             let missing: Vec<usize> = missing.into_iter().collect();
             for &rank in &missing {
@@ -132,6 +136,7 @@ impl StallInspector {
             if let (Some(limit), None) = (limit, &error) {
                 error = Some(Error::TensorStalled {
                     tensor: tensor.to_owned(),
+                    submitted: submitted.into_iter().collect(),
                     missing,
                     waited_seconds: now.since(since).as_secs(),
                     limit_seconds: limit.as_secs(),
@@ -183,6 +188,7 @@ mod tests {
         Outstanding {
             tensor,
             since: at(since),
+            submitted: vec![0],
             missing: missing.to_vec(),
         }
     }
@@ -234,7 +240,8 @@ mod tests {
         let expected = format!("{HEAD} Will shutdown.\nMissing ranks:\n1: [b]\n2!: [a]");
         assert_eq!(report.text.as_deref(), Some(&*expected));
         let text = report.error.map(|error| error.to_string());
-        let expected = "tensor a was missing on ranks [2] for 90 s (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=90); \
+        let expected = "tensor a was submitted by ranks [0] and missing on ranks [2] for 90 s \
+                        (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=90); \
                         make every rank submit the same tensors";
         assert_eq!(text.as_deref(), Some(expected));
     }

@@ -27,7 +27,7 @@ use crate::transport::Doorbell;
 const IDLE_NAMES_MAX: usize = 1 << 16;
 
 /// Tensors in flight at once on one rank.
-const IN_FLIGHT_MAX: usize = 1 << 20;
+pub(crate) const IN_FLIGHT_MAX: usize = 1 << 20;
 
 /// What outlives one submission of a tensor: its name and where it was found last time.
 #[derive(Debug)]
@@ -81,8 +81,8 @@ pub(crate) struct Submission {
 }
 
 impl Submission {
-    /// What stands for the tensor `name` of other ranks on a rank that has joined.
-    pub(crate) fn absent(name: Arc<str>, mut params: Params) -> Self {
+    /// What stands for the tensor `name` of other ranks on a rank that has joined, from the cycle on that began at `at`.
+    pub(crate) fn absent(name: Arc<str>, mut params: Params, at: Nanos) -> Self {
         if params.kind.has_own_rows() {
             params.shape.iter_mut().take(1).for_each(|rows| *rows = 0);
             params.splits.iter_mut().for_each(|splits| splits.fill(0));
@@ -96,7 +96,7 @@ impl Submission {
             span,
             output: Output::Absent,
             on: None,
-            at: Nanos(0),
+            at,
         }
     }
 

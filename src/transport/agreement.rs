@@ -3,13 +3,15 @@
 //! A rank that has joined has no more data, and the others go on without it: its block narrows nothing. It may
 //! still have submitted a tensor before it joined, and then takes part in that one like any other; else it is
 //! *absent* from it.
+//!
+//! Blocks may lie in memory that other processes write. Each value is read once and checked before it is used.
 
 use crate::settings::Settings;
 
-use super::block::{BlockView, Status};
+use super::block::{BlockView, InvalidBlock, READY_US_MAX, Status, check_facts};
 
-/// What all ranks know alike once every block of a cycle is in. A pure fold over the blocks in rank order, so
-/// every rank computes the same.
+/// What all ranks know alike once every block of a cycle is in. A fold over the blocks in rank order that depends on these
+/// and on who had joined in the cycle before, so every rank computes the same.
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {
     /// Bits ready on every rank that has not joined and, once all have joined, on any rank: those who are
@@ -26,7 +28,18 @@ pub struct Agreement {
     pub ready_us: Vec<u64>,
     /// Whether to keep each rank's words and times: the timeline, the stall inspector and the analysis want them.
     pub details: bool,
+    /// The bits that a block may have set: those of the cache slots in use, which are the same on every rank. Empty:
+    /// any bit.
+    pub slots: Vec<u64>,
     ranks: usize,
+    /// The rank that joined last, of several in one cycle the highest.
+    last_joined: Option<usize>,
+    /// Version of the settings of the fold before.
+    version_before: u64,
+    /// Ranks that had joined in the fold before.
+    joined_before: Vec<usize>,
+    /// The ready words of the block that is folded in.
+    incoming: Vec<u64>,
     /// Ranks that have joined, and their ready words (in the same order).
     joined: Vec<usize>,
     joined_ready: Vec<u64>,
@@ -49,59 +62,89 @@ impl Agreement {
         self.ready.clear();
         self.ready_us.clear();
         self.ranks = 0;
+        self.version_before = self.settings.version;
+        std::mem::swap(&mut self.joined, &mut self.joined_before);
         self.joined.clear();
         self.joined_ready.clear();
     }
 
     /// Folds in the next rank's block.
-    pub fn add(&mut self, block: &impl BlockView) {
+    ///
+    /// # Errors
+    /// A block that no rank of this build brings to this cycle; the fold is then of no use.
+    pub fn add(&mut self, block: &impl BlockView) -> Result<(), InvalidBlock> {
         let words = self.common.len();
-        let status = block.status();
+        let (status, settings) = (block.status(), block.settings());
+        check_facts(self.ranks, status, &settings, self.version_before)?;
+        self.incoming.clear();
+        self.incoming.extend((0..words).map(|index| block.ready(index)));
+        self.check_slots()?;
         if status.has(Status::JOINED) {
-            self.add_joined(block);
+            self.add_joined();
         } else if self.ranks == self.joined.len() {
             // The first that has not joined: those before it do not narrow what it brings.
-            for (index, common) in self.common.iter_mut().enumerate() {
-                *common = block.ready(index);
-            }
+            self.common.copy_from_slice(&self.incoming);
         } else {
-            for (index, common) in self.common.iter_mut().enumerate() {
-                *common &= block.ready(index);
+            for (common, ready) in self.common.iter_mut().zip(&self.incoming) {
+                *common &= ready;
             }
         }
         self.any = self.any.with(status);
-        let settings = block.settings();
         if self.ranks == 0 || settings.version > self.settings.version {
             self.settings = settings;
         }
         if self.details {
-            let base = self.ready_us.len();
-            self.ready_us.resize(base + words * 64, 0);
-            for index in 0..words {
-                let mut word = block.ready(index);
-                self.ready.push(word);
-                while word != 0 {
-                    let bit = index * 64 + word.trailing_zeros() as usize;
-                    self.ready_us[base + bit] = block.ready_us(bit);
-                    word &= word - 1;
-                }
-            }
+            self.add_details(block)?;
         }
         self.ranks += 1;
+        Ok(())
+    }
+
+    /// Checks that no bit is set for an empty slot.
+    fn check_slots(&self) -> Result<(), InvalidBlock> {
+        for (index, (ready, slots)) in self.incoming.iter().zip(&self.slots).enumerate() {
+            let unknown = ready & !slots;
+            if unknown != 0 {
+                let slot = index * 64 + unknown.trailing_zeros() as usize;
+                return Err(InvalidBlock::EmptySlot(slot));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the incoming words, and the time of each bit that is set.
+    fn add_details(&mut self, block: &impl BlockView) -> Result<(), InvalidBlock> {
+        let base = self.ready_us.len();
+        self.ready_us.resize(base + self.incoming.len() * 64, 0);
+        self.ready.extend_from_slice(&self.incoming);
+        for (index, &ready) in self.incoming.iter().enumerate() {
+            let mut word = ready;
+            while word != 0 {
+                let slot = index * 64 + word.trailing_zeros() as usize;
+                let ready_us = block.ready_us(slot);
+                if ready_us > READY_US_MAX {
+                    return Err(InvalidBlock::ReadyTime { slot, ready_us });
+                }
+                self.ready_us[base + slot] = ready_us;
+                word &= word - 1;
+            }
+        }
+        Ok(())
     }
 
     /// Folds in the ready words of a rank that has joined: they count only while no other rank's do.
     #[cold]
-    fn add_joined(&mut self, block: &impl BlockView) {
-        let all_joined = self.ranks == self.joined.len();
-        for (index, common) in self.common.iter_mut().enumerate() {
-            let ready = block.ready(index);
-            self.joined_ready.push(ready);
-            if all_joined {
+    fn add_joined(&mut self) {
+        if self.ranks == self.joined.len() {
+            for (common, ready) in self.common.iter_mut().zip(&self.incoming) {
                 *common |= ready;
             }
         }
+        self.joined_ready.extend_from_slice(&self.incoming);
         self.joined.push(self.ranks);
+        if !self.joined_before.contains(&self.ranks) {
+            self.last_joined = Some(self.ranks);
+        }
     }
 
     /// Number of blocks folded in.
@@ -112,6 +155,11 @@ impl Agreement {
     /// Ranks that have joined, ascending.
     pub fn joined(&self) -> &[usize] {
         &self.joined
+    }
+
+    /// The rank that joined last, of several in one cycle the highest; `None` before any has.
+    pub fn last_joined(&self) -> Option<usize> {
+        self.last_joined
     }
 
     /// Ranks that have joined and do not have `bit` ready, ascending: if the bit is common, its tensor is reduced
@@ -164,8 +212,8 @@ mod tests {
             ..Agreement::default()
         };
         agreed.begin(2);
-        agreed.add(&a);
-        agreed.add(&b);
+        agreed.add(&a).unwrap();
+        agreed.add(&b).unwrap();
         assert_eq!(agreed.common, [0, 1 << 6]);
         assert!(agreed.any.has(Status::UNCACHED));
         assert_eq!(agreed.settings.version, 4);
@@ -184,7 +232,7 @@ mod tests {
     fn agree(details: bool, blocks: &[Block]) -> Agreement {
         let mut agreed = Agreement::new(details);
         agreed.begin(1);
-        blocks.iter().for_each(|block| agreed.add(block));
+        blocks.iter().for_each(|block| agreed.add(block).unwrap());
         agreed
     }
 
@@ -228,16 +276,73 @@ mod tests {
     }
 
     #[test]
+    fn the_last_to_join_is_known_until_all_have_and_begin_again() {
+        let mut agreed = Agreement::default();
+        let mut fold = |joined: [bool; 3]| {
+            agreed.begin(0);
+            for joined in joined {
+                let status = if joined { Status::JOINED } else { Status::default() };
+                agreed
+                    .add(&Block {
+                        status,
+                        ..Block::new(0)
+                    })
+                    .unwrap();
+            }
+            agreed.last_joined()
+        };
+        assert_eq!(fold([false, false, false]), None);
+        assert_eq!(fold([false, true, true]), Some(2));
+        assert_eq!(fold([false, true, true]), Some(2));
+        assert_eq!(fold([true, true, true]), Some(0));
+        assert_eq!(fold([false, false, false]), Some(0));
+        assert_eq!(fold([false, true, false]), Some(1));
+    }
+
+    #[test]
     fn the_next_fold_knows_nothing_of_who_had_joined() {
         let mut agreed = agree(false, &[block(Status::JOINED, &[1]), block(Status::JOINED, &[])]);
         agreed.begin(1);
-        agreed.add(&block(Status::default(), &[3, 4]));
-        agreed.add(&block(Status::default(), &[4]));
+        agreed.add(&block(Status::default(), &[3, 4])).unwrap();
+        agreed.add(&block(Status::default(), &[4])).unwrap();
         assert_eq!(agreed.common, [1 << 4]);
         assert_eq!((agreed.joined(), absent(&agreed, 4)), (&[][..], vec![]));
         agreed.begin(0);
-        agreed.add(&Block::new(0));
+        agreed.add(&Block::new(0)).unwrap();
         assert_eq!(agreed.ranks(), 1);
+    }
+
+    #[test]
+    fn a_block_that_no_rank_brings_is_refused() {
+        let refused = |rank: usize, slots: u64, change: &dyn Fn(&mut Block)| {
+            let mut agreed = Agreement::new(true);
+            agreed.slots = vec![slots];
+            agreed.begin(1);
+            for _ in 0..rank {
+                agreed.add(&block(Status::default(), &[3])).unwrap();
+            }
+            let mut found = block(Status::default(), &[3]);
+            change(&mut found);
+            agreed.add(&found).unwrap_err().to_string()
+        };
+        let text = refused(1, u64::MAX, &|block| block.status = Status::COMPARE_CLOCKS);
+        assert_eq!(text, "status bits 0x4");
+        let text = refused(0, u64::MAX, &|block| block.status = Status(1 << 9));
+        assert_eq!(text, "status bits 0x200");
+        let text = refused(1, u64::MAX, &|block| block.settings.version = u64::MAX);
+        assert_eq!(text, format!("settings of version {}, after version 0", u64::MAX));
+        let text = refused(0, u64::MAX, &|block| block.settings.cycle_time_ns = u64::MAX);
+        assert!(text.ends_with("ms is more than 60000 ms"), "{text}");
+        let text = refused(1, 1 << 3, &|block| block.set(5, 0));
+        assert_eq!(text, "slot 5 of the response cache is ready and holds no tensor");
+        let text = refused(1, u64::MAX, &|block| block.set(3, u64::MAX));
+        assert_eq!(
+            text,
+            format!(
+                "slot 3 of the response cache is ready since microsecond {}",
+                u64::MAX
+            )
+        );
     }
 
     proptest! {
@@ -248,7 +353,7 @@ mod tests {
             agreed.begin(1);
             for &(joined, ready) in &ranks {
                 let status = if joined { Status::JOINED } else { Status::default() };
-                agreed.add(&Block { status, ready: vec![ready], ..Block::new(1) });
+                agreed.add(&Block { status, ready: vec![ready], ..Block::new(1) }).unwrap();
             }
             let every = ranks.iter().fold(u64::MAX, |all, &(joined, ready)| if joined { all } else { all & ready });
             let some = ranks.iter().fold(0, |any, &(_, ready)| any | ready);

@@ -22,6 +22,9 @@ impl Status {
         self.0 & other.0 == other.0
     }
 
+    /// All bits that have a meaning.
+    const KNOWN: Self = Self::UNCACHED.with(Self::JOINED).with(Self::COMPARE_CLOCKS);
+
     /// Both sets of bits.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -83,12 +86,71 @@ impl Block {
     }
 }
 
+/// Latest ready time of a block: the last microsecond that [`Nanos`](crate::clock::Nanos) can hold.
+pub const READY_US_MAX: u64 = u64::MAX / 1_000;
+
+/// Why a block cannot come from a rank of this build that does what this one does.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidBlock {
+    /// It is of another cycle, or has another number of ready words.
+    #[error("a block of cycle {found_cycle} with {found_words} ready words, in cycle {cycle} with {words}")]
+    Head {
+        /// The cycle that it names.
+        found_cycle: u64,
+        /// The ready words that it names.
+        found_words: u64,
+        /// The cycle that runs.
+        cycle: u64,
+        /// The ready words of this rank.
+        words: usize,
+    },
+    /// A status bit without a meaning, or one that only rank 0 sets.
+    #[error("status bits {0:#x}")]
+    Status(u32),
+    /// Settings of a version far beyond that of the last cycle.
+    #[error("settings of version {found}, after version {version}")]
+    Version {
+        /// The version.
+        found: u64,
+        /// That of the last cycle.
+        version: u64,
+    },
+    /// Settings outside of their range.
+    #[error("{0}")]
+    Settings(String),
+    /// A ready bit for a slot of the response cache that holds no tensor.
+    #[error("slot {0} of the response cache is ready and holds no tensor")]
+    EmptySlot(usize),
+    /// A ready time that no clock shows.
+    #[error("slot {slot} of the response cache is ready since microsecond {ready_us}")]
+    ReadyTime {
+        /// The slot.
+        slot: usize,
+        /// The time.
+        ready_us: u64,
+    },
+}
+
+/// Compares cycle and length in a block's head, of which `word` gives one word, with those of this rank.
+pub(super) fn check_head(cycle: u64, words: usize, word: impl Fn(usize) -> u64) -> Result<(), InvalidBlock> {
+    let (found_cycle, found_words) = (word(0), word(1));
+    if (found_cycle, found_words) == (cycle, words as u64) {
+        return Ok(());
+    }
+    Err(InvalidBlock::Head {
+        found_cycle,
+        found_words,
+        cycle,
+        words,
+    })
+}
+
 /// Words of a block's [head](Block::head): cycle, number of ready words, status, four of settings.
 pub(super) const HEAD_WORDS: usize = 7;
 
 /// The status in a head of which `word` gives one word.
 pub(super) fn head_status(word: impl Fn(usize) -> u64) -> Status {
-    Status(word(2) as u32)
+    Status(u32::try_from(word(2)).unwrap_or(u32::MAX)) // which is not known
 }
 
 /// The settings in it.
@@ -100,6 +162,31 @@ pub(super) fn head_settings(word: impl Fn(usize) -> u64) -> Settings {
         ..Settings::default()
     }
     .with_switches(word(6))
+}
+
+/// Versions by which settings may be ahead of those of the last cycle: more changes than a job makes, and far from overflow.
+const VERSIONS_MAX: u64 = 1 << 32;
+
+/// Checks the status and the settings of set rank `rank`'s block. `version`: that of the settings of the last cycle.
+pub(super) fn check_facts(
+    rank: usize,
+    status: Status,
+    settings: &Settings,
+    version: u64,
+) -> Result<(), InvalidBlock> {
+    let is_rank_0s = status.has(Status::COMPARE_CLOCKS);
+    if !Status::KNOWN.has(status) || (is_rank_0s && rank > 0) {
+        return Err(InvalidBlock::Status(status.0));
+    }
+    if settings.version > version.saturating_add(VERSIONS_MAX) {
+        return Err(InvalidBlock::Version {
+            found: settings.version,
+            version,
+        });
+    }
+    settings
+        .problem()
+        .map_or(Ok(()), |problem| Err(InvalidBlock::Settings(problem)))
 }
 
 /// One rank's block as the transport shows it while folding: words and times are read on demand, since they may

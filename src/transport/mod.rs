@@ -20,7 +20,10 @@ pub(crate) mod mpi;
 pub(crate) mod sim;
 
 pub use agreement::Agreement;
-pub use block::{Block, BlockView, Status};
+pub use block::{Block, BlockView, InvalidBlock, READY_US_MAX, Status};
+
+/// Most bytes of a frame: some 500,000 requests.
+pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// Moves control data among the ranks of one process set. Blocks and frames are collective: every rank makes these
 /// calls in the same order. Ranks are counted within the set; errors name them as the job does.
@@ -38,19 +41,20 @@ pub trait Transport: Send {
     /// folds all of them, in rank order, into `agreed`.
     ///
     /// # Errors
-    /// A peer that died, left or stalled beyond the shutdown limit.
+    /// A peer that died, left or stalled beyond the shutdown limit; [`Error::InvalidPeerData`] for a block that
+    /// `agreed` refuses.
     fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error>;
 
     /// Brings every rank's frame to rank 0, in rank order; on the other ranks `frames` stays empty.
     ///
     /// # Errors
-    /// As for [`exchange`](Self::exchange).
+    /// As for [`exchange`](Self::exchange), and frames longer than [`FRAME_BYTES_MAX`].
     fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error>;
 
     /// Brings rank 0's frame to every rank; on the others it replaces what `frame` held.
     ///
     /// # Errors
-    /// As for [`exchange`](Self::exchange).
+    /// As for [`gather`](Self::gather).
     fn broadcast(&mut self, frame: &mut Vec<u8>) -> Result<(), Error>;
 
     /// The wake-up side, shared with submitting threads.
@@ -65,6 +69,29 @@ pub trait Transport: Send {
     /// Tells the peers that this rank leaves for good, in order (`None`) or because of an error, so that they
     /// report it instead of waiting for this rank.
     fn leave(&mut self, because: Option<&Error>);
+}
+
+/// Fails if this rank's frame, which is job rank `rank`'s, is too long to be sent.
+fn check_own_frame(rank: usize, frame: &[u8]) -> Result<(), Error> {
+    if frame.len() <= FRAME_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::ControlFrameTooLong {
+        rank,
+        bytes: frame.len(),
+        limit_bytes: FRAME_BYTES_MAX,
+    })
+}
+
+/// The length of a frame from job rank `rank`, if it is one.
+fn check_length(rank: usize, bytes: u64) -> Result<usize, Error> {
+    let length = usize::try_from(bytes)
+        .ok()
+        .filter(|&length| length <= FRAME_BYTES_MAX);
+    length.ok_or_else(|| Error::InvalidPeerData {
+        rank,
+        problem: format!("a frame of {bytes} bytes, where the limit is {FRAME_BYTES_MAX}"),
+    })
 }
 
 /// Leaves, for a transport of job rank `rank` that is dropped: a rank that is still alive but will never answer must not be

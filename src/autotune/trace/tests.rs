@@ -31,7 +31,7 @@ impl Job {
         let ready = |&(name, elements): &(&str, usize)| {
             let params = Params::plain(OpKind::Allreduce, Dtype::F32, [elements].into_iter().collect());
             Ready::new(
-                Submission::absent(Arc::from(format!("{name}{counter}")), params),
+                Submission::absent(Arc::from(format!("{name}{counter}")), params, Nanos(0)),
                 None,
             )
         };

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::by_host::ByHost;
-use super::meeting::{exchange, least};
+use super::meeting::{exchange, invalid, least};
 use super::program::Program;
 use super::track::Track;
 use super::{Awaited, Batch, Company, Crossing, Launched, Place, Scratch};
@@ -66,7 +66,8 @@ impl Lane {
         };
         let ids = exchange(id, place, company)?;
         let (Ok(track), Some(Some(id))) = (track, ids.into_iter().next()) else {
-            unreachable!("who cannot take part has been told, and rank 0 brings an id")
+            // A rank that cannot take part has its own error by now.
+            return Err(Trouble::OfRank(invalid(company.members[0], "no NCCL id")));
         };
         let communicator = track
             .device
@@ -107,7 +108,7 @@ impl Lane {
         company: &mut Company<'_>,
     ) -> Result<Launched, Trouble> {
         let wanted = batch.buffer_bytes(self.place);
-        self.grow(wanted, company.transport)?;
+        self.grow(wanted, company)?;
         let parts = if wanted <= self.shared_bytes {
             std::iter::once(0..batch.spans.len()).collect()
         } else {
@@ -224,13 +225,13 @@ impl Lane {
     }
 
     /// Makes the fusion buffer as large as `wanted`, or as all ranks can.
-    fn grow(&mut self, wanted: usize, transport: &mut dyn Transport) -> Result<(), Trouble> {
+    fn grow(&mut self, wanted: usize, company: &mut Company<'_>) -> Result<(), Trouble> {
         if wanted <= self.shared_bytes || self.is_limited {
             return Ok(());
         }
         let device = Arc::clone(&self.track.device);
         if self.buffer.bytes > 0 {
-            self.track.drain(self.communicator, transport)?; // it is in use until then
+            self.track.drain(self.communicator, company.transport)?; // it is in use until then
             device.gpu.free(self.buffer.address);
             self.buffer = Buffer::default();
         }
@@ -245,7 +246,7 @@ impl Lane {
             }
         }
         let own = self.buffer.bytes as u64;
-        let least = least(own, self.place, self.track.rank, transport).map_err(Trouble::OfRank)?;
+        let least = least(own, self.place, company).map_err(Trouble::OfRank)?;
         self.shared_bytes = least as usize;
         self.is_limited = self.shared_bytes < wanted;
         if self.is_limited {

@@ -35,62 +35,81 @@ pub(super) fn exchange(
             reason: error.to_string(),
         }),
     };
-    let words = gather(transport, rank, &word).map_err(Trouble::OfRank)?;
+    let members = company.members;
+    let words = gather(transport, members, &word).map_err(Trouble::OfRank)?;
     let all: Option<Result<Vec<Option<Id>>, Unable>> = (place.rank == 0).then(|| words.into_iter().collect());
     let all: Result<Vec<Option<Id>>, Unable> =
-        broadcast(transport, rank, all.as_ref()).map_err(Trouble::OfRank)?;
+        broadcast(transport, members, all.as_ref()).map_err(Trouble::OfRank)?;
     let of_batch = |error| Trouble::OfBatch(gpu_error(rank, error));
     own.map_err(of_batch)?;
     let all = all.map_err(|Unable { rank, reason }| of_batch(GpuError::Peer { rank, reason }))?;
     let bytes = |id: Option<Id>| id.map(|Id(bytes)| bytes.try_into()).transpose();
     let ids: Result<Vec<Option<UniqueId>>, _> = all.into_iter().map(bytes).collect();
-    ids.map_err(|_| Trouble::OfRank(internal(rank, "an NCCL id of another length")))
+    match ids {
+        Ok(ids) if ids.len() == place.size => Ok(ids),
+        _ => Err(Trouble::OfRank(invalid(
+            members[0],
+            "NCCL ids of another length or number",
+        ))),
+    }
 }
 
 /// The least of what all ranks say.
-pub(super) fn least(
-    own: u64,
-    place: Place,
-    rank: usize,
-    transport: &mut dyn Transport,
-) -> Result<u64, Error> {
-    let all = gather(transport, rank, &own)?;
+pub(super) fn least(own: u64, place: Place, company: &mut Company<'_>) -> Result<u64, Error> {
+    let (transport, members) = (&mut *company.transport, company.members);
+    let all = gather(transport, members, &own)?;
     let least = (place.rank == 0).then(|| all.into_iter().min().unwrap_or(0));
-    broadcast(transport, rank, least.as_ref())
+    let least = broadcast(transport, members, least.as_ref())?;
+    if least > own {
+        return Err(invalid(
+            members[0],
+            "more than this rank has, as the least of all ranks",
+        ));
+    }
+    Ok(least)
 }
 
-/// Brings what every rank says to rank 0 of the set, in rank order; nothing on the others.
+/// Brings what every rank of `members` says to the first of them, in rank order; nothing on the others.
 fn gather<T: Serialize + DeserializeOwned>(
     transport: &mut dyn Transport,
-    rank: usize,
+    members: &[usize],
     say: &T,
 ) -> Result<Vec<T>, Error> {
-    let frame = postcard::to_stdvec(say).map_err(|error| internal(rank, &error))?;
+    let frame = encode(transport, members, say)?;
     let mut frames = Vec::new();
     transport.gather(&frame, &mut frames)?;
-    frames
+    members
         .iter()
-        .map(|frame| postcard::from_bytes(frame).map_err(|error| internal(rank, &error)))
+        .zip(&frames)
+        .map(|(&rank, frame)| postcard::from_bytes(frame).map_err(|error| invalid(rank, error)))
         .collect()
 }
 
-/// Brings what rank 0 of the set says, and the others leave out, to all.
+/// Brings what the first of `members` says, and the others leave out, to all.
 fn broadcast<T: Serialize + DeserializeOwned>(
     transport: &mut dyn Transport,
-    rank: usize,
+    members: &[usize],
     say: Option<&T>,
 ) -> Result<T, Error> {
     let mut frame = match say {
-        Some(say) => postcard::to_stdvec(say).map_err(|error| internal(rank, &error))?,
+        Some(say) => encode(transport, members, say)?,
         None => Vec::new(),
     };
     transport.broadcast(&mut frame)?;
-    postcard::from_bytes(&frame).map_err(|error| internal(rank, &error))
+    postcard::from_bytes(&frame).map_err(|error| invalid(members[0], error))
 }
 
-fn internal(rank: usize, error: impl std::fmt::Display) -> Error {
-    Error::Internal {
+fn encode(transport: &dyn Transport, members: &[usize], say: &impl Serialize) -> Result<Vec<u8>, Error> {
+    postcard::to_stdvec(say).map_err(|error| Error::Internal {
+        rank: members[transport.rank()],
+        message: format!("exchange before a batch on GPUs: {error}"),
+    })
+}
+
+/// What job rank `rank` sent cannot be right.
+pub(super) fn invalid(rank: usize, problem: impl std::fmt::Display) -> Error {
+    Error::InvalidPeerData {
         rank,
-        message: format!("meeting on GPUs: {error}"),
+        problem: format!("exchange before a batch on GPUs: {problem}"),
     }
 }

@@ -246,14 +246,14 @@ fn a_rank_whose_process_sees_no_device_says_so_when_it_takes_part() {
     );
     on_all(&ranks, |rank| {
         if rank.rank == 1 {
-            let ticket = rank.without_data("join", OpKind::Join);
+            let ticket = rank.without_data(crate::negotiation::JOIN, OpKind::Join);
             rank.wait(&ticket).expect("all have joined");
             return;
         }
         let at = rank.twin.allocate_with(&[1; 4]);
         let error = rank.wait(&rank.submit("w", at, 4)).expect_err("rank 1 has none");
         assert!(error.to_string().contains("rank 1 cannot"), "{error}");
-        let ticket = rank.without_data("join", OpKind::Join);
+        let ticket = rank.without_data(crate::negotiation::JOIN, OpKind::Join);
         rank.wait(&ticket).expect("all have joined");
     });
 }
@@ -267,7 +267,7 @@ fn a_rank_that_has_joined_takes_part() {
             let tensors = Tensors::of(rank, 2, 20);
             tensors.step(rank, 2);
             if rank.rank == 1 {
-                let ticket = rank.without_data("join", OpKind::Join);
+                let ticket = rank.without_data(crate::negotiation::JOIN, OpKind::Join);
                 rank.wait(&ticket).expect("all have joined");
                 return;
             }
@@ -291,7 +291,7 @@ fn a_rank_that_has_joined_takes_part() {
             for (tensor, &at) in places.iter().enumerate() {
                 assert_eq!(rank.twin.read(at, 20), job::bytes(0, tensor, 20));
             }
-            let ticket = rank.without_data("join", OpKind::Join);
+            let ticket = rank.without_data(crate::negotiation::JOIN, OpKind::Join);
             rank.wait(&ticket).expect("all have joined");
         });
     }

@@ -62,11 +62,15 @@ impl Envelope {
         bytes
     }
 
-    /// As it arrived; `None` if these bytes are no message of this version, which the meeting rules out.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        postcard::take_from_bytes(bytes)
-            .ok()
-            .map(|(envelope, _)| envelope)
+    /// The message in `bytes`; `None` if they are no message of this version, or name a rank that a job of `size`
+    /// ranks does not have.
+    pub(super) fn decode(bytes: &[u8], size: usize) -> Option<Self> {
+        let (envelope, _) = postcard::take_from_bytes::<Self>(bytes).ok()?;
+        let named = match envelope.message {
+            Message::Left { rank, .. } | Message::Ended { rank, .. } => rank,
+            Message::Beat { .. } | Message::Ring { .. } => envelope.from,
+        };
+        (envelope.from < size && named < size).then_some(envelope)
     }
 }
 
@@ -84,19 +88,38 @@ mod tests {
                 cycle: u64::MAX,
             },
             Message::Ended {
-                rank: usize::MAX,
+                rank: usize::MAX - 1,
                 how: How::failed(&reason),
             },
         ];
         for message in messages {
             let envelope = Envelope {
-                from: usize::MAX,
+                from: usize::MAX - 1,
                 message,
             };
             let bytes = envelope.encode();
             assert_eq!(bytes.len(), MESSAGE_BYTES);
-            assert_eq!(Envelope::decode(&bytes), Some(envelope));
+            assert_eq!(Envelope::decode(&bytes, usize::MAX), Some(envelope));
         }
-        assert_eq!(Envelope::decode(&[0xff; MESSAGE_BYTES]), None);
+        assert_eq!(Envelope::decode(&[0xff; MESSAGE_BYTES], 4), None);
+    }
+
+    #[test]
+    fn a_message_that_names_a_rank_outside_of_the_job_is_none() {
+        let ended = |from, rank| {
+            let how = How::Left;
+            let message = Message::Ended { rank, how };
+            Envelope::decode(&Envelope { from, message }.encode(), 4).is_some()
+        };
+        assert!(ended(3, 0));
+        assert!(!ended(3, 4));
+        assert!(!ended(4, 0));
+        let beat = Message::Beat { entered: 1 };
+        let bytes = Envelope {
+            from: 4,
+            message: beat,
+        }
+        .encode();
+        assert_eq!(Envelope::decode(&bytes, 4), None);
     }
 }

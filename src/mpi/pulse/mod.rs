@@ -36,6 +36,8 @@ const LEFT_GRACE: Duration = Duration::from_millis(300);
 
 /// Tag of these messages.
 const TAG: u16 = 0;
+/// Process sets of which a ring is kept until this rank has met their other members.
+const EARLY_MAX: usize = 1 << 12;
 
 /// What a process set's ring reaches on this rank.
 pub(crate) trait Bell: Send + Sync {
@@ -366,10 +368,11 @@ impl Pulse {
                 match is_news {
                     Some(true) => self.tell_of_ring(set, cycle),
                     Some(false) => {} // a rank of this host has told the next ones
-                    None => {
+                    None if early.len() < EARLY_MAX || early.contains_key(&set) => {
                         let wanted = early.entry(set).or_default();
                         *wanted = cycle.max(*wanted);
                     }
+                    None => {} // a ring is a hint: the set asks again
                 }
             }
             Message::Left { set, rank } => {
@@ -506,9 +509,12 @@ impl Beats {
 
     fn hear(&mut self, pulse: &Pulse) -> Result<(), MpiError> {
         while let Some(memory) = self.inbox.test()? {
-            let envelope = Envelope::decode(&memory);
+            let envelope = Envelope::decode(&memory, pulse.size);
             self.inbox = self.comm.receive(memory, None, TAG)?;
-            let Some(envelope) = envelope else { continue };
+            let Some(envelope) = envelope else {
+                tracing::warn!("a heartbeat message of another rank is invalid and has been ignored");
+                continue;
+            };
             if let Some((_, heard)) = self.tellers.iter_mut().find(|(rank, _)| *rank == envelope.from) {
                 *heard = Instant::now();
             }

@@ -4,24 +4,23 @@
 //! sender may overwrite its chunk when everyone who reads it has taken the last one. To rank 0 each rank uses its
 //! own chunk (gather); from rank 0 all read rank 0's (broadcast). Chunks are counted from the beginning of the job.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Counter, View, Watch};
+use crate::transport::{check_length, check_own_frame};
 
 /// Words of a chunk: 32 KiB, so that the requests of a large model's step travel in a few chunks, and the chunk
 /// stays in cache.
 pub(super) const CHUNK_WORDS: usize = 4096;
 
-/// Most bytes of a frame: some 500,000 requests. Beyond that something is wrong.
-pub(super) const FRAME_BYTES_MAX: usize = 64 << 20;
-
 /// One rank's hold on the mailboxes of a process set.
 pub(super) struct Mailboxes {
     rank: usize,
-    /// What an error calls this rank.
-    job_rank: usize,
+    /// The job rank of each rank, for errors.
+    members: Arc<[usize]>,
     /// Chunks sent by each rank.
     sent: View<Counter>,
     /// Chunks taken: by rank 0 from each rank, then by each rank from rank 0.
@@ -36,7 +35,7 @@ impl Mailboxes {
     /// The views are those of the set's layout; see [`SetParts`](super::layout::SetParts).
     pub(super) fn new(
         rank: usize,
-        job_rank: usize,
+        members: Arc<[usize]>,
         sent: View<Counter>,
         taken: View<Counter>,
         chunks: View<AtomicU64>,
@@ -46,7 +45,7 @@ impl Mailboxes {
         assert_eq!((taken.len(), chunks.len()), (2 * size, size * CHUNK_WORDS));
         Self {
             rank,
-            job_rank,
+            members,
             sent,
             taken,
             chunks,
@@ -58,14 +57,14 @@ impl Mailboxes {
     /// Brings every rank's frame to rank 0.
     ///
     /// # Errors
-    /// A frame longer than [`FRAME_BYTES_MAX`], or what `watch` says of a rank waited for.
+    /// A frame longer than [`FRAME_BYTES_MAX`](crate::transport::FRAME_BYTES_MAX), or what `watch` says of a rank waited for.
     pub(super) fn gather(
         &mut self,
         frame: &[u8],
         frames: &mut Vec<Vec<u8>>,
         watch: &dyn Watch,
     ) -> Result<(), Error> {
-        self.check_length(frame)?;
+        check_own_frame(self.members[self.rank], frame)?;
         if self.rank != 0 {
             frames.clear();
             return self.send(frame, 0..1, watch);
@@ -87,19 +86,8 @@ impl Mailboxes {
         if self.rank != 0 {
             return self.receive(0, frame, watch);
         }
-        self.check_length(frame)?;
+        check_own_frame(self.members[self.rank], frame)?;
         self.send(frame, 1..self.sent.len(), watch)
-    }
-
-    fn check_length(&self, frame: &[u8]) -> Result<(), Error> {
-        if frame.len() > FRAME_BYTES_MAX {
-            return Err(Error::ControlFrameTooLong {
-                rank: self.job_rank,
-                bytes: frame.len(),
-                limit_bytes: FRAME_BYTES_MAX,
-            });
-        }
-        Ok(())
     }
 
     /// Sends `frame` through this rank's own chunk to `readers`.
@@ -140,21 +128,20 @@ impl Mailboxes {
     /// Receives into `frame` what rank `from` sends.
     fn receive(&mut self, from: usize, frame: &mut Vec<u8>, watch: &dyn Watch) -> Result<(), Error> {
         frame.clear();
-        let mut head = None;
+        let mut length = None;
         loop {
             self.passed[from] = self.passed[from].wrapping_add(1);
             self.sent[from].wait(self.passed[from], self.spin, from, watch)?;
             let mut chunk = self.chunk(from);
-            let length = *head.get_or_insert_with(|| {
-                let length = chunk[0].load(Ordering::Relaxed) as usize;
-                assert!(
-                    length <= FRAME_BYTES_MAX,
-                    "set rank {from} sent a frame of {length} bytes"
-                );
-                chunk = &chunk[1..];
-                frame.reserve(length);
-                length
-            });
+            let length = match length {
+                Some(length) => length,
+                None => {
+                    let found = check_length(self.members[from], chunk[0].load(Ordering::Relaxed))?;
+                    chunk = &chunk[1..];
+                    frame.reserve(found);
+                    *length.insert(found)
+                }
+            };
             for word in &chunk[..chunk.len().min((length - frame.len()).div_ceil(8))] {
                 let bytes = word.load(Ordering::Relaxed).to_le_bytes();
                 frame.extend_from_slice(&bytes[..(length - frame.len()).min(8)]);
@@ -176,6 +163,47 @@ impl Mailboxes {
         match reader {
             0 => &self.taken[from],
             _ => &self.taken[self.sent.len() + reader],
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::shm::{Area, Region};
+    use crate::transport::FRAME_BYTES_MAX;
+
+    struct Nobody;
+
+    impl Watch for Nobody {
+        fn check(&self, on: usize, _waited: Duration) -> Result<(), Error> {
+            panic!("waited for {on}")
+        }
+    }
+
+    #[test]
+    fn a_length_that_no_frame_has_is_an_error_that_names_the_sender() {
+        for length in [FRAME_BYTES_MAX as u64 + 1, u64::MAX] {
+            let area = |bytes: usize| {
+                let (region, _file) = Region::create("ronde-test", bytes).unwrap();
+                Area::whole(Arc::new(region))
+            };
+            let counters = |count: usize| area(count * size_of::<Counter>()).view::<Counter>(count);
+            let (sent, taken) = (counters(2), counters(4));
+            let chunks = area(2 * 8 * CHUNK_WORDS).view::<AtomicU64>(2 * CHUNK_WORDS);
+            chunks[CHUNK_WORDS].store(length, Ordering::Relaxed);
+            sent[1].publish(1);
+            let members = Arc::from([4, 6]);
+            let mut mailboxes = Mailboxes::new(0, members, sent, taken, chunks, Duration::ZERO);
+            match mailboxes.gather(&[], &mut Vec::new(), &Nobody) {
+                Err(Error::InvalidPeerData { rank: 6, problem }) => {
+                    assert!(
+                        problem.starts_with(&format!("a frame of {length} bytes")),
+                        "{problem}"
+                    );
+                }
+                outcome => panic!("{outcome:?}"),
+            }
         }
     }
 }

@@ -99,7 +99,7 @@ impl LocalTransport {
         let met = rendezvous::meet(meeting, &layout)?;
         let parts = layout.split(&met.region);
         let (rank, spin) = (meeting.rank, patience.spin);
-        let (set, job_rank) = (parts.set, meeting.own_job_rank());
+        let set = parts.set;
         let stride = layout.set().slot_words();
         let entered = Arc::new(AtomicU64::new(0));
         let members = Arc::clone(&meeting.members);
@@ -109,7 +109,14 @@ impl LocalTransport {
             rank,
             members: Arc::clone(&meeting.members),
             snapshot: Snapshot::new(rank, cache_words, stride, set.slots, set.sequence, spin),
-            mailboxes: Mailboxes::new(rank, job_rank, set.sent, set.taken, set.chunks, spin),
+            mailboxes: Mailboxes::new(
+                rank,
+                Arc::clone(&meeting.members),
+                set.sent,
+                set.taken,
+                set.chunks,
+                spin,
+            ),
             doorbell: Arc::new(LocalDoorbell::new(
                 rank,
                 set.rung,
@@ -166,7 +173,9 @@ impl Transport for LocalTransport {
 
     fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error> {
         self.entered.store(cycle, Ordering::Release);
-        self.snapshot.exchange(cycle, block, agreed, &*self.peers)
+        let members = &self.members;
+        self.snapshot
+            .exchange(cycle, block, members, agreed, &*self.peers)
     }
 
     fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {

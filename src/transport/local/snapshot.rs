@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::settings::Settings;
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Counter, View, Watch};
-use crate::transport::block::{HEAD_WORDS, head_settings, head_status};
+use crate::transport::block::{HEAD_WORDS, InvalidBlock, check_head, head_settings, head_status};
 use crate::transport::{Agreement, Block, BlockView, Status};
 
 /// Words of a slot for blocks of up to `cache_words` words: the head, the ready words, a time for each bit.
@@ -67,14 +67,15 @@ where
         }
     }
 
-    /// Publishes `block` for `cycle` and folds everyone's.
+    /// Publishes `block` for `cycle` and folds everyone's. `members` has the job rank of each rank, for errors.
     ///
     /// # Errors
-    /// What `watch` says of a rank that does not publish.
+    /// The error of `watch` about a rank that does not publish; a block that cannot be of this cycle.
     pub(super) fn exchange(
         &mut self,
         cycle: u64,
         block: &Block,
+        members: &[usize],
         agreed: &mut Agreement,
         watch: &dyn Watch,
     ) -> Result<(), Error> {
@@ -91,25 +92,31 @@ where
 
         agreed.begin(words);
         for (rank, sequence) in self.sequence.iter().enumerate() {
-            let slot = self.slot(rank, cycle);
-            assert_eq!(
-                slot[0].load(Ordering::Relaxed),
-                cycle,
-                "set rank {rank}: slot of another cycle"
-            );
-            assert_eq!(
-                slot[1].load(Ordering::Relaxed),
-                words as u64,
-                "set rank {rank}: block of another length"
-            );
-            agreed.add(&SlotView { slot, words });
+            let invalid = |problem: String| Error::InvalidPeerData {
+                rank: members[rank],
+                problem,
+            };
+            let folded = if rank == self.rank {
+                agreed.add(block) // its slot may have been overwritten by others
+            } else {
+                self.add(rank, cycle, words, agreed)
+            };
+            folded.map_err(|problem| invalid(problem.to_string()))?;
             let ahead = sequence.value().wrapping_sub(cycle as u32);
-            assert!(
-                ahead <= 1,
-                "set rank {rank} is {ahead} cycles ahead of a rank it waits for"
-            );
+            if ahead > 1 {
+                return Err(invalid(format!(
+                    "it is {ahead} cycles ahead of a rank it waits for"
+                )));
+            }
         }
         Ok(())
+    }
+
+    /// Folds in the block of rank `rank`, which has published it.
+    fn add(&self, rank: usize, cycle: u64, words: usize, agreed: &mut Agreement) -> Result<(), InvalidBlock> {
+        let slot = self.slot(rank, cycle);
+        check_head(cycle, words, |index| slot[index].load(Ordering::Relaxed))?;
+        agreed.add(&SlotView { slot, words })
     }
 
     fn slot(&self, rank: usize, cycle: u64) -> &[AtomicU64] {
@@ -179,6 +186,55 @@ mod tests {
         }
     }
 
+    /// The error of rank 0's first exchange of an empty block with rank 1, whose slot begins with `head`, and who has
+    /// published `sequence`. Job ranks 4 and 6.
+    fn exchanged(head: [u64; HEAD_WORDS], sequence: u32) -> Result<(), Error> {
+        let stride = slot_words(1);
+        let slots: Vec<AtomicU64> = (0..4 * stride).map(|_| AtomicU64::new(0)).collect();
+        let of_rank_1 = &slots[3 * stride..]; // for odd cycles
+        for (word, value) in of_rank_1.iter().zip(head) {
+            word.store(value, Ordering::Relaxed);
+        }
+        let counters = vec![Counter::default(), Counter::default()];
+        counters[1].publish(sequence);
+        let mut snapshot = Snapshot::new(0, 1, stride, &slots[..], counters, Duration::ZERO);
+        snapshot.exchange(1, &Block::new(0), &[4, 6], &mut Agreement::new(true), &Nobody)
+    }
+
+    #[test]
+    fn a_slot_that_a_peer_has_spoiled_is_an_error_that_names_it() {
+        let good = Block::new(0).head(1);
+        assert!(exchanged(good, 1).is_ok());
+        let spoiled = |word: usize, value: u64| {
+            let mut head = good;
+            head[word] = value;
+            head
+        };
+        let cases = [
+            (
+                spoiled(0, 3),
+                1,
+                "a block of cycle 3 with 0 ready words, in cycle 1 with 0",
+            ),
+            (
+                spoiled(1, u64::MAX),
+                1,
+                "a block of cycle 1 with 18446744073709551615 ready words",
+            ),
+            (spoiled(2, 1 << 40), 1, "status bits 0xffffffff"),
+            (spoiled(5, u64::MAX), 1, "a cycle time of"),
+            (good, 9, "it is 8 cycles ahead of a rank it waits for"),
+        ];
+        for (head, sequence, expected) in cases {
+            match exchanged(head, sequence) {
+                Err(Error::InvalidPeerData { rank: 6, problem }) => {
+                    assert!(problem.starts_with(expected), "{problem}");
+                }
+                outcome => panic!("{outcome:?}"),
+            }
+        }
+    }
+
     /// The bound on the response cache costs address space; the words in use cost time.
     #[test]
     fn a_cycle_writes_as_far_into_its_slot_as_the_words_in_use() {
@@ -198,7 +254,9 @@ mod tests {
         for (cycle, words) in [(1, 1), (2, 3), (3, 2)] {
             let mut block = Block::new(words);
             (0..64 * words).for_each(|bit| block.set(bit, cycle * 1000 + bit as u64));
-            snapshot.exchange(cycle, &block, &mut agreed, &Nobody).unwrap();
+            snapshot
+                .exchange(cycle, &block, &[0], &mut agreed, &Nobody)
+                .unwrap();
             assert_eq!(agreed.common, vec![u64::MAX; words]);
             assert_eq!(
                 agreed.ready_on(0, 64 * words - 1),

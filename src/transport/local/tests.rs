@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::clock::{Clock, MonotonicClock};
-use crate::transport::{Nap, Role, Status};
+use crate::transport::{FRAME_BYTES_MAX, Nap, READY_US_MAX, Role, Status};
 
 mod processes;
 mod rendezvous;
@@ -80,7 +80,7 @@ fn block(rank: usize, cycle: u64) -> Block {
     block.settings.version = cycle + rank as u64 % 2;
     for bit in 0..64 * words {
         if random.random_bool(0.9) {
-            block.set(bit, random.random());
+            block.set(bit, random.random_range(0..=READY_US_MAX));
         }
     }
     block
@@ -90,8 +90,7 @@ fn exchange_agrees(size: usize, cycles: u64) {
     on_ranks("exchange", size, |mut transport| {
         let rank = transport.rank();
         let mut random = SmallRng::seed_from_u64(rank as u64);
-        let mut agreed = Agreement::default();
-        agreed.details = true;
+        let (mut agreed, mut expected) = (Agreement::new(true), Agreement::new(true));
         for cycle in 1..=cycles {
             if random.random_bool(0.1) {
                 thread::sleep(Duration::from_micros(random.random_range(0..500)));
@@ -99,11 +98,9 @@ fn exchange_agrees(size: usize, cycles: u64) {
             transport
                 .exchange(cycle, &block(rank, cycle), &mut agreed)
                 .unwrap();
-            let mut expected = Agreement::default();
-            expected.details = true;
             expected.begin(block(0, cycle).ready.len());
             for rank in 0..size {
-                expected.add(&block(rank, cycle));
+                expected.add(&block(rank, cycle)).unwrap();
             }
             assert_eq!(
                 format!("{agreed:?}"),
@@ -181,7 +178,7 @@ fn a_frame_beyond_the_limit_is_refused_with_its_length() {
     let mut errors = on_ranks("long-frame", 2, |mut transport| match transport.rank() {
         0 => transport.gather(&[], &mut Vec::new()),
         _ => {
-            let error = transport.gather(&vec![0; mailbox::FRAME_BYTES_MAX + 1], &mut Vec::new());
+            let error = transport.gather(&vec![0; FRAME_BYTES_MAX + 1], &mut Vec::new());
             transport.leave(error.as_ref().err());
             error
         }

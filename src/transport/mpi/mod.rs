@@ -18,7 +18,9 @@ use crate::error::Error;
 use crate::mpi::{Bell, Hall, Met, Parts, Waiting, distances};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::transport::local::own_bell;
-use crate::transport::{Agreement, Block, Doorbell, Transport, leave_when_dropped};
+use crate::transport::{
+    Agreement, Block, Doorbell, FRAME_BYTES_MAX, Transport, check_length, check_own_frame, leave_when_dropped,
+};
 
 mod doorbell;
 mod places;
@@ -26,7 +28,7 @@ mod record;
 
 use doorbell::MpiDoorbell;
 pub(crate) use places::Places;
-use places::{length_of, pack, record_range, unpack};
+use places::{length_of, pack, packed_bytes_max, record_range, unpack};
 use record::Record;
 
 /// How long after a rank of this host has given up the pulse may take to say why.
@@ -165,12 +167,9 @@ impl MpiTransport {
 
     /// What `rank` sent is not what everyone sends in this place.
     fn out_of_turn(&self, rank: usize, found: String, expected: String) -> Error {
-        Error::Internal {
-            rank: self.members[self.rank],
-            message: format!(
-                "rank {} is in {found}, this rank in {expected}",
-                self.members[rank]
-            ),
+        Error::InvalidPeerData {
+            rank: self.members[rank],
+            problem: format!("it is in {found}, this rank in {expected}"),
         }
     }
 
@@ -266,16 +265,20 @@ impl Transport for MpiTransport {
             let block = all.get(record_range(place, bytes)).unwrap_or_default();
             let times = all_times.get(record_range(place, time_bytes)).unwrap_or_default();
             let record = Record::new(block, times);
-            record.check(cycle, words).map_err(|found| {
-                self.out_of_turn(rank, found, format!("cycle {cycle} with {words} words"))
-            })?;
-            agreed.add(&record);
+            record
+                .check(cycle, words)
+                .and_then(|()| agreed.add(&record))
+                .map_err(|problem| Error::InvalidPeerData {
+                    rank: self.members[rank],
+                    problem: problem.to_string(),
+                })?;
         }
         self.memory = memory;
         Ok(())
     }
 
     fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {
+        check_own_frame(self.members[self.rank], frame)?;
         let mut brought = std::mem::take(&mut self.memory.brought);
         self.bring(frame, &mut brought)?;
         frames.clear();
@@ -284,6 +287,11 @@ impl Transport for MpiTransport {
                 None => vec![pack(&brought)],
                 Some(leaders) => {
                     let (packed, count, is_root) = (pack(&brought), self.places.hosts.len(), self.rank == 0);
+                    let limits: Vec<usize> = self
+                        .places
+                        .sizes()
+                        .map(|ranks| packed_bytes_max(ranks, count))
+                        .collect();
                     self.hall
                         .engine
                         .run(self.hall.spin, &self.guard(), move |world| async move {
@@ -291,15 +299,27 @@ impl Transport for MpiTransport {
                             let length = (packed.len() as u64).to_le_bytes().to_vec();
                             let room = if is_root { vec![0; 8 * count] } else { Vec::new() };
                             let (_, lengths) = comm.gather(length, room, 8, 0)?.await?;
-                            let parts = Parts::of(lengths.chunks_exact(8).map(length_of));
+                            let lengths = lengths.chunks_exact(8).map(length_of);
+                            if let Some(host) = lengths
+                                .clone()
+                                .zip(&limits)
+                                .position(|(bytes, &limit)| bytes > limit)
+                            {
+                                return Ok(Err(host));
+                            }
+                            let parts = Parts::of(lengths);
                             let room = vec![0; parts.bytes()];
                             let (_, room, parts) = comm.gather_parts(packed, room, parts, 0)?.await?;
                             let of = |host| room[parts.range(host)].to_vec();
-                            Ok(if is_root {
+                            Ok(Ok(if is_root {
                                 (0..count).map(of).collect()
                             } else {
                                 Vec::new()
-                            })
+                            }))
+                        })?
+                        .map_err(|host| Error::InvalidPeerData {
+                            rank: self.members[self.places.hosts[host][0]],
+                            problem: "requests longer than all ranks of its host may send".to_owned(),
                         })?
                 }
             };
@@ -321,6 +341,9 @@ impl Transport for MpiTransport {
     fn broadcast(&mut self, frame: &mut Vec<u8>) -> Result<(), Error> {
         if let Some(leaders) = self.places.leaders {
             let is_root = self.rank == 0;
+            if is_root {
+                check_own_frame(self.members[0], frame)?;
+            }
             let said = if is_root {
                 std::mem::take(frame)
             } else {
@@ -333,9 +356,13 @@ impl Transport for MpiTransport {
                     let comm = world.comm(leaders);
                     let length = (said.len() as u64).to_le_bytes().to_vec();
                     let length = length_of(&comm.broadcast(length, 8, 0)?.await?);
+                    if length > FRAME_BYTES_MAX {
+                        return Ok(Err(length as u64));
+                    }
                     let room = if is_root { said } else { vec![0; length] };
-                    comm.broadcast(room, length, 0)?.await
-                })?;
+                    comm.broadcast(room, length, 0)?.await.map(Ok)
+                })?
+                .or_else(|length| check_length(self.members[0], length).map(|_| Vec::new()))?;
         }
         self.hand_out(frame)
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::mpi::CommId;
+use crate::transport::FRAME_BYTES_MAX;
 use crate::transport::local::LocalTransport;
 
 /// The members of a set, host by host, as one of them sees it.
@@ -37,6 +38,11 @@ impl Places {
 pub(super) fn pack(frames: &[Vec<u8>]) -> Vec<u8> {
     let lengths = frames.iter().flat_map(|frame| (frame.len() as u64).to_le_bytes());
     lengths.chain(frames.iter().flatten().copied()).collect()
+}
+
+/// Most bytes of the packed frames of a host with `count` ranks: those of `hosts` hosts together fit MPI's counts.
+pub(super) fn packed_bytes_max(count: usize, hosts: usize) -> usize {
+    (count * (8 + FRAME_BYTES_MAX)).min(i32::MAX as usize / hosts)
 }
 
 /// The `count` frames in `packed`; `None` if that is not what it is.

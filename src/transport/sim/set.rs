@@ -6,6 +6,7 @@ use super::doorbell::Bell;
 use super::world::{Lives, World};
 use crate::error::Error;
 use crate::queue::lock;
+use crate::transport::block::check_head;
 use crate::transport::{Agreement, Block};
 
 /// Members of a [`World`] that exchange blocks and bytes. Its ranks are `0..size`; errors name the job's.
@@ -77,11 +78,15 @@ impl SimSet {
         self.wait_for_all("for the others' blocks", move |seat| seat.published >= cycle)?;
         let state = lock(&self.state);
         agreed.begin(block.ready.len());
-        for peer in &state.seats {
+        for (peer, &member) in state.seats.iter().zip(&self.members) {
             assert!(peer.published <= cycle + 1, "no rank can be two cycles ahead");
             let block_of_peer = &peer.blocks[cycle as usize % 2];
-            assert_eq!(block_of_peer.ready.len(), block.ready.len(), "caches are equal");
-            agreed.add(block_of_peer);
+            check_head(cycle, block.ready.len(), |word| block_of_peer.head(cycle)[word])
+                .and_then(|()| agreed.add(block_of_peer))
+                .map_err(|problem| Error::InvalidPeerData {
+                    rank: member,
+                    problem: problem.to_string(),
+                })?;
         }
         Ok(())
     }

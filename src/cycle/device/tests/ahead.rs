@@ -120,7 +120,7 @@ fn who_has_joined_has_sent_what_came_before() {
         .iter()
         .map(|rank| rank.submit("c", at[2][rank.rank], 6))
         .collect();
-    let joins = [ranks[0].without_data("join", crate::negotiation::OpKind::Join)];
+    let joins = [ranks[0].without_data(crate::negotiation::JOIN, crate::negotiation::OpKind::Join)];
     std::thread::sleep(std::time::Duration::from_millis(20));
     ranks[1].twin.come_to();
     on_all(&ranks, |rank| {
@@ -128,7 +128,7 @@ fn who_has_joined_has_sent_what_came_before() {
     });
     // Of rank 0 too: a rank that has joined would have brought nothing.
     assert_eq!(ranks[1].twin.read(at[2][1], 6), [2; 6]);
-    let join = ranks[1].without_data("join", crate::negotiation::OpKind::Join);
+    let join = ranks[1].without_data(crate::negotiation::JOIN, crate::negotiation::OpKind::Join);
     ranks[1].wait(&join).expect("all have joined");
     ranks[0].wait(&joins[0]).expect("all have joined");
 }

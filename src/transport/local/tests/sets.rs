@@ -228,7 +228,7 @@ fn a_set_of_one_meets_nobody() {
     }
     transport.check_peers().unwrap();
     let error = transport
-        .broadcast(&mut vec![0; mailbox::FRAME_BYTES_MAX + 1])
+        .broadcast(&mut vec![0; FRAME_BYTES_MAX + 1])
         .unwrap_err();
     assert!(
         matches!(error, Error::ControlFrameTooLong { rank: 5, .. }),

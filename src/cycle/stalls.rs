@@ -1,0 +1,127 @@
+//! Stalled tensors of a process set: found by its lowest rank, and by the others if that rank does not answer.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::Cycle;
+use crate::clock::Nanos;
+use crate::error::Error;
+use crate::negotiation::OpKind;
+use crate::negotiation::stall::{Outstanding, StallInspector};
+
+/// How long after the shutdown limit the lowest rank may take to end the set, before the others end it.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Looks for tensors that have waited too long.
+#[derive(Debug)]
+pub(crate) enum Stalls {
+    /// On the lowest rank: tensors that some ranks have not submitted.
+    Lowest {
+        /// Decides what is to be said.
+        inspector: StallInspector,
+        /// When each tensor was first seen to be outstanding. A rank may say that it waits since long ago.
+        first_seen: HashMap<String, Nanos>,
+    },
+    /// On the others: tensors of this rank that the lowest one has neither answered nor reported as stalled, though they
+    /// have waited beyond the shutdown limit.
+    Other {
+        /// The shutdown limit.
+        limit: Duration,
+    },
+}
+
+impl Stalls {
+    /// What rank `rank` of a set of `size` looks for: warns after `warn_after`, ends the set after `shutdown_after`.
+    /// `None` if there is nothing to look for.
+    pub(crate) fn new(
+        rank: usize,
+        size: usize,
+        warn_after: Duration,
+        shutdown_after: Option<Duration>,
+    ) -> Option<Self> {
+        match (rank, shutdown_after) {
+            _ if size < 2 => None,
+            (0, _) => Some(Self::Lowest {
+                inspector: StallInspector::new(warn_after, shutdown_after),
+                first_seen: HashMap::new(),
+            }),
+            (_, Some(limit)) if limit >= warn_after => Some(Self::Other { limit }),
+            _ => None,
+        }
+    }
+
+    /// Looks at what `cycle` waits for; the answer is when to look again.
+    ///
+    /// # Errors
+    /// The shutdown limit has passed.
+    pub(crate) fn look(&mut self, now: Nanos, cycle: &Cycle) -> Result<Option<Nanos>, Error> {
+        match self {
+            Self::Lowest {
+                inspector,
+                first_seen,
+            } => inspect(inspector, first_seen, now, cycle),
+            Self::Other { limit } => {
+                let Some(since) = cycle.oldest_unanswered() else {
+                    return Ok(None);
+                };
+                let end = since + *limit + GRACE;
+                if now < end {
+                    return Ok(Some(end));
+                }
+                Err(Error::PeerStalled {
+                    rank: cycle.members[0],
+                    waited_seconds: now.since(since).as_secs(),
+                    limit_seconds: limit.as_secs(),
+                })
+            }
+        }
+    }
+}
+
+fn inspect(
+    inspector: &mut StallInspector,
+    first_seen: &mut HashMap<String, Nanos>,
+    now: Nanos,
+    cycle: &Cycle,
+) -> Result<Option<Nanos>, Error> {
+    let mut names: Vec<(String, Nanos, Vec<usize>, Vec<usize>)> = Vec::new();
+    let mut seen: HashMap<String, Nanos> = HashMap::new();
+    cycle.outstanding(|name, since, submitted, missing| {
+        let first = first_seen.get(name).copied().unwrap_or(now);
+        seen.insert(name.to_owned(), first);
+        names.push((name.to_owned(), since.max(first), submitted, missing));
+    });
+    *first_seen = seen;
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let outstanding = names
+        .iter()
+        .map(|(tensor, since, submitted, missing)| Outstanding {
+            tensor,
+            since: *since,
+            submitted: submitted.iter().copied(),
+            missing: missing.iter().copied(),
+        });
+    let report = inspector.check(now, outstanding);
+    match (report.text, &report.error) {
+        (Some(text), None) => tracing::warn!("{text}"),
+        (Some(text), Some(_)) => tracing::error!("{text}"),
+        (None, _) => {}
+    }
+    report.error.map_or(Ok(Some(inspector.next_check())), Err)
+}
+
+impl Cycle {
+    /// Since when the oldest of this rank's tensors waits that the set has not agreed on, or whose group is not complete. A
+    /// join may wait for as long as others train, but not when all have joined.
+    fn oldest_unanswered(&self) -> Option<Nanos> {
+        let held = self.groups.held().iter().map(|ready| &ready.submission);
+        let waiting = self.hits.iter().flatten().chain(self.misses.values()).chain(held);
+        let since = waiting.filter_map(|submission| match submission.params.kind {
+            OpKind::Join => self.all_joined_at,
+            _ => Some(submission.at),
+        });
+        since.min()
+    }
+}
