@@ -319,6 +319,7 @@ struct Pair {
 }
 
 impl Pair {
+    #[inline]
     fn new(tensor: &Bound<'_, PyAny>, output: &Bound<'_, PyAny>) -> PyResult<Self> {
         let is_in_place = output.is(tensor);
         let Input { view, copy } = View::input(tensor, is_in_place)?;
@@ -422,6 +423,7 @@ impl Name {
 
     /// The error with the tensor's name in its message and in its attribute `tensor`; `place`: the tensor's index in a group of
     /// so many.
+    #[cold]
     fn told(&self, py: Python<'_>, error: PyErr, place: Option<(usize, usize)>) -> PyErr {
         let class = error.get_type(py);
         if !class.is(py.get_type::<PyValueError>()) && !class.is(py.get_type::<PyTypeError>()) {
@@ -467,12 +469,15 @@ fn submit_group<'a>(
     works: impl ExactSizeIterator<Item = PyResult<Work<'a>>>,
     name: &Name,
 ) -> PyResult<u64> {
-    let count = works.len();
-    let works = works
-        .enumerate()
-        .map(|(index, work)| work.map_err(|error| name.told(py, error, Some((index, count)))));
-    let works = works.collect::<PyResult<Vec<_>>>()?;
     let (count, text) = (works.len(), &name.text);
+    let mut checked = Vec::with_capacity(count);
+    for (index, work) in works.enumerate() {
+        match work {
+            Ok(work) => checked.push(work),
+            Err(error) => return Err(name.told(py, error, Some((index, count)))),
+        }
+    }
+    let works = checked;
     let names: Vec<String> = (1..=count)
         .map(|index| format!("{text}_{index}of{count}"))
         .collect();

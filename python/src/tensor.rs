@@ -92,22 +92,30 @@ impl View {
     ///
     /// # Errors
     /// As for [`of`](Self::of).
+    #[inline]
     pub(crate) fn input<'py>(tensor: &Bound<'py, PyAny>, is_overwritten: bool) -> PyResult<Input<'py>> {
         match Self::look(tensor) {
             Ok(Some((view, false))) if view.dtype != Dtype::Bool => Ok(Input { view, copy: None }),
-            Ok(Some((_, true))) => {
-                let tensor = tensor.call_method0(intern!(tensor.py(), "detach"))?;
-                let copy = tensor.call_method0(intern!(tensor.py(), "resolve_neg"))?;
-                let view = Self::of(&copy)?;
-                Ok(Input { view, copy: Some(copy) })
-            }
+            Ok(Some((_, true))) => Self::of_negative(tensor),
             Ok(Some((view, _))) => view.of_truth_values(tensor, is_overwritten),
             Ok(None) => Err(refusal(tensor, None)),
             Err(error) => Err(refusal(tensor, Some(error))),
         }
     }
 
+    /// A tensor with the negative bit as an input: a copy without it.
+    #[cold]
+    fn of_negative<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Input<'py>> {
+        let tensor = tensor.call_method0(intern!(tensor.py(), "detach"))?;
+        let copy = tensor.call_method0(intern!(tensor.py(), "resolve_neg"))?;
+        Ok(Input {
+            view: Self::of(&copy)?,
+            copy: Some(copy),
+        })
+    }
+
     /// The view of a tensor, and whether its negative bit is set; None or an error for one that is refused.
+    #[inline]
     fn look(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Self, bool)>> {
         // Called for every tensor of every step: it only looks, and `refusal` finds the reason.
         let py = tensor.py();
@@ -138,11 +146,14 @@ impl View {
                 .map(|dimension| dimension.extract())
                 .collect::<PyResult<_>>()?,
         };
-        let has_memory = view.address != nowhere() || view.shape.contains(&0);
-        Ok(has_memory.then_some((view, is_negative)))
+        if view.address == nowhere() && !view.shape.contains(&0) {
+            return Ok(None);
+        }
+        Ok(Some((view, is_negative)))
     }
 
     /// The input that this view of truth values stands for: bytes other than 0 and 1 are replaced by 1.
+    #[cold]
     fn of_truth_values<'py>(self, tensor: &Bound<'py, PyAny>, is_overwritten: bool) -> PyResult<Input<'py>> {
         let py = tensor.py();
         let plain = |view| Ok(Input { view, copy: None });
