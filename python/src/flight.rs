@@ -69,7 +69,8 @@ pub(crate) struct Part {
     pub(crate) device: Device,
     pub(crate) input: Held,
     pub(crate) yields: Yield,
-    /// The tensor that the result is copied to: the input is a copy of it, and it is to be overwritten.
+    /// The tensor that the result is copied to: the input is a copy of it, and it is to be
+    /// overwritten.
     pub(crate) copied_to: Option<Py<PyAny>>,
 }
 

@@ -93,12 +93,7 @@ pub(crate) fn grouped_allreduce(
         .zip(&outputs)
         .enumerate()
         .map(|(index, (tensor, output))| Pair::new(tensor, output)?.allreduce(how(index)?));
-    submit_group(
-        py,
-        set_id,
-        pairs,
-        &Name::new("grouped_allreduce", name, set_id),
-    )
+    submit_group(py, set_id, pairs, &Name::new("grouped_allreduce", name, set_id))
 }
 
 /// Puts the rows of all ranks one after another.
@@ -121,12 +116,7 @@ pub(crate) fn grouped_allgather(
     let works = tensors
         .iter()
         .map(|tensor| Work::allocating(tensor, Operation::Allgather, Yield::Allocated));
-    submit_group(
-        py,
-        set_id,
-        works,
-        &Name::new("grouped_allgather", name, set_id),
-    )
+    submit_group(py, set_id, works, &Name::new("grouped_allgather", name, set_id))
 }
 
 /// Fills `output`, which may be the tensor itself, with the tensor of rank `root` of the job.
@@ -268,7 +258,12 @@ impl<'a> Work<'a> {
     /// Of which the result goes to memory that the runtime allocates.
     fn allocating(tensor: &Bound<'_, PyAny>, operation: Operation<'a>, yields: Yield) -> PyResult<Self> {
         let Input { view, copy } = View::input(tensor, false)?;
-        Ok(Self::viewed(copy.as_ref().unwrap_or(tensor), view, operation, yields))
+        Ok(Self::viewed(
+            copy.as_ref().unwrap_or(tensor),
+            view,
+            operation,
+            yields,
+        ))
     }
 
     /// The same of what is seen of the tensor already.
@@ -421,8 +416,8 @@ impl Name {
         }
     }
 
-    /// The error with the tensor's name in its message and in its attribute `tensor`; `place`: the tensor's index in a group of
-    /// so many.
+    /// The error with the tensor's name in its message and in its attribute `tensor`; `place`: the
+    /// tensor's index in a group of so many.
     #[cold]
     fn told(&self, py: Python<'_>, error: PyErr, place: Option<(usize, usize)>) -> PyErr {
         let class = error.get_type(py);

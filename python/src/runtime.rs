@@ -17,7 +17,8 @@ pub(crate) mod process_sets;
 
 static CONTEXT: RwLock<Option<Arc<Context>>> = RwLock::new(None);
 
-/// How unnamed operations are counted. Anew in each context, so that ranks that have failed differently agree again.
+/// How unnamed operations are counted. Anew in each context, so that ranks that have failed
+/// differently agree again.
 struct Unnamed {
     /// Joins of all ranks so far.
     joins: u64,
@@ -34,7 +35,8 @@ fn unnamed() -> MutexGuard<'static, Unnamed> {
     UNNAMED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the set's next unnamed operation is called, after its kind: `noname.7`, or `noname.2.7` after two joins.
+/// What the set's next unnamed operation is called, after its kind: `noname.7`, or `noname.2.7`
+/// after two joins.
 pub(crate) fn next_unnamed(set_id: u32) -> String {
     let unnamed = unnamed();
     let number = 1 + unnamed.counts.get(&set_id).copied().unwrap_or(0);
@@ -247,8 +249,8 @@ pub(crate) fn join(py: Python<'_>) -> PyResult<usize> {
     let handle = context.start_join().map_err(|error| raise(py, &error))?;
     finish(py, &handle)?;
     {
-        // The ranks have had different numbers of operations. Here all begin anew, by other names than before, as a GPU may
-        // still work on earlier ones.
+        // The ranks have had different numbers of operations. Here all begin anew, by other names
+        // than before, as a GPU may still work on earlier ones.
         let mut unnamed = unnamed();
         unnamed.joins += 1;
         unnamed.counts.remove(&0);

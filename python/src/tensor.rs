@@ -4,10 +4,10 @@
 use std::ptr;
 
 use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
-use pyo3::intern;
 use ronde::{Device, Dtype, Memory};
 use smallvec::SmallVec;
 
@@ -75,8 +75,9 @@ impl View {
     /// Looks at a tensor that an operation writes to.
     ///
     /// # Errors
-    /// TypeError for anything but a tensor; ValueError for one that is not contiguous, is neither in host memory nor on a
-    /// CUDA device, has elements of a type that nothing is defined for, or whose memory does not hold its values.
+    /// TypeError for anything but a tensor; ValueError for one that is not contiguous, is neither
+    /// in host memory nor on a CUDA device, has elements of a type that nothing is defined for, or
+    /// whose memory does not hold its values.
     pub(crate) fn of(tensor: &Bound<'_, PyAny>) -> PyResult<Self> {
         match Self::look(tensor) {
             Ok(Some((view, false))) => Ok(view),
@@ -87,8 +88,9 @@ impl View {
 
     /// Looks at a tensor that an operation reads; `is_overwritten`: and writes the result to.
     ///
-    /// Memory that does not hold the values is resolved: a tensor with the negative bit is copied, and truth values other
-    /// than 0 and 1 are replaced by 1, in a copy unless they are overwritten anyway.
+    /// Memory that does not hold the values is resolved: a tensor with the negative bit is copied,
+    /// and truth values other than 0 and 1 are replaced by 1, in a copy unless they are overwritten
+    /// anyway.
     ///
     /// # Errors
     /// As for [`of`](Self::of).
@@ -114,7 +116,8 @@ impl View {
         })
     }
 
-    /// The view of a tensor, and whether its negative bit is set; None or an error for one that is refused.
+    /// The view of a tensor, and whether its negative bit is set; None or an error for one that is
+    /// refused.
     #[inline]
     fn look(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Self, bool)>> {
         // Called for every tensor of every step: it only looks, and `refusal` finds the reason.
@@ -152,7 +155,8 @@ impl View {
         Ok(Some((view, is_negative)))
     }
 
-    /// The input that this view of truth values stands for: bytes other than 0 and 1 are replaced by 1.
+    /// The input that this view of truth values stands for: bytes other than 0 and 1 are replaced
+    /// by 1.
     #[cold]
     fn of_truth_values<'py>(self, tensor: &Bound<'py, PyAny>, is_overwritten: bool) -> PyResult<Input<'py>> {
         let py = tensor.py();
@@ -177,8 +181,8 @@ impl View {
         })
     }
 
-    /// The CUDA device of a tensor that is not in host memory, and the stream on which its elements are computed; None for
-    /// other devices.
+    /// The CUDA device of a tensor that is not in host memory, and the stream on which its elements
+    /// are computed; None for other devices.
     fn on_gpu(tensor: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
         let py = tensor.py();
         if !tensor.getattr(intern!(py, "is_cuda"))?.is_truthy()? {
@@ -230,7 +234,12 @@ fn refusal(tensor: &Bound<'_, PyAny>, cause: Option<PyErr>) -> PyErr {
 fn reason(tensor: &Bound<'_, PyAny>) -> PyResult<Option<PyErr>> {
     let py = tensor.py();
     let module = py.import(intern!(py, "torch"))?;
-    let is_true = |name: &str| tensor.getattr(name).and_then(|value| value.is_truthy()).unwrap_or(false);
+    let is_true = |name: &str| {
+        tensor
+            .getattr(name)
+            .and_then(|value| value.is_truthy())
+            .unwrap_or(false)
+    };
     let error = |text: String| Ok(Some(PyValueError::new_err(text)));
     if !tensor.is_instance(&module.getattr(intern!(py, "Tensor"))?)? {
         let kind = tensor.get_type().fully_qualified_name()?;
@@ -241,7 +250,9 @@ fn reason(tensor: &Bound<'_, PyAny>) -> PyResult<Option<PyErr>> {
     }
     let kind = || tensor.call_method0(intern!(py, "type"))?.extract::<String>();
     if is_true("is_nested") {
-        return error("Nested tensors are not supported: use its values, or torch.nested.to_padded_tensor".to_owned());
+        return error(
+            "Nested tensors are not supported: use its values, or torch.nested.to_padded_tensor".to_owned(),
+        );
     }
     let layout = tensor.getattr(intern!(py, "layout"))?;
     if !layout.is(&module.getattr(intern!(py, "strided"))?) {

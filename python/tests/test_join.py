@@ -1,4 +1,6 @@
-"""Operations while ranks join, and after: those without a name, which are named by a count, above all."""
+"""Operations while ranks join, and after: those without a name, which are named by a count, above
+all.
+"""
 
 import pytest
 import torch

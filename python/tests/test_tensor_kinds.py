@@ -90,7 +90,9 @@ def test_other_operations_on_negative_views(hvd):
     root = size - 1
     tensor = scaled(hvd, torch.ones(2))
     assert torch.equal(hvd.broadcast(tensor, root), torch.full((2,), size * 1.0))
-    assert torch.equal(hvd.synchronize(hvd.broadcast_async(tensor, root)), torch.full((2,), size * 1.0))
+    assert torch.equal(
+        hvd.synchronize(hvd.broadcast_async(tensor, root)), torch.full((2,), size * 1.0)
+    )
     assert torch.equal(hvd.broadcast_(tensor, root), torch.full((2,), size * 1.0))
     assert torch.equal(tensor, torch.full((2,), size * 1.0)) and tensor.is_neg()
 
@@ -139,7 +141,9 @@ def test_parameters_with_lazy_bits(hvd):
     conjugate = torch.tensor([complex(number, number)]).conj()
     both = torch._neg_view(torch.tensor([complex(number, number)]).conj())
     real = torch._neg_view(torch.tensor([number]))
-    hvd.broadcast_parameters([("conjugate", conjugate), ("both", both), ("real", real)], root_rank=0)
+    hvd.broadcast_parameters(
+        [("conjugate", conjugate), ("both", both), ("real", real)], root_rank=0
+    )
     assert conjugate.is_conj() and conjugate.tolist() == [1 - 1j]
     assert both.tolist() == [-1 + 1j]
     assert real.tolist() == [-1.0]
@@ -156,7 +160,10 @@ def test_truth_values_of_other_bytes(hvd):
         assert bits(hvd.allreduce(truth(), op=op)) == one
         tensor = truth()
         assert hvd.allreduce_(tensor, op=op) is tensor and bits(tensor) == one
-        assert [bits(tensor) for tensor in hvd.grouped_allreduce([truth(), truth()], op=op)] == [one, one]
+        assert [bits(tensor) for tensor in hvd.grouped_allreduce([truth(), truth()], op=op)] == [
+            one,
+            one,
+        ]
     assert bits(hvd.allgather(truth())) == one * size
     assert [bits(tensor) for tensor in hvd.grouped_allgather([truth()])] == [one * size]
     assert bits(hvd.broadcast(truth(), 0)) == one
@@ -212,10 +219,16 @@ def nested():
 
 
 KINDS = {
-    "sparse": (lambda: torch.eye(3).to_sparse(), "torch.sparse.FloatTensor is not supported.*sparse_allreduce_async"),
+    "sparse": (
+        lambda: torch.eye(3).to_sparse(),
+        "torch.sparse.FloatTensor is not supported.*sparse_allreduce_async",
+    ),
     "csr": (lambda: torch.eye(3).to_sparse_csr(), "is not supported.*to_dense"),
     "mkldnn": (lambda: torch.ones(3).to_mkldnn(), "is not supported.*to_dense"),
-    "quantized": (lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8), "is not supported"),
+    "quantized": (
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
+        "is not supported",
+    ),
     "complex": (lambda: torch.ones(3, dtype=torch.complex64), "is not supported"),
     "meta": (lambda: torch.ones(3, device="meta"), "on meta"),
     "zeros": (lambda: torch._efficientzerotensor((3,)), "has no memory"),
@@ -252,8 +265,12 @@ def test_what_is_refused_in_place(hvd, kind):
     assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [hvd.size()] * 2
 
 
-@pytest.mark.parametrize("kind", ["sparse", "csr", "mkldnn", "quantized", "complex", "meta", "freed"])
-@pytest.mark.parametrize("operation", ["allreduce", "allgather", "alltoall", "reducescatter", "broadcast"])
+@pytest.mark.parametrize(
+    "kind", ["sparse", "csr", "mkldnn", "quantized", "complex", "meta", "freed"]
+)
+@pytest.mark.parametrize(
+    "operation", ["allreduce", "allgather", "alltoall", "reducescatter", "broadcast"]
+)
 def test_what_is_refused_elsewhere(hvd, kind, operation):
     tensor, words = made(kind)
     arguments = (0,) if operation == "broadcast" else ()
@@ -299,25 +316,35 @@ def test_subclasses_with_memory(hvd):
     assert parameter.tolist() == [hvd.size()] * 3
 
 
-@pytest.mark.parametrize("operation", ["allreduce", "allgather", "alltoall", "reducescatter", "broadcast"])
+@pytest.mark.parametrize(
+    "operation", ["allreduce", "allgather", "alltoall", "reducescatter", "broadcast"]
+)
 def test_what_is_no_tensor(hvd, operation):
     numpy = pytest.importorskip("numpy")
     arguments = (0,) if operation == "broadcast" else ()
     for value in ([1.0, 2.0], 3.0, None, "text", numpy.ones(3), torch.ones(3).storage()):
         for name in (operation, f"{operation}_async"):
-            with pytest.raises(TypeError, match=f"expect.* a torch.Tensor, not .*{type(value).__name__}"):
+            with pytest.raises(
+                TypeError, match=f"expect.* a torch.Tensor, not .*{type(value).__name__}"
+            ):
                 getattr(hvd, name)(value, *arguments)
     with pytest.raises(TypeError, match="(?s)not list.*(grouped|as_tensor)"):
         getattr(hvd, operation)([torch.ones(2)], *arguments)
     if operation in ("allreduce", "broadcast"):
         for value in ([1.0], numpy.ones(3), torch.ones(3).storage()):
-            with pytest.raises(TypeError, match=f"{operation}.x: expected a torch.Tensor, not") as raised:
+            with pytest.raises(
+                TypeError, match=f"{operation}.x: expected a torch.Tensor, not"
+            ) as raised:
                 getattr(hvd, f"{operation}_")(value, *arguments, name="x")
             assert raised.value.tensor == f"{operation}.x"
 
 
 def test_groups_of_what_is_no_tensor(hvd):
-    for operation in (hvd.grouped_allreduce, hvd.grouped_allreduce_async_, hvd.grouped_allgather_async):
+    for operation in (
+        hvd.grouped_allreduce,
+        hvd.grouped_allreduce_async_,
+        hvd.grouped_allgather_async,
+    ):
         with pytest.raises(TypeError, match="a torch.Tensor, not"):
             operation([torch.ones(2), [1.0]])
 

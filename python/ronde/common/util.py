@@ -44,7 +44,9 @@ def get_ext_suffix() -> str:
 
 
 def get_extension_full_path(pkg_path: str, *args: str) -> str:
-    """The path of the extension module ``args`` (folders, then a name) beside the file ``pkg_path``."""
+    """The path of the extension module ``args`` (folders, then a name) beside the file
+    ``pkg_path``.
+    """
     *folders, name = args
     return os.path.join(os.path.dirname(pkg_path), *folders, name + get_ext_suffix())
 
@@ -57,7 +59,8 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
     """Raises ImportError unless there is a front end of this name (``horovod.torch``).
 
-    The other arguments, which say where Horovod's extension lies, are taken and ignored: there is one extension.
+    The other arguments, which say where Horovod's extension lies, are taken and ignored: there is
+    one extension.
     """
     if ext_name.rpartition(".")[2] not in _FRONT_ENDS:
         raise ImportError(f"there is no {ext_name}: Ronde has horovod.torch")
@@ -156,12 +159,16 @@ def split_list(items: Sequence[Any], n: int) -> list[Sequence[Any]]:
     return [items[start:end] for start, end in zip([0, *ends], ends)]
 
 
-def check_installed_version(name: str, version: str, exception: Optional[BaseException] = None) -> None:
+def check_installed_version(
+    name: str, version: str, exception: Optional[BaseException] = None
+) -> None:
     """Does nothing: the extension is built for no particular version of a framework."""
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Whether version ``ver`` is ``target`` (major.minor.patch) or later. ValueError for anything but versions."""
+    """Whether version ``ver`` is ``target`` (major.minor.patch) or later. ValueError for anything
+    but versions.
+    """
     if not isinstance(ver, str) or not isinstance(target, str):
         raise ValueError(f"expected two versions as strings, not {ver!r} and {target!r}")
     if len(target.split(".")) != 3:

@@ -121,7 +121,9 @@ def launcher_flags(job: Union[_HorovodArgs, argparse.Namespace]) -> list[str]:
     if job.use_gloo and job.use_mpi:
         raise ValueError("use_gloo and use_mpi are both given; choose one of them")
     if getattr(job, "use_jsrun", None):
-        raise NotImplementedError("use_jsrun: Ronde starts no jobs through jsrun; have jsrun start the program itself")
+        raise NotImplementedError(
+            "use_jsrun: Ronde starts no jobs through jsrun; have jsrun start the program itself"
+        )
     flags = [f"--num-proc={job.num_proc}"]
     for name in _VALUES:
         value = getattr(job, name)

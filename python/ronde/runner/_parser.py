@@ -91,11 +91,15 @@ def _parser(given: set[str], version: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("-v", "--version", action="version", version=version)
     parser.add_argument("-np", "--num-proc", dest="num_proc", type=int, help="number of ranks")
-    parser.add_argument("-cb", "--check-build", action="store_true", help="print what this build can do")
+    parser.add_argument(
+        "-cb", "--check-build", action="store_true", help="print what this build can do"
+    )
     parser.add_argument(
         "--network-interfaces", dest="nics", action=_Interfaces, help="names, separated by commas"
     )
-    parser.add_argument("--network-interface", dest="nics", action=_Interface, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--network-interface", dest="nics", action=_Interface, help=argparse.SUPPRESS
+    )
     exclusive = {
         name: group
         for group, names in ((parser.add_mutually_exclusive_group(), names) for names in _EXCLUSIVE)
@@ -112,7 +116,9 @@ def _parser(given: set[str], version: str) -> argparse.ArgumentParser:
             action=_recording(given),
         )
     for name in (*_FLAGS, "use_jsrun"):
-        flags = _SPELLED.get(name, ("--jsrun",) if name == "use_jsrun" else (f"--{name.replace('_', '-')}",))
+        flags = _SPELLED.get(
+            name, ("--jsrun",) if name == "use_jsrun" else (f"--{name.replace('_', '-')}",)
+        )
         exclusive.get(name, parser).add_argument(*flags, dest=name, action="store_true")
     for name in _SWITCHES:
         flag = name.replace("_", "-")

@@ -56,10 +56,11 @@ def run_commandline(argv: Optional[Sequence[str]] = None) -> int:
 def parse_args(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
     """Reads horovodrun's flags from ``argv``, the process's own arguments if None.
 
-    The attributes have horovodrun's names (``num_proc``, ``hosts``, ``fusion_threshold_mb``, ``command`` …); None means
-    not given. Settings of ``--config-file`` are among them, where no flag says otherwise (needs PyYAML). Ends the
-    process for ``--help``, ``--version`` and ``--check-build``, and with code 2 for wrong usage. ValueError for
-    settings that are out of range.
+    The attributes have horovodrun's names (``num_proc``, ``hosts``, ``fusion_threshold_mb``,
+    ``command`` …); None means not given. Settings of ``--config-file`` are among them, where no
+    flag says otherwise (needs PyYAML). Ends the process for ``--help``, ``--version`` and
+    ``--check-build``, and with code 2 for wrong usage. ValueError for settings that are out of
+    range.
     """
     args = parse(sys.argv[1:] if argv is None else argv, horovod_version())
     if args.check_build:

@@ -59,15 +59,16 @@ def _broadcast_in_place(named: _Named, root_rank: int) -> None:
 
 
 def _sendable(name: Optional[str], tensor: torch.Tensor) -> torch.Tensor:
-    """What to send of a tensor: itself, or its bytes, of its own memory or in a copy that is contiguous.
+    """What to send of a tensor: itself, or its bytes, of its own memory or in a copy that is
+    contiguous.
 
     ValueError for one that has no bytes to send, which names it.
     """
     if tensor.layout is not torch.strided or tensor.is_quantized:
         instead = "tensor.dequantize()" if tensor.is_quantized else "tensor.to_dense()"
         raise ValueError(
-            f"{name or 'a tensor'} cannot be broadcast: it is of dtype {tensor.dtype} and layout {tensor.layout}; "
-            f"broadcast {instead}, or use broadcast_object"
+            f"{name or 'a tensor'} cannot be broadcast: it is of dtype {tensor.dtype} and layout "
+            f"{tensor.layout}; broadcast {instead}, or use broadcast_object"
         )
     tensor = tensor.detach().contiguous()
     if tensor.dtype in _SENT_AS_IS:

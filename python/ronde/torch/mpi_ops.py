@@ -9,10 +9,11 @@ count, so that ranks must call unnamed operations in the same order. Tensors lie
 operations and those in place want them contiguous, and want them left alone until the handle has been waited
 for.
 
-A tensor whose memory does not hold its values is resolved (negative bit, truth values other than 0 and 1) or refused with
-the reason (sparse, quantized, nested, fake and batched tensors).
+A tensor whose memory does not hold its values is resolved (negative bit, truth values other than 0
+and 1) or refused with the reason (sparse, quantized, nested, fake and batched tensors).
 
-What is wrong with a call raises ValueError or TypeError; what goes wrong between the ranks, HorovodInternalError.
+What is wrong with a call raises ValueError or TypeError; what goes wrong between the ranks,
+HorovodInternalError.
 """
 
 from __future__ import annotations
@@ -138,21 +139,30 @@ def _set_id(process_set: ProcessSet) -> int:
 
 
 def _check_tensor(operation: str, tensor: Any) -> None:
-    """TypeError for what is no tensor, ValueError for one that this operation does not take, before torch objects to it."""
+    """Raises before torch does, in words of its own, for arguments that an operation cannot take.
+
+    TypeError for anything but a tensor, ValueError for layouts other than strided.
+    """
     if not isinstance(tensor, torch.Tensor):
         kind = type(tensor)
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        several = isinstance(tensor, (list, tuple)) and any(isinstance(one, torch.Tensor) for one in tensor)
-        instead = (
-            "several tensors go one by one, or as a group (hvd.grouped_allreduce and others)"
-            if several
-            else "torch.as_tensor(...) makes a tensor of numbers and arrays, and hvd.allgather_object and "
-            "hvd.broadcast_object take any object"
+        is_sequence = isinstance(tensor, (list, tuple))
+        if is_sequence and any(isinstance(one, torch.Tensor) for one in tensor):
+            instead = "several tensors go one by one, or as a group (hvd.grouped_allreduce and others)"
+        else:
+            instead = (
+                "torch.as_tensor(...) makes a tensor of numbers and arrays, and "
+                "hvd.allgather_object and hvd.broadcast_object take any object"
+            )
+        raise TypeError(
+            f"hvd.{operation} expects a torch.Tensor, not {module}{kind.__qualname__}: {instead}"
         )
-        raise TypeError(f"hvd.{operation} expects a torch.Tensor, not {module}{kind.__qualname__}: {instead}")
     if tensor.layout is not torch.strided:
-        instead = "use hvd.sparse_allreduce_async, or tensor.to_dense()" if tensor.is_sparse else "use tensor.to_dense()"
-        raise ValueError(f"Tensor type {_type_name(tensor)} is not supported by hvd.{operation}: {instead}")
+        instead = "use hvd.sparse_allreduce_async, or " if tensor.is_sparse else "use "
+        raise ValueError(
+            f"Tensor type {_type_name(tensor)} is not supported by hvd.{operation}: {instead}"
+            f"tensor.to_dense()"
+        )
 
 
 def _check_tensors(operation: str, tensors: Any) -> list[torch.Tensor]:
@@ -410,8 +420,8 @@ def sparse_allreduce_async(
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
         if isinstance(tensor, torch.Tensor):
             raise ValueError(
-                f"hvd.sparse_allreduce_async expects a sparse tensor (torch.sparse_coo), not one of layout "
-                f"{tensor.layout}: use tensor.to_sparse(), or hvd.allreduce for dense tensors"
+                f"hvd.sparse_allreduce_async expects a sparse tensor (torch.sparse_coo), not one of "
+                f"layout {tensor.layout}: use tensor.to_sparse(), or hvd.allreduce for dense tensors"
             )
         _check_tensor("sparse_allreduce_async", tensor)
     tensor = tensor.detach()

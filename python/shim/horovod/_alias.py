@@ -17,7 +17,8 @@ from typing import Optional, Sequence
 _OURS = ("common", "runner", "torch")
 _ABSENT = ("_keras", "data", "keras", "mxnet", "ray", "spark", "tensorflow")
 
-# Parts of Horovod's own launcher, which starts and connects its processes in other ways than Ronde's.
+# Parts of Horovod's own launcher, which starts and connects its processes in other ways than
+# Ronde's.
 _LAUNCHER = (
     "runner.common.service",
     "runner.common.util.network",
@@ -62,8 +63,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             )
         if any(".".join(rest[: part.count(".") + 1]) == part for part in _LAUNCHER):
             raise ModuleNotFoundError(
-                f"Ronde provides no {fullname}, a part of Horovod's own launcher: start jobs with horovodrun, ronde.run or "
-                f"mpirun",
+                f"Ronde provides no {fullname}, a part of Horovod's own launcher: start jobs with "
+                f"horovodrun, ronde.run or mpirun",
                 name=fullname,
             )
         if rest[0] not in _OURS:

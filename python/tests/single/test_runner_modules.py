@@ -70,8 +70,7 @@ def test_what_is_provided():
 
 def test_the_front_end_checks_its_extension():
     pytest.importorskip("torch")
-    check(
-        """
+    check("""
 import horovod.torch as hvd
 hvd.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", hvd.__file__, "mpi_lib_v2")
 from horovod.torch import check_extension
@@ -81,8 +80,7 @@ except ImportError as error:
     assert "horovod.tensorflow" in str(error)
 else:
     raise AssertionError
-"""
-    )
+""")
 
 
 @pytest.mark.parametrize(
@@ -113,25 +111,39 @@ def test_what_is_not_provided_says_so(name):
 
 def test_hosts_and_their_ranks():
     parsed = hosts.parse_hosts("a:2, b.example-1:3,10.0.0.1:1")
-    assert [(host.hostname, host.slots) for host in parsed] == [("a", 2), ("b.example-1", 3), ("10.0.0.1", 1)]
+    assert [(host.hostname, host.slots) for host in parsed] == [
+        ("a", 2),
+        ("b.example-1", 3),
+        ("10.0.0.1", 1),
+    ]
     places = hosts.get_host_assignments(parsed, 2, 5)
     assert places == [
         hosts.SlotInfo("a", rank=0, local_rank=0, cross_rank=0, size=5, local_size=2, cross_size=2),
         hosts.SlotInfo("a", rank=1, local_rank=1, cross_rank=0, size=5, local_size=2, cross_size=2),
-        hosts.SlotInfo("b.example-1", rank=2, local_rank=0, cross_rank=1, size=5, local_size=3, cross_size=2),
-        hosts.SlotInfo("b.example-1", rank=3, local_rank=1, cross_rank=1, size=5, local_size=3, cross_size=2),
-        hosts.SlotInfo("b.example-1", rank=4, local_rank=2, cross_rank=0, size=5, local_size=3, cross_size=1),
+        hosts.SlotInfo(
+            "b.example-1", rank=2, local_rank=0, cross_rank=1, size=5, local_size=3, cross_size=2
+        ),
+        hosts.SlotInfo(
+            "b.example-1", rank=3, local_rank=1, cross_rank=1, size=5, local_size=3, cross_size=2
+        ),
+        hosts.SlotInfo(
+            "b.example-1", rank=4, local_rank=2, cross_rank=0, size=5, local_size=3, cross_size=1
+        ),
     ]
     assert places[4].to_response_string() == "4,5,2,3,0,1"
     assert len(hosts.get_host_assignments(parsed, 6)) == 6
-    with pytest.raises(ValueError, match=r"Requested more processes \(7\) than there are available slots \(6\)"):
+    with pytest.raises(
+        ValueError, match=r"Requested more processes \(7\) than there are available slots \(6\)"
+    ):
         hosts.get_host_assignments(parsed, 7)
     assert hosts.parse_hosts_and_slots("a:2,b:1") == (["a", "b"], {"a": 2, "b": 1})
     assert hosts.HostInfo("a", 2) == hosts.HostInfo.from_string(" a:2 ")
     assert hosts.HostInfo.from_string("[::1]:2").slots == 2
 
 
-@pytest.mark.parametrize("text", ["a", "a:", ":2", "a:-1", "a:x", "-oProxyCommand=id:2", "a b:2", "a:2,", ""])
+@pytest.mark.parametrize(
+    "text", ["a", "a:", ":2", "a:-1", "a:x", "-oProxyCommand=id:2", "a b:2", "a:2,", ""]
+)
 def test_what_is_no_host(text):
     for parse in (hosts.parse_hosts, hosts.parse_hosts_and_slots):
         with pytest.raises(ValueError, match="Invalid host input.*worker-0:2"):
@@ -154,7 +166,10 @@ def test_hosts_that_a_script_prints(tmp_path):
     script = tmp_path / "hosts.sh"
     script.write_text("#!/bin/sh\necho a:2\necho\necho b\necho to nobody >&2\n")
     script.chmod(0o755)
-    assert discovery.HostDiscoveryScript(str(script), 4).find_available_hosts_and_slots() == {"a": 2, "b": 4}
+    assert discovery.HostDiscoveryScript(str(script), 4).find_available_hosts_and_slots() == {
+        "a": 2,
+        "b": 4,
+    }
     with pytest.raises(ValueError, match="'b' without slots"):
         discovery.HostDiscoveryScript(str(script), None).find_available_hosts_and_slots()
     with pytest.raises(ValueError, match="'a:x'"):
@@ -288,7 +303,9 @@ def test_commands_that_ignore_the_signal_are_killed(tmp_path, monkeypatch):
     path = tmp_path / "pid"
     threads.in_thread(lambda: (wait_until(lambda: all_written([path])), event.set()))
     began = time.monotonic()
-    code, _, _ = shell(f"trap '' TERM; echo $$ > {path}; while :; do sleep 0.1; done", events=[event])
+    code, _, _ = shell(
+        f"trap '' TERM; echo $$ > {path}; while :; do sleep 0.1; done", events=[event]
+    )
     assert code == 128 + signal.SIGKILL and none_alive([path])
     assert time.monotonic() - began >= safe_shell_exec.GRACEFUL_TERMINATION_TIME_S
 
@@ -312,7 +329,9 @@ def parsed(*words):
 
 
 def test_flags_are_attributes():
-    args = parsed("-H", "a:1,b:1", "--cycle-time-ms", "2.5", "--autotune", "-p", "22", "python", "-np", "x.py")
+    args = parsed(
+        "-H", "a:1,b:1", "--cycle-time-ms", "2.5", "--autotune", "-p", "22", "python", "-np", "x.py"
+    )
     assert isinstance(args, argparse.Namespace)
     assert (args.num_proc, args.hosts, args.cycle_time_ms, args.ssh_port) == (2, "a:1,b:1", 2.5, 22)
     assert args.autotune is True and args.hierarchical_allreduce is None and args.run_func is None
@@ -390,9 +409,15 @@ def test_a_configuration_file(tmp_path):
     pytest.importorskip("yaml")
     path = tmp_path / "config.yaml"
     path.write_text(CONFIG)
-    args = parsed("--fusion-threshold-mb", "16", "--no-timeline-mark-cycles", "--config-file", str(path), "x")
+    args = parsed(
+        "--fusion-threshold-mb", "16", "--no-timeline-mark-cycles", "--config-file", str(path), "x"
+    )
     assert args.use_gloo and args.autotune and args.no_stall_check and args.torus_allreduce
-    assert (args.fusion_threshold_mb, args.cycle_time_ms, args.timeline_mark_cycles) == (16, 10, False)
+    assert (args.fusion_threshold_mb, args.cycle_time_ms, args.timeline_mark_cycles) == (
+        16,
+        10,
+        False,
+    )
     assert config_parser.set_env_from_args({"KEPT": "1"}, args) == {
         "KEPT": "1",
         "HOROVOD_FUSION_THRESHOLD": str(16 << 20),
@@ -459,7 +484,9 @@ def test_time_limits():
     assert 0 < pickle.loads(pickle.dumps(limit)).remaining() <= 60
     over = timeout.Timeout(-1, "Waited for {activity}.")
     assert over.timed_out() and over.remaining() == 0
-    with pytest.raises(timeout.TimeoutException, match="^Waited for hosts. Timeout after -1 seconds.$"):
+    with pytest.raises(
+        timeout.TimeoutException, match="^Waited for hosts. Timeout after -1 seconds.$"
+    ):
         over.check_time_out_for("hosts")
 
 
@@ -476,10 +503,15 @@ def test_variables_of_one_host(monkeypatch):
 
 
 def test_calls_in_threads():
-    assert threads.execute_function_multithreaded(divmod, [[7, 2], [9, 4]]) == {0: (3, 1), 1: (2, 1)}
+    assert threads.execute_function_multithreaded(divmod, [[7, 2], [9, 4]]) == {
+        0: (3, 1),
+        1: (2, 1),
+    }
     assert threads.execute_function_multithreaded(int, [], True) == {}
     assert threads.execute_function_multithreaded(int, [["1"]], block_until_all_done=False) is None
-    many = threads.execute_function_multithreaded(str, [[n] for n in range(50)], max_concurrent_executions=3)
+    many = threads.execute_function_multithreaded(
+        str, [[n] for n in range(50)], max_concurrent_executions=3
+    )
     assert many == {n: str(n) for n in range(50)}
     with pytest.raises(ValueError):
         threads.execute_function_multithreaded(int, [["1"], ["x"]])
@@ -503,7 +535,10 @@ def test_results_that_are_kept():
 
 
 def test_modules_import_no_torch_and_nothing_else_that_is_big():
-    names = [line.partition(":")[0].replace("horovod", "ronde", 1) for line in PROVIDED.strip().splitlines()]
+    names = [
+        line.partition(":")[0].replace("horovod", "ronde", 1)
+        for line in PROVIDED.strip().splitlines()
+    ]
     code = f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\n"
     code += "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'yaml', 'psutil')))"
     assert subprocess.run([sys.executable, "-c", code], timeout=SECONDS).returncode == 0

@@ -193,6 +193,6 @@ fn check_build() -> String {
         env!("CARGO_PKG_VERSION"),
         mpi = mark(cfg!(feature = "mpi")),
         nccl = mark(crate::nccl_version().is_some()), // loaded when it is needed
-        torch = mark(program::is_contained()), // by the Python package, which is for PyTorch
+        torch = mark(program::is_contained()),        // by the Python package, which is for PyTorch
     )
 }

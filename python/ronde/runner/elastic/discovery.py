@@ -6,7 +6,8 @@
     if manager.update_available_hosts() != HostUpdateResult.no_update:
         print(manager.current_hosts)
 
-`ronde run` starts jobs of a fixed number of ranks; these classes are for programs that start ranks themselves.
+`ronde run` starts jobs of a fixed number of ranks; these classes are for programs that start ranks
+themselves.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class FixedHosts(HostDiscovery):
 
 
 class HostDiscoveryScript(HostDiscovery):
-    """Hosts that a command prints: lines ``host`` or ``host:slots``, where ``slots`` is the default."""
+    """Hosts that a command prints: lines ``host`` or ``host:slots``, where ``slots`` is the
+    default.
+    """
 
     def __init__(self, discovery_script: str, slots: Optional[int]) -> None:
         self._discovery_script = discovery_script
@@ -72,22 +75,26 @@ class HostDiscoveryScript(HostDiscovery):
                 )
             return line, self._default_slots
         if not host or not slots.isdecimal():
-            raise ValueError(f"{self._discovery_script} printed {line!r}; expected host or host:slots")
+            raise ValueError(
+                f"{self._discovery_script} printed {line!r}; expected host or host:slots"
+            )
         return host, int(slots)
 
     def _execute_discovery_script(self) -> str:
         output = io.StringIO()
         code = safe_shell_exec.execute(self._discovery_script, stdout=output)
         if code != 0:
-            raise RuntimeError(f"the host discovery script {self._discovery_script} failed: exit code {code}")
+            raise RuntimeError(
+                f"the host discovery script {self._discovery_script} failed: exit code {code}"
+            )
         return output.getvalue()
 
 
 class HostState:
     """Whether a host may be used.
 
-    ``cooldown_range``: the least and the most seconds that a host which has failed is left alone, for twice as long
-    each time; without it, for good.
+    ``cooldown_range``: the least and the most seconds that a host which has failed is left alone,
+    for twice as long each time; without it, for good.
     """
 
     def __init__(self, cooldown_range: Optional[Sequence[int]] = None) -> None:
@@ -154,7 +161,9 @@ class HostState:
 
 
 class DiscoveredHosts:
-    """Hosts with their slots, and those that may be used in the order in which they get ranks: the oldest first."""
+    """Hosts with their slots, and those that may be used in the order in which they get ranks: the
+    oldest first.
+    """
 
     def __init__(self, host_slots: Mapping[str, int], host_assignment_order: Sequence[str]) -> None:
         self._host_slots = host_slots
@@ -195,13 +204,19 @@ class DiscoveredHosts:
 
 
 class HostManager:
-    """The hosts that ``discovery`` finds, without those that have failed; see :class:`HostState`."""
+    """The hosts that ``discovery`` finds, without those that have failed; see
+    :class:`HostState`.
+    """
 
-    def __init__(self, discovery: HostDiscovery, cooldown_range: Optional[Sequence[int]] = None) -> None:
+    def __init__(
+        self, discovery: HostDiscovery, cooldown_range: Optional[Sequence[int]] = None
+    ) -> None:
         if cooldown_range:
             HostState._validate_cooldown_range(cooldown_range)
         self._discovery = discovery
-        self._hosts_state: defaultdict[str, HostState] = defaultdict(lambda: HostState(cooldown_range))
+        self._hosts_state: defaultdict[str, HostState] = defaultdict(
+            lambda: HostState(cooldown_range)
+        )
         self._current_hosts = DiscoveredHosts({}, [])
 
     def update_available_hosts(self) -> int:
@@ -250,7 +265,9 @@ class HostManager:
     def order_available_hosts(
         available_hosts: Iterable[str], prev_host_assignment_order: Sequence[str]
     ) -> list[str]:
-        """The hosts, those that had ranks before in their order first: the oldest keep the lowest ranks."""
+        """The hosts, those that had ranks before in their order first: the oldest keep the lowest
+        ranks.
+        """
         available = list(available_hosts)
         kept = [host for host in prev_host_assignment_order if host in set(available)]
         return kept + [host for host in available if host not in set(kept)]

@@ -1,4 +1,6 @@
-"""How a process of an elastic job hears of changes of its hosts: see :mod:`ronde.common.elastic`."""
+"""How a process of an elastic job hears of changes of its hosts: see
+:mod:`ronde.common.elastic`.
+"""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ def execute_function_multithreaded(
 ) -> Optional[dict[int, Any]]:
     """Calls `fn(*args)` for each of `args_list`, in up to `max_concurrent_executions` threads.
 
-    Returns the results by index in the list; None, at once, unless `block_until_all_done`. What a call raises is raised,
-    once all have ended; RuntimeError if not every call has a result.
+    Returns the results by index in the list; None, at once, unless `block_until_all_done`. What a
+    call raises is raised, once all have ended; RuntimeError if not every call has a result.
     """
     left = iter(enumerate([tuple(args) for args in args_list]))
     lock = threading.Lock()

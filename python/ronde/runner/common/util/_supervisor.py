@@ -1,9 +1,10 @@
-"""Runs a shell command, and ends it with everything it started when its owner closes a pipe or is gone.
+"""Runs a shell command, and ends it with everything it started when its owner closes a pipe or is
+gone.
 
     python _supervisor.py DESCRIPTOR
 
-A script of its own, of the standard library alone: it runs whatever environment the command is given. A line of JSON
-from the descriptor says what to run; the end of the file, how long.
+A script of its own, of the standard library alone: it runs whatever environment the command is
+given. A line of JSON from the descriptor says what to run; the end of the file, how long.
 """
 
 from __future__ import annotations
@@ -36,11 +37,14 @@ def main(descriptor: int) -> int:
         if not line:
             return 128 + signal.SIGTERM
         order = json.loads(line)
-        shell = subprocess.Popen(order["command"], shell=True, env=order["env"], preexec_fn=_default_signals)
+        shell = subprocess.Popen(
+            order["command"], shell=True, env=order["env"], preexec_fn=_default_signals
+        )
         ended, writer = os.pipe()
         threading.Thread(target=_wait, args=(shell, writer), daemon=True).start()
         while os.getppid() == owner:
-            # The pipe stays open where another child of the owner holds it: so the parent is looked at, too.
+            # The pipe stays open where another child of the owner holds it: so the parent is looked
+            # at, too.
             ready, _, _ = select.select([pipe, ended], [], [], 1.0)
             if ended in ready:
                 return _code(shell.wait())
@@ -107,7 +111,9 @@ def _reap(shell: "subprocess.Popen[bytes]") -> None:
 
 
 def _descendants() -> list[int]:
-    """Processes below this one, each before its children. A zombie that another process has to collect counts not."""
+    """Processes below this one, each before its children. A zombie that another process has to
+    collect counts not.
+    """
     found = []
     seen = [os.getpid()]
     while seen:

@@ -19,5 +19,7 @@ def dumps_base64(obj: Any, to_ascii: bool = True) -> Union[str, bytes]:
 
 
 def loads_base64(encoded: Union[str, bytes]) -> Any:
-    """Returns the object that :func:`dumps_base64` encoded. Only for text from a trusted source: it is unpickled."""
+    """Returns the object that :func:`dumps_base64` encoded. Only for text from a trusted source: it
+    is unpickled.
+    """
     return pickle.loads(base64.b64decode(encoded))

@@ -1,7 +1,9 @@
-"""Settings of a job: from horovodrun's configuration file into arguments, and from arguments into the environment.
+"""Settings of a job: from horovodrun's configuration file into arguments, and from arguments into
+the environment.
 
 ``args`` is any object with horovodrun's names as attributes, such as what
-:func:`horovod.runner.launch.parse_args` returns; an attribute that is None or missing is a setting that is not given.
+:func:`horovod.runner.launch.parse_args` returns; an attribute that is None or missing is a setting
+that is not given.
 """
 
 from __future__ import annotations
@@ -63,7 +65,12 @@ _SECTIONS: dict[str, dict[str, str]] = {
     },
     "library_options": {
         name: name
-        for name in ("mpi_threads_disable", "num_nccl_streams", "thread_affinity", "gloo_timeout_seconds")
+        for name in (
+            "mpi_threads_disable",
+            "num_nccl_streams",
+            "thread_affinity",
+            "gloo_timeout_seconds",
+        )
     },
     "logging": {"level": "log_level", "with_timestamp": "log_with_timestamp"},
 }
@@ -83,11 +90,14 @@ _NOT_NEGATIVE = (
 )
 
 
-def set_args_from_config(args: Any, config: Mapping[str, Any], override_args: Collection[str]) -> None:
-    """Sets the attributes of ``args`` that a configuration file gives, but for those in ``override_args``.
+def set_args_from_config(
+    args: Any, config: Mapping[str, Any], override_args: Collection[str]
+) -> None:
+    """Sets the attributes of ``args`` that a configuration file gives, but for those in
+    ``override_args``.
 
-    ``config``: the file's contents, as PyYAML reads them. ValueError for a controller other than gloo and mpi, and for
-    a section that is not a table.
+    ``config``: the file's contents, as PyYAML reads them. ValueError for a controller other than
+    gloo and mpi, and for a section that is not a table.
     """
     controller = config.get("controller")
     if controller and not getattr(args, "use_gloo", None) and not getattr(args, "use_mpi", None):
@@ -97,7 +107,9 @@ def set_args_from_config(args: Any, config: Mapping[str, Any], override_args: Co
     for section, attributes in _SECTIONS.items():
         given = config.get(section) or {}
         if not isinstance(given, Mapping):
-            raise ValueError(f"{section} of the configuration file is {given!r}; expected keys and values")
+            raise ValueError(
+                f"{section} of the configuration file is {given!r}; expected keys and values"
+            )
         for key, attribute in attributes.items():
             value = given.get(key)
             if value is None or attribute in override_args:
@@ -117,7 +129,8 @@ def validate_config_args(args: Any) -> None:
 
 
 def set_env_from_args(env: MutableMapping[str, str], args: Any) -> MutableMapping[str, str]:
-    """Writes the settings that are given into ``env``, as the variables that ranks read; returns ``env``.
+    """Writes the settings that are given into ``env``, as the variables that ranks read; returns
+    ``env``.
 
     The details of autotune and of the timeline are written only where these are on.
     """

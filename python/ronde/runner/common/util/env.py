@@ -9,7 +9,8 @@ from . import secret
 
 LOG_LEVEL_STR = ["FATAL", "ERROR", "WARNING", "INFO", "DEBUG", "TRACE"]
 
-#: Variables that are of one host or process alone, as regular expressions for the beginning of a name.
+#: Variables that are of one host or process alone, as regular expressions for the beginning of a
+#: name.
 IGNORE_REGEXES = {"BASH_FUNC_.*", "OLDPWD", ".*CUDA_VISIBLE_DEVICES", secret.HOROVOD_SECRET_KEY}
 
 KUBEFLOW_MPI_EXEC = "/etc/mpi/kubexec.sh"

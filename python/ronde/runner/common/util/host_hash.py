@@ -11,9 +11,11 @@ _NAMESPACES = "/proc/self/ns"
 
 
 def host_hash(salt: Any = None) -> str:
-    """Returns the host's short name and a digest, equal for processes that share a host and its namespaces.
+    """Returns the host's short name and a digest, equal for processes that share a host and its
+    namespaces.
 
-    ``salt`` is added to the digest unless it is false, to tell apart processes that are not to count as one host.
+    ``salt`` is added to the digest unless it is false, to tell apart processes that are not to
+    count as one host.
     """
     name = socket.gethostname()
     parts = [name, *_namespaces(), *([str(salt)] if salt else [])]

@@ -4,7 +4,8 @@
 
     hosts = parse_hosts("node1:2,node2:1")
     slots = get_host_assignments(hosts, 3)
-    assert [(slot.hostname, slot.local_rank) for slot in slots] == [("node1", 0), ("node1", 1), ("node2", 0)]
+    assert [(slot.hostname, slot.local_rank) for slot in slots] == [("node1", 0), ("node1", 1),
+    ("node2", 0)]
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Iterable, Optional, Union
 
-# A name, an address, or an IPv6 address in brackets. One that begins with `-` would be an option of `ssh` or `mpirun`.
+# A name, an address, or an IPv6 address in brackets. One that begins with `-` would be an option of
+# `ssh` or `mpirun`.
 _ENTRY = re.compile(r"(?P<host>[\w.][\w.-]*|\[[0-9A-Fa-f:.]+\]):(?P<slots>[0-9]+)", re.ASCII)
 
 
@@ -39,7 +41,9 @@ class HostInfo:
 
 @dataclass
 class SlotInfo:
-    """A rank's place: its host, and its numbers in the job, on its host, and among the ranks of its local rank."""
+    """A rank's place: its host, and its numbers in the job, on its host, and among the ranks of its
+    local rank.
+    """
 
     hostname: str
     rank: int
@@ -63,7 +67,9 @@ class SlotInfo:
 
 
 #: No place at all.
-INVALID_SLOT_INFO = SlotInfo("", rank=-1, local_rank=-1, cross_rank=-1, size=-1, local_size=-1, cross_size=-1)
+INVALID_SLOT_INFO = SlotInfo(
+    "", rank=-1, local_rank=-1, cross_rank=-1, size=-1, local_size=-1, cross_size=-1
+)
 
 
 def parse_hosts(hosts_string: str) -> list[HostInfo]:
@@ -88,7 +94,11 @@ def parse_host_files(filename: Union[str, PathLike[str]]) -> str:
             words = line.partition("#")[0].split()
             if not words:
                 continue
-            slots = words[1][len("slots=") :] if len(words) > 1 and words[1].startswith("slots=") else ""
+            slots = (
+                words[1][len("slots=") :]
+                if len(words) > 1 and words[1].startswith("slots=")
+                else ""
+            )
             try:
                 host = HostInfo.from_string(f"{words[0]}:{slots}")
             except ValueError:

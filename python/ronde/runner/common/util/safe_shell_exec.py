@@ -5,8 +5,9 @@
     output = io.StringIO()
     assert execute("echo hello", stdout=output) == 0 and output.getvalue() == "hello\\n"
 
-Everything that a command has started ends with it when an event is set, when this process is interrupted, and when it
-ends in any way, SIGKILL included: SIGTERM first, and SIGKILL after 5 seconds.
+Everything that a command has started ends with it when an event is set, when this process is
+interrupted, and when it ends in any way, SIGKILL included: SIGTERM first, and SIGKILL after 5
+seconds.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ def execute(
     events: Optional[Iterable[Any]] = None,
     prefix_output_with_timestamp: bool = False,
 ) -> int:
-    """Runs a shell command and returns its exit code, which is 128 and the signal's number if one has ended it.
+    """Runs a shell command and returns its exit code: 128 + n if signal n has ended it.
 
-    Its output goes line by line to ``stdout`` and ``stderr``, text streams, or to this process's; behind
-    ``[<index>]<stdout>:`` if ``index`` is given, and behind the time as well if ``prefix_output_with_timestamp``. It is
-    ended when one of ``events`` is set. ``env``: its environment, instead of this process's. A sequence of words is a
-    command without a shell's syntax.
+    Its output goes line by line to ``stdout`` and ``stderr``, text streams, or to this process's:
+    with ``[<index>]<stdout>:`` before each line if ``index`` is given, and the time as well if
+    ``prefix_output_with_timestamp``. It is ended when one of ``events`` is set. ``env``: its
+    environment, instead of this process's. A sequence of words is a command without shell syntax.
     """
     text = command if isinstance(command, str) else shlex.join(command)
     order = {"command": text, "env": None if env is None else dict(env)}
@@ -74,7 +75,9 @@ def execute(
         for event in events or ():
             on_event(event, lifeline.cut, stop=stop, check_stop_interval_s=0.1, silent=True)
         copied = [
-            in_thread(prefix_connection, (source, target, name, index, prefix_output_with_timestamp))
+            in_thread(
+                prefix_connection, (source, target, name, index, prefix_output_with_timestamp)
+            )
             for source, target, name in (
                 (supervisor.stdout, stdout or sys.stdout, "stdout"),
                 (supervisor.stderr, stderr or sys.stderr, "stderr"),
@@ -121,7 +124,9 @@ def prefix_connection(
     index: Optional[int],
     prefix_output_with_timestamp: bool,
 ) -> None:
-    """Copies lines from a pipe to a text stream until the pipe ends, behind ``[<index>]<<prefix>>:`` if both are given.
+    """Copies lines from a pipe to a text stream until the pipe ends.
+
+    If ``index`` and ``prefix`` are given, ``[<index>]<<prefix>>:`` comes before each line.
 
     A line ends with ``\\n`` or ``\\r``, so that progress bars move.
     """

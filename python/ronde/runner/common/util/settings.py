@@ -1,4 +1,6 @@
-"""Settings of a job as attributes, by Horovod's names; integrations hand them from function to function."""
+"""Settings of a job as attributes, by Horovod's names; integrations hand them from function to
+function.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from .timeout import Timeout
 class BaseSettings:
     """Settings of every job.
 
-    ``key``: the job's secret; ``start_timeout``: the limit for the start of all ranks; ``nics``: names of
-    network interfaces. The others are named like horovodrun's flags.
+    ``key``: the job's secret; ``start_timeout``: the limit for the start of all ranks; ``nics``:
+    names of network interfaces. The others are named like horovodrun's flags.
     """
 
     def __init__(

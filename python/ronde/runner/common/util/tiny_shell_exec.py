@@ -11,7 +11,9 @@ from . import safe_shell_exec
 
 
 def execute(command: str, env: Optional[Mapping[str, str]] = None) -> Optional[tuple[str, int]]:
-    """Returns what the command prints, on both streams, and its exit code; None if it cannot be run."""
+    """Returns what the command prints, on both streams, and its exit code; None if it cannot be
+    run.
+    """
     output = io.StringIO()
     try:
         code = safe_shell_exec.execute(command, env=env, stdout=output, stderr=output)
