@@ -69,6 +69,9 @@ pub(crate) struct Part {
     pub(crate) device: Device,
     pub(crate) input: Held,
     pub(crate) yields: Yield,
+    /// The tensor that the result is copied to: the input is a copy of it, and it is to be
+    /// overwritten.
+    pub(crate) copied_to: Option<Py<PyAny>>,
 }
 
 /// What one handle stands for.
@@ -178,14 +181,33 @@ impl Part {
         if self.handle.is_ahead() {
             put_before(py, &self.handle, self.device)?;
         }
-        let input = input?;
+        let copied_to = self.copied_to.map(|tensor| tensor.into_bound(py));
+        let result = Self::result(py, &self.handle, input?, self.yields)?;
+        match copied_to {
+            None => Ok(result),
+            Some(tensor) => {
+                // Detached, as leaves that require a gradient are overwritten too.
+                let elements = tensor.call_method0(intern!(py, "detach"))?;
+                elements.call_method1(intern!(py, "copy_"), (result,))?;
+                Ok(tensor)
+            }
+        }
+    }
+
+    /// The result of an operation that has succeeded.
+    fn result<'py>(
+        py: Python<'py>,
+        handle: &RawHandle,
+        input: Bound<'py, PyAny>,
+        yields: Yield,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let delivery = |handle: &RawHandle| handle.take_delivery().unwrap_or_default();
-        match self.yields {
+        match yields {
             Yield::Input => Ok(input),
             Yield::Given(output) => output.release(py),
-            Yield::Allocated => allocated(py, delivery(&self.handle)),
+            Yield::Allocated => allocated(py, delivery(handle)),
             Yield::Exchanged => {
-                let mut delivery = delivery(&self.handle);
+                let mut delivery = delivery(handle);
                 let splits = std::mem::take(&mut delivery.splits);
                 let torch = py.import(intern!(py, "torch"))?;
                 let dtype = [("dtype", torch.getattr(intern!(py, "int32"))?)].into_py_dict(py)?;
@@ -195,7 +217,7 @@ impl Part {
             Yield::Adasum(output, scale) => {
                 let output = output.map_or(Ok(input), |output| output.release(py))?;
                 let to = View::of(&output)?;
-                let Delivery { memory, shape, .. } = delivery(&self.handle);
+                let Delivery { memory, shape, .. } = delivery(handle);
                 if let (Some(mut memory), Some(&ranks)) = (memory, shape.first()) {
                     py.detach(|| adasum::combine(&mut memory, ranks, scale));
                     let bytes = (memory.bytes() / ranks.max(1)).min(to.bytes());

@@ -1,14 +1,15 @@
 //! The operations, as Python calls them: each returns a handle at once.
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use ronde::{Device, Dtype, Operation, RawHandle, RawOutput, RawTensor, ReduceOp, adasum};
 use smallvec::{SmallVec, smallvec};
 
 use crate::error::{About, internal};
 use crate::flight::{Flight, Held, Part, Yield, keep};
-use crate::runtime::{next_number, use_number, with_set};
-use crate::tensor::{View, dtype_of};
+use crate::runtime::{next_unnamed, use_unnamed, with_set};
+use crate::tensor::{Input, View, dtype_of};
 
 /// Horovod's number of Adasum, which is no reduction of elements.
 const ADASUM: u8 = 2;
@@ -55,9 +56,9 @@ pub(crate) fn allreduce(
         postscale,
         travels_as: travels_as.map(dtype_of).transpose()?,
     };
-    let pair = Pair::new(tensor, output)?;
     let name = Name::new("allreduce", name, set_id);
-    submit(tensor.py(), set_id, pair.allreduce(how)?, &name)
+    let work = Pair::new(tensor, output).and_then(|pair| pair.allreduce(how));
+    submit(tensor.py(), set_id, work, &name)
 }
 
 /// The same for tensors that belong together; `travel_as` has a torch.dtype or None for each.
@@ -92,19 +93,14 @@ pub(crate) fn grouped_allreduce(
         .zip(&outputs)
         .enumerate()
         .map(|(index, (tensor, output))| Pair::new(tensor, output)?.allreduce(how(index)?));
-    submit_group(
-        py,
-        set_id,
-        pairs.collect::<PyResult<_>>()?,
-        &Name::new("grouped_allreduce", name, set_id),
-    )
+    submit_group(py, set_id, pairs, &Name::new("grouped_allreduce", name, set_id))
 }
 
 /// Puts the rows of all ranks one after another.
 #[pyfunction]
 #[pyo3(signature = (tensor, name, set_id, /))]
 pub(crate) fn allgather(tensor: &Bound<'_, PyAny>, name: Option<&str>, set_id: u32) -> PyResult<u64> {
-    let work = Work::allocating(tensor, Operation::Allgather, Yield::Allocated)?;
+    let work = Work::allocating(tensor, Operation::Allgather, Yield::Allocated);
     submit(tensor.py(), set_id, work, &Name::new("allgather", name, set_id))
 }
 
@@ -120,12 +116,7 @@ pub(crate) fn grouped_allgather(
     let works = tensors
         .iter()
         .map(|tensor| Work::allocating(tensor, Operation::Allgather, Yield::Allocated));
-    submit_group(
-        py,
-        set_id,
-        works.collect::<PyResult<_>>()?,
-        &Name::new("grouped_allgather", name, set_id),
-    )
+    submit_group(py, set_id, works, &Name::new("grouped_allgather", name, set_id))
 }
 
 /// Fills `output`, which may be the tensor itself, with the tensor of rank `root` of the job.
@@ -140,7 +131,7 @@ pub(crate) fn broadcast(
 ) -> PyResult<u64> {
     // One that is negative is no rank either.
     let root = usize::try_from(root).unwrap_or(usize::MAX);
-    let work = Pair::new(tensor, output)?.into(Operation::Broadcast { root });
+    let work = Pair::new(tensor, output).map(|pair| pair.into(Operation::Broadcast { root }));
     submit(tensor.py(), set_id, work, &Name::new("broadcast", name, set_id))
 }
 
@@ -153,10 +144,12 @@ pub(crate) fn alltoall(
     name: Option<&str>,
     set_id: u32,
 ) -> PyResult<u64> {
-    let mut view = View::of(tensor)?;
+    let py = tensor.py();
+    let name = Name::new("alltoall", name, set_id);
+    let Input { mut view, copy } = View::input(tensor, false).map_err(|error| name.told(py, error, None))?;
     let splits = match splits {
         Some(splits) => {
-            let splits = checked_splits(tensor.py(), &splits, &view, set_id)?;
+            let splits = checked_splits(py, &splits, &view, set_id)?;
             // Rows that go to nobody stay where they are.
             view.shape[0] = splits.iter().sum();
             splits
@@ -164,12 +157,12 @@ pub(crate) fn alltoall(
         None => Vec::new(),
     };
     let work = Work::viewed(
-        tensor,
+        copy.as_ref().unwrap_or(tensor),
         view,
         Operation::Alltoall { splits: &splits },
         Yield::Exchanged,
     );
-    submit(tensor.py(), set_id, work, &Name::new("alltoall", name, set_id))
+    submit(py, set_id, Ok(work), &name)
 }
 
 /// Combines a tensor with the other ranks' and keeps this rank's share of the rows.
@@ -191,7 +184,7 @@ pub(crate) fn reducescatter(
             postscale,
             travels_as: None,
         },
-    )?;
+    );
     submit(
         tensor.py(),
         set_id,
@@ -222,7 +215,7 @@ pub(crate) fn grouped_reducescatter(
     submit_group(
         py,
         set_id,
-        works.collect::<PyResult<_>>()?,
+        works,
         &Name::new("grouped_reducescatter", name, set_id),
     )
 }
@@ -257,12 +250,20 @@ struct Work<'a> {
     travels_as: Option<Dtype>,
     input: Held,
     yields: Yield,
+    /// See [`Part::copied_to`].
+    copied_to: Option<Py<PyAny>>,
 }
 
 impl<'a> Work<'a> {
     /// Of which the result goes to memory that the runtime allocates.
     fn allocating(tensor: &Bound<'_, PyAny>, operation: Operation<'a>, yields: Yield) -> PyResult<Self> {
-        Ok(Self::viewed(tensor, View::of(tensor)?, operation, yields))
+        let Input { view, copy } = View::input(tensor, false)?;
+        Ok(Self::viewed(
+            copy.as_ref().unwrap_or(tensor),
+            view,
+            operation,
+            yields,
+        ))
     }
 
     /// The same of what is seen of the tensor already.
@@ -274,6 +275,7 @@ impl<'a> Work<'a> {
             output: RawOutput::Allocate,
             travels_as: None,
             yields,
+            copied_to: None,
         }
     }
 
@@ -295,6 +297,7 @@ impl<'a> Work<'a> {
             device: self.view.device,
             input: self.input,
             yields: self.yields,
+            copied_to: self.copied_to,
         }
     }
 }
@@ -306,12 +309,17 @@ struct Pair {
     /// Where the result goes, if not to the tensor itself.
     output: Option<Held>,
     to: *mut u8,
+    /// See [`Part::copied_to`].
+    copied_to: Option<Py<PyAny>>,
 }
 
 impl Pair {
+    #[inline]
     fn new(tensor: &Bound<'_, PyAny>, output: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let view = View::of(tensor)?;
-        let (output, to) = if output.is(tensor) {
+        let is_in_place = output.is(tensor);
+        let Input { view, copy } = View::input(tensor, is_in_place)?;
+        let copied_to = (is_in_place && copy.is_some()).then(|| tensor.clone().unbind());
+        let (output, to) = if is_in_place {
             (None, view.address)
         } else {
             let to = View::of(output)?;
@@ -321,10 +329,11 @@ impl Pair {
             (Some(Held::new(output, &to)), to.address)
         };
         Ok(Self {
-            input: Held::new(tensor, &view),
+            input: Held::new(copy.as_ref().unwrap_or(tensor), &view),
             view,
             output,
             to,
+            copied_to,
         })
     }
 
@@ -339,6 +348,7 @@ impl Pair {
             travels_as: None,
             input: self.input,
             yields: self.output.map_or(Yield::Input, Yield::Given),
+            copied_to: self.copied_to,
         }
     }
 
@@ -382,6 +392,7 @@ impl Pair {
             travels_as: None,
             input: self.input,
             yields: Yield::Adasum(self.output, scale),
+            copied_to: self.copied_to,
         })
     }
 }
@@ -397,7 +408,7 @@ impl Name {
     fn new(operation: &str, name: Option<&str>, set_id: u32) -> Self {
         let text = match name {
             Some(name) => format!("{operation}.{name}"),
-            None => format!("{operation}.noname.{}", next_number(set_id)),
+            None => format!("{operation}.{}", next_unnamed(set_id)),
         };
         Self {
             text,
@@ -405,16 +416,35 @@ impl Name {
         }
     }
 
+    /// The error with the tensor's name in its message and in its attribute `tensor`; `place`: the
+    /// tensor's index in a group of so many.
+    #[cold]
+    fn told(&self, py: Python<'_>, error: PyErr, place: Option<(usize, usize)>) -> PyErr {
+        let class = error.get_type(py);
+        if !class.is(py.get_type::<PyValueError>()) && !class.is(py.get_type::<PyTypeError>()) {
+            return error;
+        }
+        let place = place.map_or_else(String::new, |(index, count)| {
+            format!("tensor {} of {count}: ", index + 1)
+        });
+        let told = PyErr::from_type(class, format!("{}: {place}{}", self.text, error.value(py)));
+        match told.value(py).setattr(intern!(py, "tensor"), &self.text) {
+            Ok(()) => told,
+            Err(error) => error,
+        }
+    }
+
     /// The operation is under way. One that was refused on this rank alone leaves the number to the next, as the others may
     /// wait for it.
     fn is_used(&self, set_id: u32) {
         if self.is_number {
-            use_number(set_id);
+            use_unnamed(set_id);
         }
     }
 }
 
-fn submit(py: Python<'_>, set_id: u32, work: Work<'_>, name: &Name) -> PyResult<u64> {
+fn submit(py: Python<'_>, set_id: u32, work: PyResult<Work<'_>>, name: &Name) -> PyResult<u64> {
+    let work = work.map_err(|error| name.told(py, error, None))?;
     let handle = with_set(py, set_id, |set| {
         // SAFETY: the tensors are contiguous and in host memory, of the type and shape that the view tells; `Held` keeps
         // their memory until the operation is over. That nobody writes to them meanwhile is the caller's to see to, as with
@@ -428,8 +458,21 @@ fn submit(py: Python<'_>, set_id: u32, work: Work<'_>, name: &Name) -> PyResult<
     }))
 }
 
-fn submit_group(py: Python<'_>, set_id: u32, works: Vec<Work<'_>>, name: &Name) -> PyResult<u64> {
+fn submit_group<'a>(
+    py: Python<'_>,
+    set_id: u32,
+    works: impl ExactSizeIterator<Item = PyResult<Work<'a>>>,
+    name: &Name,
+) -> PyResult<u64> {
     let (count, text) = (works.len(), &name.text);
+    let mut checked = Vec::with_capacity(count);
+    for (index, work) in works.enumerate() {
+        match work {
+            Ok(work) => checked.push(work),
+            Err(error) => return Err(name.told(py, error, Some((index, count)))),
+        }
+    }
+    let works = checked;
     let names: Vec<String> = (1..=count)
         .map(|index| format!("{text}_{index}of{count}"))
         .collect();

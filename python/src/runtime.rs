@@ -17,22 +17,39 @@ pub(crate) mod process_sets;
 
 static CONTEXT: RwLock<Option<Arc<Context>>> = RwLock::new(None);
 
-/// How many unnamed operations each process set of this context has had. They are counted anew in each, so that ranks that
-/// have failed differently agree again.
-static UNNAMED: Mutex<BTreeMap<u32, u64>> = Mutex::new(BTreeMap::new());
+/// How unnamed operations are counted. Anew in each context, so that ranks that have failed
+/// differently agree again.
+struct Unnamed {
+    /// Joins of all ranks so far.
+    joins: u64,
+    /// Operations of each process set so far; of the set of all ranks, since the last join.
+    counts: BTreeMap<u32, u64>,
+}
 
-fn unnamed() -> MutexGuard<'static, BTreeMap<u32, u64>> {
+static UNNAMED: Mutex<Unnamed> = Mutex::new(Unnamed {
+    joins: 0,
+    counts: BTreeMap::new(),
+});
+
+fn unnamed() -> MutexGuard<'static, Unnamed> {
     UNNAMED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of the set's next unnamed operation.
-pub(crate) fn next_number(set_id: u32) -> u64 {
-    1 + unnamed().get(&set_id).copied().unwrap_or(0)
+/// What the set's next unnamed operation is called, after its kind: `noname.7`, or `noname.2.7`
+/// after two joins.
+pub(crate) fn next_unnamed(set_id: u32) -> String {
+    let unnamed = unnamed();
+    let number = 1 + unnamed.counts.get(&set_id).copied().unwrap_or(0);
+    match unnamed.joins {
+        // A join is of the set of all ranks.
+        joins if joins > 0 && set_id == 0 => format!("noname.{joins}.{number}"),
+        _ => format!("noname.{number}"),
+    }
 }
 
 /// That operation is under way.
-pub(crate) fn use_number(set_id: u32) {
-    *unnamed().entry(set_id).or_default() += 1;
+pub(crate) fn use_unnamed(set_id: u32) {
+    *unnamed().counts.entry(set_id).or_default() += 1;
 }
 
 fn current() -> Option<Arc<Context>> {
@@ -115,7 +132,10 @@ pub(crate) fn init(
         }
     };
     let context = built.map_err(|error| failed(&error))?;
-    unnamed().clear();
+    *unnamed() = Unnamed {
+        joins: 0,
+        counts: BTreeMap::new(),
+    };
     forget_all();
     *CONTEXT.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(context));
     Ok(())
@@ -228,6 +248,13 @@ pub(crate) fn join(py: Python<'_>) -> PyResult<usize> {
     let context = working_context(py)?;
     let handle = context.start_join().map_err(|error| raise(py, &error))?;
     finish(py, &handle)?;
+    {
+        // The ranks have had different numbers of operations. Here all begin anew, by other names
+        // than before, as a GPU may still work on earlier ones.
+        let mut unnamed = unnamed();
+        unnamed.joins += 1;
+        unnamed.counts.remove(&0);
+    }
     let last = handle.take_delivery().and_then(|delivery| delivery.last_joined);
     Ok(last.unwrap_or(context.rank()))
 }

@@ -3,11 +3,11 @@
 
 use std::ptr;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
-use pyo3::{IntoPyObjectExt, intern};
 use ronde::{Device, Dtype, Memory};
 use smallvec::SmallVec;
 
@@ -64,58 +64,133 @@ pub(crate) struct View {
     pub(crate) shape: SmallVec<[usize; 4]>,
 }
 
+/// A tensor as an operation reads it.
+pub(crate) struct Input<'py> {
+    pub(crate) view: View,
+    /// A copy to read instead of the tensor, whose memory does not hold its values.
+    pub(crate) copy: Option<Bound<'py, PyAny>>,
+}
+
 impl View {
-    /// Looks at a tensor.
+    /// Looks at a tensor that an operation writes to.
     ///
     /// # Errors
-    /// No tensor, not contiguous, neither in host memory nor on a CUDA device, of elements that nothing is defined for.
+    /// TypeError for anything but a tensor; ValueError for one that is not contiguous, is neither
+    /// in host memory nor on a CUDA device, has elements of a type that nothing is defined for, or
+    /// whose memory does not hold its values.
     pub(crate) fn of(tensor: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match Self::look(tensor) {
+            Ok(Some((view, false))) => Ok(view),
+            Ok(_) => Err(refusal(tensor, None)),
+            Err(error) => Err(refusal(tensor, Some(error))),
+        }
+    }
+
+    /// Looks at a tensor that an operation reads; `is_overwritten`: and writes the result to.
+    ///
+    /// Memory that does not hold the values is resolved: a tensor with the negative bit is copied,
+    /// and truth values other than 0 and 1 are replaced by 1, in a copy unless they are overwritten
+    /// anyway.
+    ///
+    /// # Errors
+    /// As for [`of`](Self::of).
+    #[inline]
+    pub(crate) fn input<'py>(tensor: &Bound<'py, PyAny>, is_overwritten: bool) -> PyResult<Input<'py>> {
+        match Self::look(tensor) {
+            Ok(Some((view, false))) if view.dtype != Dtype::Bool => Ok(Input { view, copy: None }),
+            Ok(Some((_, true))) => Self::of_negative(tensor),
+            Ok(Some((view, _))) => view.of_truth_values(tensor, is_overwritten),
+            Ok(None) => Err(refusal(tensor, None)),
+            Err(error) => Err(refusal(tensor, Some(error))),
+        }
+    }
+
+    /// A tensor with the negative bit as an input: a copy without it.
+    #[cold]
+    fn of_negative<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Input<'py>> {
+        let tensor = tensor.call_method0(intern!(tensor.py(), "detach"))?;
+        let copy = tensor.call_method0(intern!(tensor.py(), "resolve_neg"))?;
+        Ok(Input {
+            view: Self::of(&copy)?,
+            copy: Some(copy),
+        })
+    }
+
+    /// The view of a tensor, and whether its negative bit is set; None or an error for one that is
+    /// refused.
+    #[inline]
+    fn look(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Self, bool)>> {
+        // Called for every tensor of every step: it only looks, and `refusal` finds the reason.
         let py = tensor.py();
-        let Ok(dtype) = tensor.getattr(intern!(py, "dtype")) else {
-            let kind = tensor.get_type();
-            return Err(PyTypeError::new_err(format!(
-                "expected a torch.Tensor, not {kind}"
-            )));
-        };
+        let dtype = tensor.getattr(intern!(py, "dtype"))?;
         let mut known = torch(py)?.dtypes.iter();
         let Some((_, dtype)) = known.find(|(known, _)| known.is(&dtype)) else {
-            let kind: String = tensor.call_method0(intern!(py, "type"))?.extract()?;
-            return Err(PyValueError::new_err(format!(
-                "Tensor type {kind} is not supported."
-            )));
+            return Ok(None);
         };
         let device = if tensor.getattr(intern!(py, "is_cpu"))?.is_truthy()? {
             Device::Cpu
         } else {
-            Self::on_gpu(tensor)?
+            match Self::on_gpu(tensor)? {
+                Some(device) => device,
+                None => return Ok(None),
+            }
         };
         if !tensor.call_method0(intern!(py, "is_contiguous"))?.is_truthy()? {
-            return Err(PyValueError::new_err("Tensor is required to be contiguous."));
+            return Ok(None);
         }
+        let is_negative = tensor.call_method0(intern!(py, "is_neg"))?.is_truthy()?;
         let shape = tensor.getattr(intern!(py, "shape"))?;
         let shape = shape.cast::<PyTuple>()?.iter_borrowed();
-        Ok(Self {
+        let view = Self {
             address: Self::address(tensor)?,
             dtype: *dtype,
             device,
             shape: shape
                 .map(|dimension| dimension.extract())
                 .collect::<PyResult<_>>()?,
+        };
+        if view.address == nowhere() && !view.shape.contains(&0) {
+            return Ok(None);
+        }
+        Ok(Some((view, is_negative)))
+    }
+
+    /// The input that this view of truth values stands for: bytes other than 0 and 1 are replaced
+    /// by 1.
+    #[cold]
+    fn of_truth_values<'py>(self, tensor: &Bound<'py, PyAny>, is_overwritten: bool) -> PyResult<Input<'py>> {
+        let py = tensor.py();
+        let plain = |view| Ok(Input { view, copy: None });
+        if self.shape.contains(&0) {
+            return plain(self);
+        }
+        let bytes = tensor.call_method1(intern!(py, "view"), (dtype_object(py, Dtype::U8)?,))?;
+        // On a GPU the question would wait for the device, and the answer costs little more.
+        let is_known = self.device == Device::Cpu;
+        if is_known && bytes.call_method0(intern!(py, "max"))?.extract::<u8>()? <= 1 {
+            return plain(self);
+        }
+        if is_overwritten {
+            bytes.call_method1(intern!(py, "ne_"), (0,))?;
+            return plain(self);
+        }
+        let copy = bytes.call_method1(intern!(py, "ne"), (0,))?;
+        Ok(Input {
+            view: Self::of(&copy)?,
+            copy: Some(copy),
         })
     }
 
-    /// The CUDA device of a tensor that is not in host memory, and the stream on which its elements come about.
-    fn on_gpu(tensor: &Bound<'_, PyAny>) -> PyResult<Device> {
+    /// The CUDA device of a tensor that is not in host memory, and the stream on which its elements
+    /// are computed; None for other devices.
+    fn on_gpu(tensor: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
         let py = tensor.py();
         if !tensor.getattr(intern!(py, "is_cuda"))?.is_truthy()? {
-            let device = tensor.getattr(intern!(py, "device"))?;
-            return Err(PyValueError::new_err(format!(
-                "The tensor is on {device}; ronde reduces tensors in host memory and on CUDA devices: use tensor.cpu()"
-            )));
+            return Ok(None);
         }
         let ordinal = tensor.call_method0(intern!(py, "get_device"))?.extract()?;
         let stream = current_stream(py, ordinal)?;
-        Ok(Device::Cuda { ordinal, stream })
+        Ok(Some(Device::Cuda { ordinal, stream }))
     }
 
     /// Where a tensor's elements lie now; somewhere, if it has none.
@@ -123,7 +198,7 @@ impl View {
         let address: usize = tensor.call_method0(intern!(tensor.py(), "data_ptr"))?.extract()?;
         Ok(match address {
             // An address of nothing would be taken for a tensor that is not there.
-            0 => ptr::dangling_mut::<u128>().cast(),
+            0 => nowhere(),
             _ => ptr::with_exposed_provenance_mut(address),
         })
     }
@@ -132,6 +207,95 @@ impl View {
     pub(crate) fn bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.size_bytes()
     }
+}
+
+/// The address of tensors without elements.
+fn nowhere() -> *mut u8 {
+    ptr::dangling_mut::<u128>().cast()
+}
+
+/// The reason why a tensor is refused; `cause`: what torch raised when it was looked at.
+#[cold]
+fn refusal(tensor: &Bound<'_, PyAny>, cause: Option<PyErr>) -> PyErr {
+    let py = tensor.py();
+    let reason = reason(tensor).and_then(|reason| match (reason, cause) {
+        (Some(reason), _) => Ok(reason),
+        (None, Some(cause)) if cause.is_instance_of::<PyException>(py) => Ok(PyValueError::new_err(format!(
+            "The tensor cannot be read: {}",
+            cause.value(py)
+        ))),
+        (None, Some(cause)) => Err(cause), // an interrupt, for example
+        (None, None) => Ok(PyValueError::new_err("The tensor cannot be read.")),
+    });
+    reason.unwrap_or_else(|error| error)
+}
+
+/// See [`refusal`]; None where nothing is found.
+fn reason(tensor: &Bound<'_, PyAny>) -> PyResult<Option<PyErr>> {
+    let py = tensor.py();
+    let module = py.import(intern!(py, "torch"))?;
+    let is_true = |name: &str| {
+        tensor
+            .getattr(name)
+            .and_then(|value| value.is_truthy())
+            .unwrap_or(false)
+    };
+    let error = |text: String| Ok(Some(PyValueError::new_err(text)));
+    if !tensor.is_instance(&module.getattr(intern!(py, "Tensor"))?)? {
+        let kind = tensor.get_type().fully_qualified_name()?;
+        return Ok(Some(PyTypeError::new_err(format!(
+            "expected a torch.Tensor, not {kind}; torch.as_tensor(...) makes a tensor of numbers and arrays, and \
+             allgather_object and broadcast_object take any object"
+        ))));
+    }
+    let kind = || tensor.call_method0(intern!(py, "type"))?.extract::<String>();
+    if is_true("is_nested") {
+        return error(
+            "Nested tensors are not supported: use its values, or torch.nested.to_padded_tensor".to_owned(),
+        );
+    }
+    let layout = tensor.getattr(intern!(py, "layout"))?;
+    if !layout.is(&module.getattr(intern!(py, "strided"))?) {
+        let instead = match is_true("is_sparse") {
+            true => "use hvd.sparse_allreduce_async, or tensor.to_dense()",
+            false => "use tensor.to_dense()",
+        };
+        let kind = kind().unwrap_or_else(|_| layout.to_string());
+        return error(format!("Tensor type {kind} is not supported: {instead}"));
+    }
+    let dtype = tensor.getattr(intern!(py, "dtype"))?;
+    if !torch(py)?.dtypes.iter().any(|(known, _)| known.is(&dtype)) {
+        return error(format!("Tensor type {} is not supported.", kind()?));
+    }
+    if !is_true("is_cpu") && !is_true("is_cuda") {
+        let device = tensor.getattr(intern!(py, "device"))?;
+        return error(format!(
+            "The tensor is on {device}; ronde reduces tensors in host memory and on CUDA devices: use tensor.cpu()"
+        ));
+    }
+    if matches!(tensor.call_method0(intern!(py, "is_contiguous")), Ok(answer) if !answer.is_truthy()?) {
+        return error("Tensor is required to be contiguous.".to_owned());
+    }
+    if matches!(tensor.call_method0(intern!(py, "is_neg")), Ok(answer) if answer.is_truthy()?) {
+        return error("The output has the negative bit set: use tensor.resolve_neg()".to_owned());
+    }
+    let address = tensor.call_method0(intern!(py, "data_ptr"));
+    if !matches!(address.and_then(|address| address.extract::<usize>()), Ok(1..)) {
+        let kind = tensor.get_type().fully_qualified_name()?;
+        return error(format!(
+            "The tensor, a {kind}, has no memory of its own (a fake, functional, batched or wrapped tensor, or one whose storage \
+             was freed): use a plain tensor with its values"
+        ));
+    }
+    Ok(None)
+}
+
+/// The torch.dtype of these elements.
+fn dtype_object(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyAny>> {
+    let found = torch(py)?.dtypes.iter().find(|(_, known)| *known == dtype);
+    found
+        .map(|(object, _)| object.bind(py).clone())
+        .ok_or_else(|| PyTypeError::new_err(format!("torch has no {dtype}")))
 }
 
 /// The element type that torch calls so.
@@ -165,9 +329,5 @@ pub(crate) fn tensor_of<'py>(
         return Ok(tensor);
     }
     // It went as bytes.
-    let truth = torch.dtypes.iter().find(|(_, known)| *known == Dtype::Bool);
-    let truth = truth
-        .map(|(dtype, _)| dtype.bind(py).clone())
-        .into_bound_py_any(py)?;
-    tensor.call_method1(intern!(py, "view"), (truth,))
+    tensor.call_method1(intern!(py, "view"), (dtype_object(py, Dtype::Bool)?,))
 }

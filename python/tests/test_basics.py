@@ -20,7 +20,7 @@ NAMES = """
     local_rank local_size mpi_built mpi_enabled mpi_threads_supported nccl_built poll rank reducescatter
     reducescatter_async remove_process_set rocm_built shutdown size sparse_allreduce_async start_timeline
     stop_timeline synchronize compression functions mpi_ops optimizer sync_batch_norm autotune_report
-    ddp_hook mark_epoch mark_step
+    ddp_hook mark_epoch mark_step check_extension
 """.split()
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
+import sysconfig
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
@@ -13,7 +15,40 @@ from .basics import HorovodBasics
 
 _FRONT_ENDS = ("torch",)
 
+#: The front ends, by the name that Horovod's programs look for.
+EXTENSIONS = list(_FRONT_ENDS)
+
 _basics = HorovodBasics()
+
+
+def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls ``f`` once for the same arguments, and returns what it returned then.
+
+    The arguments must be hashable. What ``f`` raises is not kept.
+    """
+    results: dict[Any, Any] = {}
+
+    @functools.wraps(f)
+    def cached(*args: Any, **kwargs: Any) -> Any:
+        key = args, frozenset(kwargs.items())
+        if key not in results:
+            results[key] = f(*args, **kwargs)
+        return results[key]
+
+    return cached
+
+
+def get_ext_suffix() -> str:
+    """What the file names of this Python's extension modules end with."""
+    return sysconfig.get_config_var("EXT_SUFFIX") or ".so"
+
+
+def get_extension_full_path(pkg_path: str, *args: str) -> str:
+    """The path of the extension module ``args`` (folders, then a name) beside the file
+    ``pkg_path``.
+    """
+    *folders, name = args
+    return os.path.join(os.path.dirname(pkg_path), *folders, name + get_ext_suffix())
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
@@ -22,14 +57,22 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
-    """Raises ImportError unless there is a front end of this name (``horovod.torch``)."""
+    """Raises ImportError unless there is a front end of this name (``horovod.torch``).
+
+    The other arguments, which say where Horovod's extension lies, are taken and ignored: there is
+    one extension.
+    """
     if ext_name.rpartition(".")[2] not in _FRONT_ENDS:
         raise ImportError(f"there is no {ext_name}: Ronde has horovod.torch")
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether operations run on a GPU: no, they run in host memory."""
-    return False
+    """Whether there is a GPU whose tensors this front end (``torch``) can reduce."""
+    if not extension_available(ext_base_name) or not _basics.cuda_built():
+        return False
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def mpi_built(verbose: bool = False) -> bool:
@@ -42,9 +85,9 @@ def gloo_built(verbose: bool = False) -> bool:
     return _basics.gloo_built()
 
 
-def nccl_built(verbose: bool = False) -> bool:
-    """Whether NCCL is built in: no."""
-    return bool(_basics.nccl_built())
+def nccl_built(verbose: bool = False) -> int:
+    """The version of the NCCL that can be loaded, as a number; 0 if there is none."""
+    return _basics.nccl_built()
 
 
 def ddl_built(verbose: bool = False) -> bool:
@@ -114,6 +157,25 @@ def split_list(items: Sequence[Any], n: int) -> list[Sequence[Any]]:
     length, longer = divmod(len(items), n)
     ends = [length * (index + 1) + min(index + 1, longer) for index in range(n)]
     return [items[start:end] for start, end in zip([0, *ends], ends)]
+
+
+def check_installed_version(
+    name: str, version: str, exception: Optional[BaseException] = None
+) -> None:
+    """Does nothing: the extension is built for no particular version of a framework."""
+
+
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Whether version ``ver`` is ``target`` (major.minor.patch) or later. ValueError for anything
+    but versions.
+    """
+    if not isinstance(ver, str) or not isinstance(target, str):
+        raise ValueError(f"expected two versions as strings, not {ver!r} and {target!r}")
+    if len(target.split(".")) != 3:
+        raise ValueError(f"expected a target version major.minor.patch, not {target!r}")
+    from packaging import version
+
+    return version.parse(ver) >= version.parse(target)
 
 
 def is_iterable(x: Any) -> bool:

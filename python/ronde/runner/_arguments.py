@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Sequence
+import argparse
+from typing import Any, Callable, Optional, Sequence, Union
 
 _ELASTIC = (
     "min_num_proc",
@@ -51,6 +52,12 @@ _SWITCHES = (
     "mpi_threads_disable",
 )
 
+# The same, by their flags.
+_NAMED_SWITCHES = {
+    "no_stall_check": ("--no-stall-check", "--stall-check"),
+    "log_with_timestamp": ("--log-with-timestamp", "--log-without-timestamp"),
+}
+
 # Either given or not.
 _FLAGS = {
     "disable_cache": "--disable-cache",
@@ -58,7 +65,6 @@ _FLAGS = {
     "use_gloo": "--gloo",
     "use_mpi": "--mpi",
     "tcp_flag": "--tcp",
-    "no_stall_check": "--no-stall-check",
     "prefix_output_with_timestamp": "--prefix-output-with-timestamp",
 }
 
@@ -80,11 +86,11 @@ class _HorovodArgs:
         self.command: Optional[Sequence[str]] = None
         self.nics: Optional[Sequence[str]] = None
         self.executable: Optional[str] = None
-        for name in (*_ELASTIC, *_VALUES, *_SWITCHES, *_FLAGS):
+        for name in (*_ELASTIC, *_VALUES, *_SWITCHES, *_NAMED_SWITCHES, *_FLAGS):
             setattr(self, name, None)
 
     _OWN = ("num_proc", "run_func", "command", "nics", "executable")
-    _KNOWN = {*_OWN, *_ELASTIC, *_VALUES, *_SWITCHES, *_FLAGS}
+    _KNOWN = {*_OWN, *_ELASTIC, *_VALUES, *_SWITCHES, *_NAMED_SWITCHES, *_FLAGS}
 
     def __getattr__(self, name: str) -> Any:
         if name in _OLD_NAMES:
@@ -99,8 +105,8 @@ class _HorovodArgs:
         super().__setattr__(name, value)
 
 
-def launcher_flags(job: _HorovodArgs) -> list[str]:
-    """The flags of `ronde run` for `job`.
+def launcher_flags(job: Union[_HorovodArgs, argparse.Namespace]) -> list[str]:
+    """The flags of `ronde run` for `job`, or for what `horovod.runner.launch.parse_args` has read.
 
     Raises NotImplementedError for elastic jobs, ValueError for a number of ranks that cannot be and for two
     launchers at once.
@@ -114,6 +120,10 @@ def launcher_flags(job: _HorovodArgs) -> list[str]:
         raise ValueError(f"num_proc is {job.num_proc!r}; expected a number of ranks, 1 or more")
     if job.use_gloo and job.use_mpi:
         raise ValueError("use_gloo and use_mpi are both given; choose one of them")
+    if getattr(job, "use_jsrun", None):
+        raise NotImplementedError(
+            "use_jsrun: Ronde starts no jobs through jsrun; have jsrun start the program itself"
+        )
     flags = [f"--num-proc={job.num_proc}"]
     for name in _VALUES:
         value = getattr(job, name)
@@ -123,7 +133,11 @@ def launcher_flags(job: _HorovodArgs) -> list[str]:
         value = getattr(job, name)
         if value is not None:
             flags.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+    for name, (on, off) in _NAMED_SWITCHES.items():
+        value = getattr(job, name)
+        if value is not None:
+            flags.append(on if value else off)
     flags.extend(flag for name, flag in _FLAGS.items() if getattr(job, name))
     if job.nics:
-        flags.append(f"--network-interfaces={','.join(job.nics)}")
+        flags.append(f"--network-interfaces={','.join(sorted(job.nics))}")
     return flags

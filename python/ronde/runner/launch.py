@@ -5,16 +5,26 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import sys
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, Union
 
 from .. import __version__, cli
-from ..common.util import gloo_built, mpi_built
+from ..common.util import gloo_built, mpi_built, nccl_built
 from . import _job
 from ._arguments import _HorovodArgs, launcher_flags
+from ._parser import parse
 
-__all__ = ["check_build", "gloo_built", "horovod_version", "mpi_built", "run_commandline"]
+__all__ = [
+    "check_build",
+    "gloo_built",
+    "horovod_version",
+    "mpi_built",
+    "nccl_built",
+    "parse_args",
+    "run_commandline",
+]
 
 # The release of Horovod whose interface this is.
 _INTERFACE = "0.28.1"
@@ -43,23 +53,39 @@ def run_commandline(argv: Optional[Sequence[str]] = None) -> int:
     return cli.main(["run", *words])
 
 
+def parse_args(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
+    """Reads horovodrun's flags from ``argv``, the process's own arguments if None.
+
+    The attributes have horovodrun's names (``num_proc``, ``hosts``, ``fusion_threshold_mb``,
+    ``command`` …); None means not given. Settings of ``--config-file`` are among them, where no
+    flag says otherwise (needs PyYAML). Ends the process for ``--help``, ``--version`` and
+    ``--check-build``, and with code 2 for wrong usage. ValueError for settings that are out of
+    range.
+    """
+    args = parse(sys.argv[1:] if argv is None else argv, horovod_version())
+    if args.check_build:
+        print(check_build())
+        sys.exit(0)
+    return args
+
+
 def check_build() -> str:
     """What this build can do, in horovodrun's form."""
     mark = {True: "X", False: " "}
     torch = mark[importlib.util.find_spec("torch") is not None]
-    mpi, gloo = mark[bool(mpi_built())], mark[bool(gloo_built())]
+    mpi, gloo, nccl = (mark[bool(built())] for built in (mpi_built, gloo_built, nccl_built))
     return (
         f"Horovod v{horovod_version()}:\n\n"
         f"Available Frameworks:\n    [ ] TensorFlow\n    [{torch}] PyTorch\n    [ ] MXNet\n\n"
         f"Available Controllers:\n    [{mpi}] MPI\n    [{gloo}] Gloo\n\n"
         "Available Tensor Operations:\n"
-        f"    [ ] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{mpi}] MPI\n    [{gloo}] Gloo\n\n"
+        f"    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{mpi}] MPI\n    [{gloo}] Gloo\n\n"
         "In Gloo's place is Ronde's own shared memory, for one host; several need MPI."
     )
 
 
-def _run(args: _HorovodArgs) -> Optional[list[Any]]:
-    """Starts the job that `args` describes, and waits for its end.
+def _run(args: Union[_HorovodArgs, argparse.Namespace]) -> Optional[list[Any]]:
+    """Starts the job that `args` describes, or :func:`parse_args` has read, and waits for its end.
 
     Gives the results by rank if it is a function, None if it is a command. Raises `JobError`, a RuntimeError,
     if a rank fails; NotImplementedError for elastic jobs; ValueError if there is nothing to start.

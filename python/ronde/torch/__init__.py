@@ -25,6 +25,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from ..common.exceptions import HorovodInternalError
+from ..common.util import check_extension
 from . import elastic
 from .compression import Compression
 from .functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
@@ -126,6 +127,7 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "ccl_built",
+    "check_extension",
     "cross_rank",
     "cross_size",
     "cuda_built",

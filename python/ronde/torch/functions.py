@@ -49,7 +49,7 @@ def broadcast_parameters(
 def _broadcast_in_place(named: _Named, root_rank: int) -> None:
     handles = []
     for name, tensor in named:
-        sent = _sendable(tensor)
+        sent = _sendable(name, tensor)
         handles.append((broadcast_async_(sent, root_rank, name), tensor, sent))
     for handle, tensor, sent in handles:
         synchronize(handle)
@@ -58,12 +58,23 @@ def _broadcast_in_place(named: _Named, root_rank: int) -> None:
                 tensor.copy_(sent.view(tensor.dtype).view(tensor.shape))
 
 
-def _sendable(tensor: torch.Tensor) -> torch.Tensor:
-    """What to send of a tensor: itself, or its bytes, of its own memory or in a copy that is contiguous."""
+def _sendable(name: Optional[str], tensor: torch.Tensor) -> torch.Tensor:
+    """What to send of a tensor: itself, or its bytes, of its own memory or in a copy that is
+    contiguous.
+
+    ValueError for one that has no bytes to send, which names it.
+    """
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        instead = "tensor.dequantize()" if tensor.is_quantized else "tensor.to_dense()"
+        raise ValueError(
+            f"{name or 'a tensor'} cannot be broadcast: it is of dtype {tensor.dtype} and layout "
+            f"{tensor.layout}; broadcast {instead}, or use broadcast_object"
+        )
     tensor = tensor.detach().contiguous()
     if tensor.dtype in _SENT_AS_IS:
         return tensor
-    return tensor.view(-1).view(torch.uint8)
+    # Contiguous tensors keep their conjugate and negative bits.
+    return tensor.resolve_conj().resolve_neg().view(-1).view(torch.uint8)
 
 
 _SENT_AS_IS = {

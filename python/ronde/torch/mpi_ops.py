@@ -9,7 +9,11 @@ count, so that ranks must call unnamed operations in the same order. Tensors lie
 operations and those in place want them contiguous, and want them left alone until the handle has been waited
 for.
 
-What is wrong with a call raises ValueError; what goes wrong between the ranks, HorovodInternalError.
+A tensor whose memory does not hold its values is resolved (negative bit, truth values other than 0
+and 1) or refused with the reason (sparse, quantized, nested, fake and batched tensors).
+
+What is wrong with a call raises ValueError or TypeError; what goes wrong between the ranks,
+HorovodInternalError.
 """
 
 from __future__ import annotations
@@ -134,6 +138,48 @@ def _set_id(process_set: ProcessSet) -> int:
     return process_set.process_set_id
 
 
+def _check_tensor(operation: str, tensor: Any) -> None:
+    """Raises before torch does, in words of its own, for arguments that an operation cannot take.
+
+    TypeError for anything but a tensor, ValueError for layouts other than strided.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        kind = type(tensor)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        is_sequence = isinstance(tensor, (list, tuple))
+        if is_sequence and any(isinstance(one, torch.Tensor) for one in tensor):
+            instead = "several tensors go one by one, or as a group (hvd.grouped_allreduce and others)"
+        else:
+            instead = (
+                "torch.as_tensor(...) makes a tensor of numbers and arrays, and "
+                "hvd.allgather_object and hvd.broadcast_object take any object"
+            )
+        raise TypeError(
+            f"hvd.{operation} expects a torch.Tensor, not {module}{kind.__qualname__}: {instead}"
+        )
+    if tensor.layout is not torch.strided:
+        instead = "use hvd.sparse_allreduce_async, or " if tensor.is_sparse else "use "
+        raise ValueError(
+            f"Tensor type {_type_name(tensor)} is not supported by hvd.{operation}: {instead}"
+            f"tensor.to_dense()"
+        )
+
+
+def _check_tensors(operation: str, tensors: Any) -> list[torch.Tensor]:
+    """The tensors as a list; TypeError and ValueError as above."""
+    tensors = list(tensors)
+    for tensor in tensors:
+        _check_tensor(operation, tensor)
+    return tensors
+
+
+def _type_name(tensor: torch.Tensor) -> str:
+    try:
+        return tensor.type()
+    except Exception:  # of some layouts torch has no name
+        return str(tensor.layout)
+
+
 def _gradient_name(name: Optional[str]) -> Optional[str]:
     """A name of its own, the same at every step, so that the ranks need not agree on the tensor again."""
     return None if name is None else f"{name}.grad"
@@ -157,6 +203,7 @@ def allreduce_async(
     operations other than the average.
     """
     op = _checked_op(average, op, process_set)
+    _check_tensor("allreduce_async", tensor)
     output = torch.empty_like(tensor)
     return _allreduce(tensor, output, name, op, prescale_factor, postscale_factor, _set_id(process_set))
 
@@ -262,6 +309,7 @@ def allreduce(
     way; there is none for Min, Max and Product (NotImplementedError).
     """
     op = _checked_op(average, op, process_set)
+    _check_tensor("allreduce", tensor)
     compressed, context = compression.compress(tensor)
     reduced = HorovodAllreduce.apply(compressed, name, op, prescale_factor, postscale_factor, process_set)
     return compression.decompress(reduced, context)
@@ -278,7 +326,7 @@ def grouped_allreduce_async(
 ) -> int:
     """:func:`allreduce_async` of tensors that wait for one another, on all ranks. Returns one handle."""
     op = _checked_op(average, op, process_set)
-    tensors = list(tensors)
+    tensors = _check_tensors("grouped_allreduce_async", tensors)
     outputs = [torch.empty_like(tensor) for tensor in tensors]
     set_id = _set_id(process_set)
     return _ronde.grouped_allreduce(tensors, outputs, name, op, prescale_factor, postscale_factor, set_id)
@@ -344,6 +392,7 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """:func:`allreduce` of tensors that wait for one another, on all ranks."""
     op = _checked_op(average, op, process_set)
+    tensors = _check_tensors("grouped_allreduce", tensors)
     compressed = [compression.compress(tensor) for tensor in tensors]
     reduced = HorovodGroupedAllreduce.apply(
         name, op, prescale_factor, postscale_factor, process_set, *(tensor for tensor, _ in compressed)
@@ -368,6 +417,13 @@ def sparse_allreduce_async(
     """
     if op not in (Average, Sum):
         raise ValueError("sparse tensors are combined by Average or Sum only")
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
+        if isinstance(tensor, torch.Tensor):
+            raise ValueError(
+                f"hvd.sparse_allreduce_async expects a sparse tensor (torch.sparse_coo), not one of "
+                f"layout {tensor.layout}: use tensor.to_sparse(), or hvd.allreduce for dense tensors"
+            )
+        _check_tensor("sparse_allreduce_async", tensor)
     tensor = tensor.detach()
     indices = tensor._indices().t().contiguous()
     parts = [(indices, "indices"), (tensor._values().contiguous(), "values")]
@@ -430,6 +486,7 @@ def allgather(
 
     Its gradient is this rank's rows of the result's, averaged over the ranks.
     """
+    _check_tensor("allgather", tensor)
     return HorovodAllgather.apply(tensor, name, process_set)
 
 
@@ -461,6 +518,7 @@ def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> list[torch.Tensor]:
     """:func:`allgather` of tensors that wait for one another, on all ranks."""
+    tensors = _check_tensors("grouped_allgather", tensors)
     return list(HorovodGroupedAllgather.apply(name, process_set, *tensors))
 
 
@@ -474,6 +532,7 @@ def broadcast_async(
 
     ``root_rank``: its rank in the job, also with a process set. The tensors have one shape and dtype.
     """
+    _check_tensor("broadcast_async", tensor)
     return _ronde.broadcast(tensor, torch.empty_like(tensor), root_rank, name, _set_id(process_set))
 
 
@@ -522,6 +581,7 @@ def broadcast(
 
     The gradient of the root's tensor is the average of the ranks' gradients; that of the others is zero.
     """
+    _check_tensor("broadcast", tensor)
     return HorovodBroadcast.apply(tensor, root_rank, name, process_set)
 
 
@@ -583,6 +643,7 @@ def alltoall(
     Returns the rows that came, and with ``splits`` also how many came from each rank (int32). The gradients
     of the rows go back to where the rows came from.
     """
+    _check_tensor("alltoall", tensor)
     output, received_splits = HorovodAlltoall.apply(tensor, splits, name, process_set)
     return output if splits is None else (output, received_splits)
 
@@ -646,6 +707,7 @@ def reducescatter(
     gathered from the ranks, times ``prescale_factor * postscale_factor``, and for the sum times the number of
     ranks.
     """
+    _check_tensor("reducescatter", tensor)
     compressed, context = compression.compress(tensor)
     reduced = HorovodReducescatter.apply(compressed, name, op, process_set, prescale_factor, postscale_factor)
     return compression.decompress(reduced, context)
@@ -696,6 +758,7 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
     """:func:`reducescatter` of tensors that wait for one another, on all ranks."""
+    tensors = _check_tensors("grouped_reducescatter", tensors)
     compressed = [compression.compress(tensor) for tensor in tensors]
     reduced = HorovodGroupedReducescatter.apply(
         name, op, process_set, prescale_factor, postscale_factor, *(tensor for tensor, _ in compressed)

@@ -15,7 +15,31 @@ from types import ModuleType
 from typing import Optional, Sequence
 
 _OURS = ("common", "runner", "torch")
-_ABSENT = ("_keras", "keras", "mxnet", "ray", "spark", "tensorflow")
+_ABSENT = ("_keras", "data", "keras", "mxnet", "ray", "spark", "tensorflow")
+
+# Parts of Horovod's own launcher, which starts and connects its processes in other ways than
+# Ronde's.
+_LAUNCHER = (
+    "runner.common.service",
+    "runner.common.util.network",
+    "runner.driver",
+    "runner.elastic.constants",
+    "runner.elastic.driver",
+    "runner.elastic.registration",
+    "runner.elastic.rendezvous",
+    "runner.gloo_run",
+    "runner.http",
+    "runner.js_run",
+    "runner.mpi_run",
+    "runner.run_task",
+    "runner.task",
+    "runner.task_fn",
+    "runner.util.cache",
+    "runner.util.lsf",
+    "runner.util.network",
+    "runner.util.remote",
+    "runner.util.streams",
+)
 
 
 def install() -> None:
@@ -35,6 +59,12 @@ class _Finder(importlib.abc.MetaPathFinder):
         if rest[0] in _ABSENT:
             raise ModuleNotFoundError(
                 f"Ronde provides no {fullname}: it has horovod.torch, horovod.common and horovod.runner",
+                name=fullname,
+            )
+        if any(".".join(rest[: part.count(".") + 1]) == part for part in _LAUNCHER):
+            raise ModuleNotFoundError(
+                f"Ronde provides no {fullname}, a part of Horovod's own launcher: start jobs with "
+                f"horovodrun, ronde.run or mpirun",
                 name=fullname,
             )
         if rest[0] not in _OURS:

@@ -32,7 +32,7 @@ pub(crate) fn remove_process_set(py: Python<'_>, id: u32) -> PyResult<bool> {
         Some(set) if id != 0 => {
             let removed = py.detach(|| context.remove_process_set(&set));
             removed.map_err(|error| raise(py, &error))?;
-            unnamed().remove(&id);
+            unnamed().counts.remove(&id);
             Ok(true)
         }
         _ => Ok(false),

@@ -70,6 +70,9 @@ STAND_IN = """
         def is_contiguous(self):
             return True
 
+        def is_neg(self):
+            return False
+
         def tolist(self):
             return download(self.address, self.shape[0])
 

@@ -189,9 +189,10 @@ fn check_build() -> String {
         "Ronde v{}:\n\n\
          Available Frameworks:\n    [ ] TensorFlow\n    [{torch}] PyTorch\n    [ ] MXNet\n    [X] Rust\n\n\
          Available Controllers:\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Local\n\n\
-         Available Tensor Operations:\n    [ ] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Shared memory\n",
+         Available Tensor Operations:\n    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Shared memory\n",
         env!("CARGO_PKG_VERSION"),
         mpi = mark(cfg!(feature = "mpi")),
-        torch = mark(program::is_contained()), // by the Python package, which is for PyTorch
+        nccl = mark(crate::nccl_version().is_some()), // loaded when it is needed
+        torch = mark(program::is_contained()),        // by the Python package, which is for PyTorch
     )
 }

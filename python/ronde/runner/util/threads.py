@@ -4,9 +4,51 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Sequence
 
 _LOG = logging.getLogger(__name__)
+
+
+def execute_function_multithreaded(
+    fn: Callable[..., Any],
+    args_list: Sequence[Sequence[Any]],
+    block_until_all_done: bool = True,
+    max_concurrent_executions: int = 1000,
+) -> Optional[dict[int, Any]]:
+    """Calls `fn(*args)` for each of `args_list`, in up to `max_concurrent_executions` threads.
+
+    Returns the results by index in the list; None, at once, unless `block_until_all_done`. What a
+    call raises is raised, once all have ended; RuntimeError if not every call has a result.
+    """
+    left = iter(enumerate([tuple(args) for args in args_list]))
+    lock = threading.Lock()
+    results: dict[int, Any] = {}
+    failures: list[Exception] = []
+
+    def work() -> None:
+        while True:
+            with lock:
+                index, args = next(left, (None, ()))
+            if index is None:
+                return
+            try:
+                results[index] = fn(*args)
+            except Exception as error:
+                failures.append(error)
+                if not block_until_all_done:
+                    raise
+
+    count = min(max_concurrent_executions, len(args_list))
+    threads = [in_thread(work, daemon=not block_until_all_done) for _ in range(count)]
+    if not block_until_all_done:
+        return None
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    if len(results) != len(args_list):
+        raise RuntimeError(f"only {len(results)} of {len(args_list)} calls of {fn!r} have ended")
+    return results
 
 
 def in_thread(

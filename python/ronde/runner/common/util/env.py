@@ -1,8 +1,19 @@
-"""What a launcher tells a process of its place."""
+"""What a launcher tells a process of its place, and which variables it passes on."""
 
 from __future__ import annotations
 
 import os
+import re
+
+from . import secret
+
+LOG_LEVEL_STR = ["FATAL", "ERROR", "WARNING", "INFO", "DEBUG", "TRACE"]
+
+#: Variables that are of one host or process alone, as regular expressions for the beginning of a
+#: name.
+IGNORE_REGEXES = {"BASH_FUNC_.*", "OLDPWD", ".*CUDA_VISIBLE_DEVICES", secret.HOROVOD_SECRET_KEY}
+
+KUBEFLOW_MPI_EXEC = "/etc/mpi/kubexec.sh"
 
 _VARIABLES = (
     ("HOROVOD_RANK", "HOROVOD_SIZE"),
@@ -17,3 +28,13 @@ def get_env_rank_and_size() -> tuple[int, int]:
         if rank in os.environ and size in os.environ:
             return int(os.environ[rank]), int(os.environ[size])
     return 0, 1
+
+
+def is_exportable(v: str) -> bool:
+    """Whether a variable of this name is to be passed on to processes on other hosts."""
+    return not any(re.match(pattern, v) for pattern in IGNORE_REGEXES)
+
+
+def is_kubeflow_mpi() -> bool:
+    """Whether this process runs under Kubeflow's MPI operator."""
+    return os.environ.get("OMPI_MCA_plm_rsh_agent") == KUBEFLOW_MPI_EXEC
