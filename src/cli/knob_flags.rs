@@ -73,7 +73,8 @@ impl<S> KnobFlags<S> {
             .or_else(|| std::env::var_os(env))
     }
 
-    /// Reads the knobs as a process started with these flags will, with the warnings about this process's environment.
+    /// Reads the knobs as a process started with these flags will, with the warnings about this
+    /// process's environment.
     ///
     /// # Errors
     /// As [`Knobs::from_lookup`].

@@ -9,7 +9,6 @@ use crate::knobs::{IGNORED, KNOBS, Knob, Scope};
 use clap::ValueHint;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -12,7 +12,7 @@ pub struct IgnoredNames {
     pub names: &'static [&'static str],
 }
 
-/// The variables of Horovod's build, of its tests, of other ways to start it, and of its earlier releases.
+/// The variables of Horovod's build, of its tests, of its own launchers, and of its earlier releases.
 pub static IGNORED: &[IgnoredNames] = &[
     IgnoredNames {
         reason: "read only when Horovod is built",

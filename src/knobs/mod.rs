@@ -5,8 +5,9 @@
 //! - Horovod reads numbers with `strtol`, for which junk is 0 and `64MB` is 64. Here a value that is not a number, or is
 //!   out of range, is a [`KnobError`] that names the variable, the value and what is allowed.
 //! - An unknown `RONDE_*` variable gives a [`KnobWarning`], with the nearest name if one is near; so does a `HOROVOD_*`
-//!   variable that is nearly the name of one read here, and one whose prefix is misspelt (`HORVOD_CYCLE_TIME`). Names that
-//!   only Horovod knows are accepted without a word: those of [`Scope::NotHere`] and [`IGNORED`].
+//!   variable that is nearly the name of one read here, and one whose prefix is misspelt
+//!   (`HORVOD_CYCLE_TIME`). Names that only Horovod knows give none: those of [`Scope::NotHere`] and
+//!   [`IGNORED`].
 //!
 //! As an extra, sizes take binary suffixes (`64MB` = `64MiB` = 67108864). A variable set to the empty text counts as unset.
 //!
@@ -40,7 +41,7 @@ use std::path::Path;
 
 /// Below this Jaro-Winkler similarity a guess only misleads: transposed or missing letters stay above 0.9.
 pub(crate) const SIMILARITY_MIN: f64 = 0.85;
-/// Where the prefix is misspelt, the rest must be nearly right: other software's variables begin similarly too.
+/// With a misspelt prefix, the rest must be nearly right: other software has similar prefixes.
 const SIMILARITY_MIN_OF_STEM: f64 = 0.95;
 
 /// Which tunable knobs are present in the environment: the tuner leaves them alone, as Horovod's does.
@@ -161,8 +162,9 @@ pub fn find(name: &str) -> Option<&'static Knob> {
 }
 
 /// The names among `names` that are probably meant for Ronde and that it does not know, each with the nearest name that it
-/// does: any `RONDE_*` name, a `HOROVOD_*` or `BYTEPS_TRACE_*` name that resembles one read here, and such a name with a
-/// misspelt prefix. Other software has `HOROVOD_*` names of its own, so the rest of them is no reason for a warning.
+/// does: any `RONDE_*` name, a `HOROVOD_*` or `BYTEPS_TRACE_*` name that resembles one read here, and
+/// such a name with a misspelt prefix. Other software has `HOROVOD_*` names of its own, so other names
+/// give no warning.
 pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> Vec<KnobWarning> {
     let ignored = |name: &str| IGNORED.iter().any(|group| group.names.contains(&name));
     let known = |name: &str| KNOBS.iter().any(|knob| knob.env == name) || ignored(name);
@@ -185,7 +187,7 @@ pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> Vec<KnobWar
 
 /// Whether the first word of `env` is nearly `HOROVOD` or `RONDE`.
 fn has_misspelt_prefix(env: &str) -> bool {
-    // A longer word has room for more mistakes before it is another word.
+    // With each, the number of edits after which a word no longer counts as that prefix.
     const PREFIXES: [(&str, usize); 2] = [("HOROVOD", 2), ("RONDE", 1)];
     let Some((found, _)) = env.split_once('_') else {
         return false;
@@ -196,8 +198,8 @@ fn has_misspelt_prefix(env: &str) -> bool {
     })
 }
 
-/// The variable read here that is most similar to `env`, if that is at least `similarity_min`. `HOROVOD_` and `RONDE_` count
-/// as equal, for the prefix is easily mixed up.
+/// The variable read here that is most similar to `env`, if the similarity is at least
+/// `similarity_min`. `HOROVOD_` and `RONDE_` count as equal, for the prefix is easily mixed up.
 fn nearest_variable(env: &str, similarity_min: f64) -> Option<&'static str> {
     let stem = |name: &str| name.split_once('_').map_or(name, |(_, stem)| stem).to_owned();
     let found = stem(env);

@@ -18,7 +18,7 @@ const TEXT_MAX_BYTES: usize = 1 << 20;
 pub(super) struct Document {
     path: PathBuf,
     sink: Sink,
-    /// The file that `sink` writes: that of `path`, or the older one while no new one could be made.
+    /// The file that `sink` writes: `path`, or the older file if no new one could be made.
     sink_path: PathBuf,
     pub(super) format: Format,
     /// Cycles dropped before it began.
@@ -128,7 +128,7 @@ impl Document {
         }
     }
 
-    /// What is there after a write that failed, as a sentence or two.
+    /// Describes the state of the file after a failed write, in one or two sentences.
     pub(super) fn remains(&self) -> String {
         let contents = format!("{} {}", self.sink_path.display(), self.sink.contents());
         let older = older(&self.path);

@@ -323,7 +323,8 @@ impl Documents {
             let path = document.path().display();
             let remains = document.remains();
             tracing::error!(
-                "cannot write the timeline {path}: {error}; recording ends here, the job goes on. {remains}"
+                "cannot write the timeline {path}: {error}; recording ends here, the job goes on. \
+                 {remains}"
             );
         }
     }

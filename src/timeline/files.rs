@@ -22,7 +22,8 @@ pub(super) trait Files: Send {
 
 /// Where text goes; a file, and in tests one that fails.
 pub(super) trait Output: Send {
-    /// Writes the beginning of `text` at `offset`, as much as the system takes at once, and returns the number of bytes.
+    /// Writes the beginning of `text` at `offset`, as much as the system takes at once, and returns the
+    /// number of bytes.
     fn write_at(&mut self, text: &[u8], offset: u64) -> io::Result<usize>;
     /// Cuts what is behind `length`.
     fn cut(&mut self, length: u64) -> io::Result<()>;
@@ -39,7 +40,7 @@ pub(super) struct Incomplete {
 /// Writes all of `text` at `offset`.
 ///
 /// # Errors
-/// [`Incomplete`]: a full disk takes what there is room for, and refuses the rest.
+/// [`Incomplete`]: a full disk accepts the part of the text for which there is space.
 pub(super) fn write_all_at(output: &mut dyn Output, text: &[u8], offset: u64) -> Result<(), Incomplete> {
     let mut written = 0;
     while written < text.len() {

@@ -1,9 +1,9 @@
 //! Where a document's text goes: a plain file whose closing bracket is always in place, or a compressed one.
 //!
 //! Each write to a plain file is one `pwrite` over the closing `]`, so that the file is valid JSON at any moment
-//! except after a kill inside that write. Where a write ends early, as on a full disk, the elements that were written
-//! whole stay, and the bracket is put behind them. A compressed file cannot be written over: it gets its bracket at the
-//! end, and all text written before a kill or a full disk can be decompressed.
+//! except after a kill inside that write. If a write ends early, as on a full disk, the elements that were
+//! written whole stay, and the bracket is put behind them. A compressed file cannot be written over: it
+//! gets its bracket at the end, and all text written before a kill or a full disk can be decompressed.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -32,7 +32,7 @@ pub(super) struct Appender {
     bytes: u64,
 }
 
-/// What a reader finds in a file whose recording has ended early; prints as what follows the file's name.
+/// State of a file whose recording has ended early; prints as the predicate of a sentence about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contents {
     /// Nothing that can be read.
@@ -65,8 +65,8 @@ impl Sink {
     /// Appends to the array, of which `text` is what comes next, and empties `text`.
     ///
     /// # Errors
-    /// What the system says. A plain file then ends with the last element that was written whole, and with the bracket if
-    /// that could be written.
+    /// What the system says. A plain file then ends with the last element that was written whole, and
+    /// with the bracket if that could be written.
     pub(super) fn write(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
         let written = match self {
             Self::Plain { output, end, closed } => {
@@ -78,11 +78,11 @@ impl Sink {
                         Ok(())
                     }
                     Err(incomplete) => {
-                        // The bracket takes the place of a byte that is there, which needs no room on the disk.
+                        // The bracket replaces a byte that was written, which needs no disk space.
                         let room = incomplete.written.saturating_sub(1);
                         *end += whole_elements(&text[..room]) as u64;
                         *closed = *end > 0 && write_all_at(&mut **output, b"]", *end).is_ok();
-                        // Best effort: what is behind would make the file invalid.
+                        // Best effort: the rest of the text would make the file invalid.
                         *closed &= output.cut(*end + u64::from(*closed)).is_ok();
                         Err(incomplete.source)
                     }
@@ -114,7 +114,7 @@ impl Sink {
         }
     }
 
-    /// What a reader finds in the file after a write that failed.
+    /// State of the file after a failed write.
     pub(super) fn contents(&self) -> Contents {
         let bytes = self.bytes();
         match self {
@@ -136,19 +136,20 @@ impl fmt::Display for Contents {
             ),
             Self::Unclosed { bytes } => write!(
                 f,
-                "holds all events that were written before, {bytes} bytes without the closing bracket, which \
-                 `ronde timeline` and trace viewers do not need"
+                "holds all events that were written before, {bytes} bytes without the closing bracket, \
+                 which `ronde timeline` and trace viewers do not need"
             ),
             Self::Compressed { bytes } => write!(
                 f,
-                "holds {bytes} compressed bytes without their end; `ronde timeline` and zcat read all events in them"
+                "holds {bytes} compressed bytes without their end; `ronde timeline` and zcat read all \
+                 events in them"
             ),
         }
     }
 }
 
-/// Length of the part of `text` that consists of whole array elements, with every bar that it begins also ended. `text`
-/// follows whole elements of which all bars have ended.
+/// Length of the part of `text` that consists of whole array elements and ends every bar that it
+/// begins. The text before it does so too.
 fn whole_elements(text: &[u8]) -> usize {
     const BEGIN: &[u8] = br#"{"ph": "B""#;
     const END: &[u8] = br#"{"ph": "E""#;
@@ -204,8 +205,10 @@ mod tests {
             "[\n",
             r#"{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "a}\\\"{"}}"#,
             ",\n",
-            r#"{"ph": "B", "name": "ALLREDUCE", "ts": 1, "pid": 1},{"ph": "B", "name": "X", "ts": 1, "pid": 1},"#,
-            r#"{"ph": "E", "ts": 2, "pid": 1},{"ph": "E", "ts": 2, "pid": 1, "args": {"shape": "[2]"}}"#,
+            r#"{"ph": "B", "name": "ALLREDUCE", "ts": 1, "pid": 1},"#,
+            r#"{"ph": "B", "name": "X", "ts": 1, "pid": 1},"#,
+            r#"{"ph": "E", "ts": 2, "pid": 1},"#,
+            r#"{"ph": "E", "ts": 2, "pid": 1, "args": {"shape": "[2]"}}"#,
             r#",{"ph": "i", "name": "STEP", "ts": 3, "s": "g"}"#,
         );
         let ends: Vec<usize> = (0..=text.len())

@@ -1,6 +1,5 @@
 //! One rank's part of `ronde bench`: join the job, run the plan, and on rank 0 report.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use super::progress::Display;

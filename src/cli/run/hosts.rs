@@ -1,7 +1,7 @@
 //! The hosts a job may use, from `-H` or a host file.
 //!
-//! `mpirun` gets their names on its command line, and `ssh` from it: a name that either could read as an option, or a shell
-//! as a command, is refused here.
+//! `mpirun` gets their names on its command line, and passes them to `ssh`. A name that either could
+//! read as an option, or a shell as a command, is refused here.
 
 use std::fmt;
 use std::io;
@@ -52,9 +52,9 @@ impl fmt::Display for Origin {
 pub(in crate::cli) enum NameReason {
     #[error("begins with '-', so mpirun or ssh would read it as an option")]
     Option,
-    #[error("contains {0:?}, which is in no host name")]
+    #[error("contains {0:?}, which host names cannot contain")]
     Character(char),
-    #[error("lacks the user or the host beside '@'")]
+    #[error("has no user before '@', or no host after it")]
     Empty,
 }
 
@@ -157,15 +157,15 @@ fn parse_file(text: &str, path: &Path) -> Result<Vec<(String, usize)>, HostsErro
     lines.map(entry).collect()
 }
 
-/// `host`, which is a name or an address, or `user@` one.
+/// Returns `host` if it is a host name or an address, with `user@` before it or not.
 fn checked(host: &str, origin: impl Fn() -> Origin) -> Result<String, HostsError> {
-    // The signs of addresses (`fe80::1%eth0`, `[::1]`) and of Open MPI's relative names (`+n1`).
-    let is_allowed = |sign: &char| sign.is_alphanumeric() || ".-_:[]%@+".contains(*sign);
+    // The characters of addresses (`fe80::1%eth0`, `[::1]`) and of Open MPI's relative names (`+n1`).
+    let is_allowed = |character: &char| character.is_alphanumeric() || ".-_:[]%@+".contains(*character);
     let mut parts = host.split('@');
     let reason = if parts.clone().any(|part| part.starts_with('-')) {
         Some(NameReason::Option)
-    } else if let Some(sign) = host.chars().find(|sign| !is_allowed(sign)) {
-        Some(NameReason::Character(sign))
+    } else if let Some(character) = host.chars().find(|character| !is_allowed(character)) {
+        Some(NameReason::Character(character))
     } else if parts.any(str::is_empty) {
         Some(NameReason::Empty)
     } else {
@@ -214,8 +214,8 @@ mod tests {
         let of = |hosts| place(Some(hosts), None, 1).map_err(|error| error.to_string());
         assert_eq!(
             of("a:2,-oProxyCommand=x:2").unwrap_err(),
-            "--hosts: the host name \"-oProxyCommand=x\" begins with '-', so mpirun or ssh would read it as an option; \
-             write a host name, user@host or an address"
+            "--hosts: the host name \"-oProxyCommand=x\" begins with '-', so mpirun or ssh would read \
+             it as an option; write a host name, user@host or an address"
         );
         let refused = [
             ("-x", "begins with '-'"),
@@ -227,8 +227,8 @@ mod tests {
             ("$(x):1", "contains '$'"),
             ("a b", "contains ' '"),
             ("a\tb", "contains '\\t'"),
-            ("@a", "lacks the user or the host"),
-            ("me@:2", "lacks the user or the host"),
+            ("@a", "has no user"),
+            ("me@:2", "has no user"),
         ];
         for (hosts, reason) in refused {
             let error = of(hosts).unwrap_err();

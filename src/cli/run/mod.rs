@@ -51,8 +51,8 @@ Examples:
   ronde run -np 8 -H node1:4,node2:4 -- ./train          through this machine's mpirun
   ronde run -np 8 -H node1:4,node2:4 --print-command -- ./train
 
-OMP_NUM_THREADS is set to each rank's share of this machine's cores, unless it is set already or --no-thread-limit is given.
-Ranks on other hosts get it only if it is set here.
+OMP_NUM_THREADS is set to each rank's share of this machine's cores, unless it is set already or
+--no-thread-limit is given. Ranks on other hosts get it only if it is set here.
 
 Standard input goes to rank 0, unless it is a terminal; the other ranks have none.
 

@@ -87,8 +87,8 @@ impl Launch {
         }
     }
 
-    /// Refuses values that `mpirun`, or `ssh` behind it, would read as something else than what they were given for.
-    /// Those of `--mpi-args` and `--binding-args` are options, and the hosts' names have been checked where they were read.
+    /// Refuses values that `mpirun`, or `ssh` started by it, would read as options or split. Those of
+    /// `--mpi-args` and `--binding-args` are options; host names are checked where they are parsed.
     fn check(&self) -> Result<(), MpirunError> {
         let refuse = |flag, value: &OsStr, reason| {
             let value = value.to_owned();
@@ -103,12 +103,13 @@ impl Launch {
             }
         }
         if let Some(file) = &self.ssh_identity_file {
-            // Open MPI splits the arguments of ssh at blanks, and knows no quotes there.
+            // Open MPI splits the arguments of ssh at blanks and does not read quotes there.
             let is_one_word = file
                 .to_str()
                 .is_some_and(|text| !text.is_empty() && !text.contains(char::is_whitespace));
             if is_option(file) || !is_one_word {
-                let reason = "cannot be passed on to ssh; give a path in UTF-8 without blanks that does not begin with '-'";
+                let reason = "cannot be passed on to ssh; give a path in UTF-8 without blanks that \
+                              does not begin with '-'";
                 return refuse("--ssh-identity-file", file, reason);
             }
         }
@@ -157,7 +158,7 @@ pub(super) fn is_exported(name: &OsStr) -> bool {
 /// The command line.
 ///
 /// # Errors
-/// A flag that this kind of `mpirun` does not have; a value that it would read as something else.
+/// A flag that this kind of `mpirun` does not have; a value that it would read as an option or split.
 pub(super) fn command_line(kind: Kind, launch: &Launch) -> Result<Vec<OsString>, MpirunError> {
     launch.check()?;
     let mut line: Vec<OsString> = vec!["mpirun".into()];

@@ -1,27 +1,28 @@
 //! Threads of each rank: `OMP_NUM_THREADS`, so that the ranks of this machine share its cores.
 //!
-//! Libraries with OpenMP, PyTorch among them, start as many threads in each process as the machine has cores. With several
-//! ranks, threads then wait for cores instead of computing. A value that the user has set is never changed.
+//! Libraries with OpenMP, PyTorch among them, start as many threads in each process as the machine has
+//! cores. With several ranks, threads then wait for cores instead of computing. A value that the user
+//! has set is never changed.
 
 use std::ffi::OsString;
 
-/// The variable that OpenMP reads.
+/// The environment variable that OpenMP reads.
 const VARIABLE: &str = "OMP_NUM_THREADS";
 
-/// What a launch does about threads.
+/// The thread limit of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threads {
-    /// Nothing: the user has decided.
+    /// None: the user has set the variable or refused the limit, or the cores cannot be counted.
     Unchanged,
     /// Each rank gets its share of the cores.
     Shared { cores: usize, ranks: usize },
-    /// Nothing: the ranks may be on other hosts, whose cores are not known here.
+    /// None: the ranks may be on other hosts, whose cores are not known here.
     Unknown,
 }
 
 impl Threads {
-    /// For a job of `ranks` ranks, which `are_here` if all of them are on this machine. `cores` is how many this process may
-    /// use, if that is known.
+    /// The limit for a job of `ranks` ranks; `are_here` if all of them are on this machine. `cores` is
+    /// the number of cores that this process may use, if known.
     pub(super) fn new(is_limited: bool, are_here: bool, ranks: usize, cores: Option<usize>) -> Self {
         match cores {
             _ if !is_limited || std::env::var_os(VARIABLE).is_some() => Self::Unchanged,
@@ -36,19 +37,19 @@ impl Threads {
         self.each().map(|each| (VARIABLE.into(), each.to_string().into()))
     }
 
-    /// What the user is told.
+    /// The line for the user, if there is one.
     pub(super) fn note(self) -> Option<String> {
         match self {
             Self::Unchanged => None,
             Self::Shared { cores, ranks } => self.each().map(|each| {
                 format!(
-                    "{VARIABLE}={each} for each rank (cores: {cores}, ranks: {ranks}); set it to choose another number, or \
-                     pass --no-thread-limit"
+                    "{VARIABLE}={each} for each rank (cores: {cores}, ranks: {ranks}); set it to choose \
+                     another number, or pass --no-thread-limit"
                 )
             }),
             Self::Unknown => Some(format!(
-                "{VARIABLE} is not set, so each rank may start as many threads as its host has cores; set it to the cores \
-                 of a host divided by its ranks, or pass --no-thread-limit"
+                "{VARIABLE} is not set, so each rank may start as many threads as its host has cores; \
+                 set it to the cores of a host divided by its ranks, or pass --no-thread-limit"
             )),
         }
     }
@@ -61,7 +62,7 @@ impl Threads {
     }
 }
 
-/// The cores that this process may use: its affinity and its control group's quota count.
+/// The number of cores that this process may use, by its CPU affinity and its control group's quota.
 pub(super) fn cores() -> Option<usize> {
     std::thread::available_parallelism().ok().map(usize::from)
 }

@@ -15,7 +15,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -35,7 +35,7 @@ impl Log {
     /// Creates or empties the file at `path` and writes the header.
     ///
     /// # Errors
-    /// No columns, or what the operating system says. A log that was there is then as it was.
+    /// No columns, or what the operating system says.
     pub fn create<S: AsRef<str>>(path: &Path, columns: &[S]) -> io::Result<Self> {
         if columns.is_empty() {
             return Err(io::Error::new(
@@ -43,35 +43,23 @@ impl Log {
                 "a log needs at least one column",
             ));
         }
-        // Not emptied before the header is written, which needs no room on the disk where there was a log.
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
-        let was_empty = file.metadata()?.len() == 0;
         let mut log = Self {
-            file,
+            file: File::create(path)?,
             columns: columns.len(),
             best_start: 0,
             best: String::new(),
         };
         let header = log.line(columns)?;
-        let written = log.file.write_all_at(header.as_bytes(), 0);
-        if written.is_err() && was_empty {
-            let _ = log.cut(0); // best effort: half of a header is no log
-        }
-        written?;
+        log.file.write_all_at(header.as_bytes(), 0)?;
         log.best_start = header.len() as u64;
-        log.cut(log.best_start)?;
         Ok(log)
     }
 
     /// Appends `row` and puts `best` after it as the new last row; fields are quoted where CSV needs it.
     ///
     /// # Errors
-    /// A wrong number of fields, or what the operating system says. The log is then as it was before, as far as that is possible,
-    /// and the append can be repeated: the next one starts at the same place.
+    /// A wrong number of fields, or what the operating system says. The log is then restored to its
+    /// state before the call, as far as the system allows, and the append can be repeated.
     pub fn append<S: AsRef<str>, T: AsRef<str>>(&mut self, row: &[S], best: &[T]) -> io::Result<()> {
         self.append_with(row, best, |file, text, offset| file.write_all_at(text, offset))
     }
@@ -88,7 +76,8 @@ impl Log {
         let written = write_all_at(&self.file, text.as_bytes(), self.best_start);
         let end = self.best_start + text.len() as u64;
         if let Err(error) = written.and_then(|()| self.cut(end)) {
-            // A full disk took a part, over the best row. Its place is there, so writing it again needs no room.
+            // A full disk may have taken a part of the text, over the best row. The blocks of that row
+            // are still allocated, so writing it again needs no space.
             let restored = self.file.write_all_at(self.best.as_bytes(), self.best_start);
             // Best effort: the error to report is the first.
             let _ = restored.and_then(|()| self.cut(self.best_start + self.best.len() as u64));
