@@ -94,7 +94,8 @@ impl Logbook {
             && let Err(error) = log.append(row, best)
         {
             tracing::warn!(
-                "autotune: the log cannot be written any more ({error}); tuning goes on without it"
+                "autotune: the log cannot be written any more ({error}); tuning goes on without it, \
+                 and the rows before are complete"
             );
             self.log = None;
         }

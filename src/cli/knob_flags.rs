@@ -73,12 +73,15 @@ impl<S> KnobFlags<S> {
             .or_else(|| std::env::var_os(env))
     }
 
-    /// Reads the knobs as a process started with these flags will.
+    /// Reads the knobs as a process started with these flags will, with the warnings about this
+    /// process's environment.
     ///
     /// # Errors
     /// As [`Knobs::from_lookup`].
     pub fn knobs(&self) -> Result<Knobs, KnobError> {
-        Knobs::from_lookup(|env| self.lookup(env))
+        let mut knobs = Knobs::from_lookup(|env| self.lookup(env))?;
+        knobs.warn_of_unknown_variables();
+        Ok(knobs)
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! ronde(1) has the settings as environment variables; each subcommand has a page of its own, with its options.
 
+use super::timeline::error::Error;
+use super::timeline::output::Output;
 use super::{fail, print};
 use crate::knobs::{IGNORED, KNOBS, Knob, Scope};
 use clap::ValueHint;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -42,21 +43,17 @@ pub(super) fn main(args: &Args, command: clap::Command) -> ExitCode {
     };
     match write(dir, &pages) {
         Ok(()) => ExitCode::SUCCESS,
-        Err((path, error)) => fail(
-            &format!(
-                "man: cannot write {}: {error}; choose another --dir",
-                path.display()
-            ),
-            1,
-        ),
+        Err(error) => fail(&format!("man: {error}; choose another --dir"), error.exit_code()),
     }
 }
 
-fn write(dir: &Path, pages: &[(String, String)]) -> Result<(), (PathBuf, io::Error)> {
-    std::fs::create_dir_all(dir).map_err(|error| (dir.to_owned(), error))?;
+fn write(dir: &Path, pages: &[(String, String)]) -> Result<(), Error> {
+    std::fs::create_dir_all(dir).map_err(|source| Error::Write {
+        path: dir.to_owned(),
+        source,
+    })?;
     for (name, page) in pages {
-        let path = dir.join(name);
-        std::fs::write(&path, page).map_err(|error| (path, error))?;
+        Output::open(&dir.join(name))?.finish(|sink| sink.write_all(page.as_bytes()))?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use super::knob::{Flag, Kind, Knob, Scope};
 
-/// Names that Horovod reads at no time in a job: accepted without a word.
+/// Names that Horovod reads at no time in a job that Ronde could run: accepted without a word.
 #[derive(Clone, Copy, Debug)]
 pub struct IgnoredNames {
     /// When Horovod reads them.
@@ -12,7 +12,7 @@ pub struct IgnoredNames {
     pub names: &'static [&'static str],
 }
 
-/// The variables of Horovod's build and of its tests.
+/// The variables of Horovod's build, of its tests, of its own launchers, and of its earlier releases.
 pub static IGNORED: &[IgnoredNames] = &[
     IgnoredNames {
         reason: "read only when Horovod is built",
@@ -36,7 +36,10 @@ pub static IGNORED: &[IgnoredNames] = &[
             "HOROVOD_GPU_ALLTOALL",
             "HOROVOD_GPU_REDUCESCATTER",
             "HOROVOD_ALLOW_MIXED_GPU_IMPL",
+            "HOROVOD_GPU",
             "HOROVOD_CUDA_HOME",
+            "HOROVOD_CUDA_INCLUDE",
+            "HOROVOD_CUDA_LIB",
             "HOROVOD_NCCL_HOME",
             "HOROVOD_ROCM_HOME",
             "HOROVOD_NCCL_INCLUDE",
@@ -54,6 +57,25 @@ pub static IGNORED: &[IgnoredNames] = &[
     IgnoredNames {
         reason: "read only by Horovod's tests",
         names: &["HOROVOD_TEST_GPU", "HOROVOD_MIXED_INSTALL"],
+    },
+    IgnoredNames {
+        reason: "read only by Horovod's own launcher and on Spark",
+        names: &[
+            "HOROVOD_SECRET_KEY",
+            "HOROVOD_SPARK_PYTHONPATH",
+            "HOROVOD_SPARK_START_TIMEOUT",
+            "HOROVOD_SPARK_USE_LOCAL_RANK_GPU_INDEX",
+            "HOROVOD_SPARK_WORK_DIR",
+        ],
+    },
+    IgnoredNames {
+        reason: "read only by earlier releases of Horovod",
+        names: &[
+            "HOROVOD_CCL_BGT_AFFINITY",
+            "HOROVOD_LOG_TIMESTAMP",
+            "HOROVOD_MLSL_BGT_AFFINITY",
+            "HOROVOD_MPICXX_SHOW",
+        ],
     },
 ];
 

@@ -5,8 +5,9 @@
 //! - Horovod reads numbers with `strtol`, for which junk is 0 and `64MB` is 64. Here a value that is not a number, or is
 //!   out of range, is a [`KnobError`] that names the variable, the value and what is allowed.
 //! - An unknown `RONDE_*` variable gives a [`KnobWarning`], with the nearest name if one is near; so does a `HOROVOD_*`
-//!   variable that is nearly the name of one read here. Names that only Horovod knows are accepted without a word: those
-//!   of [`Scope::NotHere`] and [`IGNORED`].
+//!   variable that is nearly the name of one read here, and one whose prefix is misspelt
+//!   (`HORVOD_CYCLE_TIME`). Names that only Horovod knows give none: those of [`Scope::NotHere`] and
+//!   [`IGNORED`].
 //!
 //! As an extra, sizes take binary suffixes (`64MB` = `64MiB` = 67108864). A variable set to the empty text counts as unset.
 //!
@@ -40,6 +41,8 @@ use std::path::Path;
 
 /// Below this Jaro-Winkler similarity a guess only misleads: transposed or missing letters stay above 0.9.
 pub(crate) const SIMILARITY_MIN: f64 = 0.85;
+/// With a misspelt prefix, the rest must be nearly right: other software has similar prefixes.
+const SIMILARITY_MIN_OF_STEM: f64 = 0.95;
 
 /// Which tunable knobs are present in the environment: the tuner leaves them alone, as Horovod's does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,9 +79,14 @@ impl Knobs {
     /// [`KnobError`] for the first variable, in the table's order, whose value its knob does not take.
     pub fn from_env() -> Result<Knobs, KnobError> {
         let mut knobs = Knobs::from_lookup(|name| std::env::var_os(name))?;
-        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        knobs.warnings.extend(unknown_variables(names));
+        knobs.warn_of_unknown_variables();
         Ok(knobs)
+    }
+
+    /// Adds the [warnings](unknown_variables) about the process's environment.
+    pub(crate) fn warn_of_unknown_variables(&mut self) {
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        self.warnings.extend(unknown_variables(names));
     }
 
     /// Reads variables through `lookup`, which gives a variable's value or `None` where it is unset.
@@ -154,24 +162,45 @@ pub fn find(name: &str) -> Option<&'static Knob> {
 }
 
 /// The names among `names` that are probably meant for Ronde and that it does not know, each with the nearest name that it
-/// does: any `RONDE_*` name, and a `HOROVOD_*` name that resembles one read here. Other software has `HOROVOD_*` names of
-/// its own, so the rest of them is no reason for a warning.
+/// does: any `RONDE_*` name, a `HOROVOD_*` or `BYTEPS_TRACE_*` name that resembles one read here, and
+/// such a name with a misspelt prefix. Other software has `HOROVOD_*` names of its own, so other names
+/// give no warning.
 pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> Vec<KnobWarning> {
     let ignored = |name: &str| IGNORED.iter().any(|group| group.names.contains(&name));
     let known = |name: &str| KNOBS.iter().any(|knob| knob.env == name) || ignored(name);
     let mut unknown: Vec<String> = names.into_iter().filter(|name| !known(name)).collect();
     unknown.sort();
     let warning = |env: String| {
-        let nearest = nearest_variable(&env);
-        let meant = env.starts_with("RONDE_") || (env.starts_with("HOROVOD_") && nearest.is_some());
-        meant.then_some(KnobWarning::Unknown { env, nearest })
+        let is_of = |prefix: &str| env.starts_with(prefix);
+        let similarity_min = if is_of("RONDE_") || is_of("HOROVOD_") || is_of("BYTEPS_TRACE_") {
+            SIMILARITY_MIN
+        } else if has_misspelt_prefix(&env) {
+            SIMILARITY_MIN_OF_STEM
+        } else {
+            return None;
+        };
+        let nearest = nearest_variable(&env, similarity_min);
+        (nearest.is_some() || is_of("RONDE_")).then_some(KnobWarning::Unknown { env, nearest })
     };
     unknown.into_iter().filter_map(warning).collect()
 }
 
-/// The variable read here that is most similar to `env`. `HOROVOD_` and `RONDE_` count as equal, for the prefix is easily
-/// mixed up.
-fn nearest_variable(env: &str) -> Option<&'static str> {
+/// Whether the first word of `env` is nearly `HOROVOD` or `RONDE`.
+fn has_misspelt_prefix(env: &str) -> bool {
+    // With each, the number of edits after which a word no longer counts as that prefix.
+    const PREFIXES: [(&str, usize); 2] = [("HOROVOD", 2), ("RONDE", 1)];
+    let Some((found, _)) = env.split_once('_') else {
+        return false;
+    };
+    PREFIXES.iter().any(|(prefix, distance_max)| {
+        found.len().abs_diff(prefix.len()) <= *distance_max
+            && strsim::osa_distance(prefix, found) <= *distance_max
+    })
+}
+
+/// The variable read here that is most similar to `env`, if the similarity is at least
+/// `similarity_min`. `HOROVOD_` and `RONDE_` count as equal, for the prefix is easily mixed up.
+fn nearest_variable(env: &str, similarity_min: f64) -> Option<&'static str> {
     let stem = |name: &str| name.split_once('_').map_or(name, |(_, stem)| stem).to_owned();
     let found = stem(env);
     let read_here = KNOBS
@@ -179,7 +208,7 @@ fn nearest_variable(env: &str) -> Option<&'static str> {
         .filter(|knob| !matches!(knob.scope, Scope::NotHere(_)));
     let scored = read_here.map(|knob| (strsim::jaro_winkler(&stem(knob.env), &found), knob.env));
     let (similarity, nearest) = scored.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
-    (similarity >= SIMILARITY_MIN).then_some(nearest)
+    (similarity >= similarity_min).then_some(nearest)
 }
 
 /// Reads one knob; called by the table's macro.

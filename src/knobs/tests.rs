@@ -234,6 +234,92 @@ fn misspelt_variables_are_named_with_the_nearest() {
 }
 
 #[test]
+fn a_misspelt_name_or_prefix_is_warned_of_and_other_softwares_names_are_not() {
+    let nearest = |name: &str| match &unknown_variables([name.to_owned()])[..] {
+        [] => None,
+        [KnobWarning::Unknown { env, nearest }] => {
+            assert_eq!(env, name);
+            *nearest
+        }
+        other => panic!("{other:?}"),
+    };
+    let misspelt = [
+        ("HOROVOD_CYCEL_TIME", "HOROVOD_CYCLE_TIME"),
+        ("HOROVOD_CYLE_TIME", "HOROVOD_CYCLE_TIME"),
+        ("HOROVOD_FUSION_TRESHOLD", "HOROVOD_FUSION_THRESHOLD"),
+        ("HOROVOD_TIMLINE", "HOROVOD_TIMELINE"),
+        ("HOROVOD_AUTOTUNE_LOGS", "HOROVOD_AUTOTUNE_LOG"),
+        (
+            "HOROVOD_STALL_CHECK_TIME_SECOND",
+            "HOROVOD_STALL_CHECK_TIME_SECONDS",
+        ),
+        ("RONDE_BACKENDS", "RONDE_BACKEND"),
+        ("BYTEPS_TRACE_STRAT_STEP", "BYTEPS_TRACE_START_STEP"),
+        ("HORVOD_CYCLE_TIME", "HOROVOD_CYCLE_TIME"),
+        ("HOROVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD"),
+        ("RODNE_BACKEND", "RONDE_BACKEND"),
+    ];
+    for (name, meant) in misspelt {
+        assert_eq!(nearest(name), Some(meant), "{name}");
+    }
+    let others = [
+        "HOROVOD_VERSION",
+        "BYTEPS_PARTITION_BYTES",
+        "CYCLE_TIME",
+        "BACKEND",
+        "ROUND_TRIP_TIME",
+        "MOROVOD_XYZZY",
+        "HOROVODRUN",
+        "HOME",
+        "",
+        "_",
+    ];
+    for name in others {
+        assert_eq!(unknown_variables([name.to_owned()]), [], "{name}");
+    }
+}
+
+/// Those of Horovod 0.28.1 that mean nothing here, beside those of its build.
+#[test]
+fn variables_of_horovod_that_are_ignored_on_purpose_are_not_misspelt() {
+    let names = [
+        "HOROVOD_TORUS_ALLREDUCE",
+        "HOROVOD_BATCH_D2D_MEMCOPIES",
+        "HOROVOD_NUM_NCCL_STREAMS",
+        "HOROVOD_DISABLE_NVTX_RANGES",
+        "HOROVOD_ENABLE_ASYNC_COMPLETION",
+        "HOROVOD_ENABLE_XLA_OPS",
+        "HOROVOD_CONTROLLER",
+        "HOROVOD_CPU_OPERATIONS",
+        "HOROVOD_GLOO_IFACE",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+        "HOROVOD_GLOO_RENDEZVOUS_PORT",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS",
+        "HOROVOD_HOSTNAME",
+        "HOROVOD_CCL_CACHE",
+        "HOROVOD_MPI_THREADS_DISABLE",
+        "HOROVOD_ADASUM_MPI_CHUNK_SIZE",
+        "HOROVOD_ELASTIC",
+        "HOROVOD_ELASTIC_TIMEOUT",
+        "HOROVOD_SECRET_KEY",
+        "HOROVOD_SPARK_PYTHONPATH",
+        "HOROVOD_SPARK_START_TIMEOUT",
+        "HOROVOD_SPARK_USE_LOCAL_RANK_GPU_INDEX",
+        "HOROVOD_SPARK_WORK_DIR",
+        "HOROVOD_TEST_GPU",
+        "HOROVOD_WITH_PYTORCH",
+        "HOROVOD_GPU_OPERATIONS",
+        "HOROVOD_NCCL_HOME",
+        "HOROVOD_CUDA_INCLUDE",
+        "HOROVOD_LOG_TIMESTAMP",
+        "HOROVOD_RANK",
+        "HOROVOD_LOCAL_SIZE",
+        "HOROVOD_CROSS_RANK",
+    ];
+    assert_eq!(unknown_variables(names.map(String::from)), []);
+}
+
+#[test]
 fn effective_values_say_where_they_come_from() {
     let lookup = |name: &str| (name == "HOROVOD_CYCLE_TIME").then_some("2.5");
     let rows = Knobs::from_lookup(lookup).unwrap().effective(lookup);

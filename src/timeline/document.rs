@@ -18,6 +18,8 @@ const TEXT_MAX_BYTES: usize = 1 << 20;
 pub(super) struct Document {
     path: PathBuf,
     sink: Sink,
+    /// The file that `sink` writes: `path`, or the older file if no new one could be made.
+    sink_path: PathBuf,
     pub(super) format: Format,
     /// Cycles dropped before it began.
     dropped_before: u64,
@@ -39,6 +41,7 @@ impl Document {
         let mut document = Self {
             path: path.to_owned(),
             sink: Sink::create(files, path)?,
+            sink_path: path.to_owned(),
             format: Format::new(options, line, settings, 1),
             dropped_before: dropped,
             dropped_said: 0,
@@ -104,8 +107,11 @@ impl Document {
     ) -> io::Result<()> {
         self.flush()?;
         self.sink.finish()?;
-        files.rename(&self.path, &older(&self.path))?;
+        let older = older(&self.path);
+        files.rename(&self.path, &older)?;
+        self.sink_path = older;
         self.sink = Sink::create(files, &self.path)?;
+        self.sink_path = self.path.clone();
         self.format = Format::new(options, line, settings, self.format.segment() + 1);
         self.dropped_before += self.dropped_said;
         self.dropped_said = 0;
@@ -117,7 +123,18 @@ impl Document {
         let written = self.flush().and_then(|()| self.sink.finish());
         if let Err(error) = written {
             let path = self.path.display();
-            tracing::error!("cannot write the end of the timeline {path}: {error}");
+            let remains = self.remains();
+            tracing::error!("cannot write the end of the timeline {path}: {error}. {remains}");
         }
+    }
+
+    /// Describes the state of the file after a failed write, in one or two sentences.
+    pub(super) fn remains(&self) -> String {
+        let contents = format!("{} {}", self.sink_path.display(), self.sink.contents());
+        let older = older(&self.path);
+        if self.format.segment() == 1 || self.sink_path == older {
+            return contents;
+        }
+        format!("{contents}. Earlier events are in {}", older.display())
     }
 }

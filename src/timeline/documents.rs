@@ -321,9 +321,10 @@ impl Documents {
         let Err(error) = written else { return };
         if let Some(document) = self.horovod.take() {
             let path = document.path().display();
+            let remains = document.remains();
             tracing::error!(
                 "cannot write the timeline {path}: {error}; recording ends here, the job goes on. \
-                 What was written before is valid"
+                 {remains}"
             );
         }
     }

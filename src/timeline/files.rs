@@ -22,10 +22,40 @@ pub(super) trait Files: Send {
 
 /// Where text goes; a file, and in tests one that fails.
 pub(super) trait Output: Send {
-    /// Writes all of `text` at `offset`.
-    fn write_at(&mut self, text: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes the beginning of `text` at `offset`, as much as the system takes at once, and returns the
+    /// number of bytes.
+    fn write_at(&mut self, text: &[u8], offset: u64) -> io::Result<usize>;
     /// Cuts what is behind `length`.
     fn cut(&mut self, length: u64) -> io::Result<()>;
+}
+
+/// A text of which only the beginning could be written.
+#[derive(Debug)]
+pub(super) struct Incomplete {
+    /// Bytes of the text that are in the file.
+    pub(super) written: usize,
+    pub(super) source: io::Error,
+}
+
+/// Writes all of `text` at `offset`.
+///
+/// # Errors
+/// [`Incomplete`]: a full disk accepts the part of the text for which there is space.
+pub(super) fn write_all_at(output: &mut dyn Output, text: &[u8], offset: u64) -> Result<(), Incomplete> {
+    let mut written = 0;
+    while written < text.len() {
+        let source = match output.write_at(&text[written..], offset + written as u64) {
+            Ok(0) => io::ErrorKind::WriteZero.into(),
+            Ok(bytes) => {
+                written += bytes;
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => error,
+        };
+        return Err(Incomplete { written, source });
+    }
+    Ok(())
 }
 
 /// The machine's.
@@ -56,8 +86,8 @@ impl Files for Disk {
 }
 
 impl Output for File {
-    fn write_at(&mut self, text: &[u8], offset: u64) -> io::Result<()> {
-        self.write_all_at(text, offset)
+    fn write_at(&mut self, text: &[u8], offset: u64) -> io::Result<usize> {
+        FileExt::write_at(self, text, offset)
     }
 
     fn cut(&mut self, length: u64) -> io::Result<()> {
@@ -69,7 +99,7 @@ impl Output for File {
 pub(super) fn write_whole(files: &mut dyn Files, path: &Path, text: &[u8]) -> io::Result<()> {
     let unfinished = unfinished(path);
     let mut output = begin_whole(files, path)?;
-    let written = output.write_at(text, 0);
+    let written = write_all_at(&mut *output, text, 0).map_err(|incomplete| incomplete.source);
     let written = written.and_then(|()| files.rename(&unfinished, path));
     written.inspect_err(|_| drop(files.remove(&unfinished)))
 }

@@ -1,16 +1,18 @@
 //! Where a document's text goes: a plain file whose closing bracket is always in place, or a compressed one.
 //!
 //! Each write to a plain file is one `pwrite` over the closing `]`, so that the file is valid JSON at any moment
-//! except after a kill inside that write. A compressed file cannot be written over: it gets its bracket at the end,
-//! and all text written before a kill can be decompressed.
+//! except after a kill inside that write. If a write ends early, as on a full disk, the elements that were
+//! written whole stay, and the bracket is put behind them. A compressed file cannot be written over: it
+//! gets its bracket at the end, and all text written before a kill or a full disk can be decompressed.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::files::{Files, Output, is_gz};
+use super::files::{Files, Output, is_gz, write_all_at};
 
 /// See the module.
 pub(super) enum Sink {
@@ -18,6 +20,8 @@ pub(super) enum Sink {
         output: Box<dyn Output>,
         /// Where the closing bracket is.
         end: u64,
+        /// Whether it is there: a failed write may have removed it.
+        closed: bool,
     },
     Gz(Box<GzEncoder<Appender>>),
 }
@@ -26,6 +30,19 @@ pub(super) enum Sink {
 pub(super) struct Appender {
     output: Box<dyn Output>,
     bytes: u64,
+}
+
+/// State of a file whose recording has ended early; prints as the predicate of a sentence about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// Nothing that can be read.
+    Nothing,
+    /// This many bytes of valid JSON.
+    Valid { bytes: u64 },
+    /// This many bytes of whole elements, without the closing bracket.
+    Unclosed { bytes: u64 },
+    /// This many bytes of a compressed stream without its end.
+    Compressed { bytes: u64 },
 }
 
 impl Sink {
@@ -37,24 +54,39 @@ impl Sink {
             let appender = Appender { output, bytes: 0 };
             Self::Gz(Box::new(GzEncoder::new(appender, Compression::fast())))
         } else {
-            Self::Plain { output, end: 0 }
+            Self::Plain {
+                output,
+                end: 0,
+                closed: false,
+            }
         })
     }
 
     /// Appends to the array, of which `text` is what comes next, and empties `text`.
+    ///
+    /// # Errors
+    /// What the system says. A plain file then ends with the last element that was written whole, and
+    /// with the bracket if that could be written.
     pub(super) fn write(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
         let written = match self {
-            Self::Plain { output, end } => {
+            Self::Plain { output, end, closed } => {
                 text.push(b']');
-                let written = output.write_at(text, *end);
-                if written.is_ok() {
-                    *end += text.len() as u64 - 1;
-                } else if *end > 0 {
-                    // Best effort: the block with the old bracket is there already, so this needs no new space.
-                    let _ = output.cut(*end);
-                    let _ = output.write_at(b"]", *end);
+                match write_all_at(&mut **output, text, *end) {
+                    Ok(()) => {
+                        *end += text.len() as u64 - 1;
+                        *closed = true;
+                        Ok(())
+                    }
+                    Err(incomplete) => {
+                        // The bracket replaces a byte that was written, which needs no disk space.
+                        let room = incomplete.written.saturating_sub(1);
+                        *end += whole_elements(&text[..room]) as u64;
+                        *closed = *end > 0 && write_all_at(&mut **output, b"]", *end).is_ok();
+                        // Best effort: the rest of the text would make the file invalid.
+                        *closed &= output.cut(*end + u64::from(*closed)).is_ok();
+                        Err(incomplete.source)
+                    }
                 }
-                written
             }
             // The flush ends on a whole byte with all of the text in it.
             Self::Gz(encoder) => encoder.write_all(text).and_then(|()| encoder.flush()),
@@ -81,16 +113,117 @@ impl Sink {
             Self::Gz(encoder) => encoder.get_ref().bytes,
         }
     }
+
+    /// State of the file after a failed write.
+    pub(super) fn contents(&self) -> Contents {
+        let bytes = self.bytes();
+        match self {
+            _ if bytes == 0 => Contents::Nothing,
+            Self::Plain { closed: true, .. } => Contents::Valid { bytes: bytes + 1 },
+            Self::Plain { closed: false, .. } => Contents::Unclosed { bytes },
+            Self::Gz(_) => Contents::Compressed { bytes },
+        }
+    }
+}
+
+impl fmt::Display for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("holds no events"),
+            Self::Valid { bytes } => write!(
+                f,
+                "holds all events that were written before, {bytes} bytes of valid JSON"
+            ),
+            Self::Unclosed { bytes } => write!(
+                f,
+                "holds all events that were written before, {bytes} bytes without the closing bracket, \
+                 which `ronde timeline` and trace viewers do not need"
+            ),
+            Self::Compressed { bytes } => write!(
+                f,
+                "holds {bytes} compressed bytes without their end; `ronde timeline` and zcat read all \
+                 events in them"
+            ),
+        }
+    }
+}
+
+/// Length of the part of `text` that consists of whole array elements and ends every bar that it
+/// begins. The text before it does so too.
+fn whole_elements(text: &[u8]) -> usize {
+    const BEGIN: &[u8] = br#"{"ph": "B""#;
+    const END: &[u8] = br#"{"ph": "E""#;
+    let (mut whole, mut open_bars, mut depth) = (0, 0_usize, 0_usize);
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    for (at, &byte) in text.iter().enumerate() {
+        if is_quoted {
+            is_quoted = is_escaped || byte != b'"';
+            is_escaped = byte == b'\\' && !is_escaped;
+            continue;
+        }
+        match byte {
+            b'"' => is_quoted = true,
+            b'{' => {
+                if depth == 0 && text[at..].starts_with(BEGIN) {
+                    open_bars += 1;
+                } else if depth == 0 && text[at..].starts_with(END) {
+                    open_bars = open_bars.saturating_sub(1);
+                }
+                depth += 1;
+            }
+            b'}' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 && open_bars == 0 {
+                    whole = at + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    whole
 }
 
 impl Write for Appender {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.output.write_at(text, self.bytes)?;
-        self.bytes += text.len() as u64;
-        Ok(text.len())
+        let written = self.output.write_at(text, self.bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_elements_end_where_no_bar_is_open() {
+        let text = concat!(
+            "[\n",
+            r#"{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "a}\\\"{"}}"#,
+            ",\n",
+            r#"{"ph": "B", "name": "ALLREDUCE", "ts": 1, "pid": 1},"#,
+            r#"{"ph": "B", "name": "X", "ts": 1, "pid": 1},"#,
+            r#"{"ph": "E", "ts": 2, "pid": 1},"#,
+            r#"{"ph": "E", "ts": 2, "pid": 1, "args": {"shape": "[2]"}}"#,
+            r#",{"ph": "i", "name": "STEP", "ts": 3, "s": "g"}"#,
+        );
+        let ends: Vec<usize> = (0..=text.len())
+            .map(|length| whole_elements(&text.as_bytes()[..length]))
+            .collect();
+        let metadata = text.find(",\n").unwrap();
+        let bars = text.find(r#",{"ph": "i""#).unwrap();
+        for (length, &end) in ends.iter().enumerate() {
+            let expected = match length {
+                _ if length < metadata => 0,
+                _ if length < bars => metadata,
+                _ if length < text.len() => bars,
+                _ => text.len(),
+            };
+            assert_eq!(end, expected, "of {length} bytes");
+        }
     }
 }

@@ -216,6 +216,7 @@ fn more_ranks_than_cores_are_explained_before_mpirun_refuses_them() {
     let run = |slots: &[&str]| {
         let mut command = clean(ronde().get_program());
         command.env_remove("OMPI_MCA_rmaps_base_oversubscribe");
+        command.env("OMP_NUM_THREADS", "1"); // or the launcher's note on it names the cores
         command
             .args(["run", "--mpi", "-np", &ranks])
             .args(slots)

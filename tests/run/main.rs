@@ -7,6 +7,7 @@ mod settings;
 mod signals;
 mod start;
 mod subcommands;
+mod threads;
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
@@ -25,6 +26,8 @@ fn ronde(arguments: &[&str]) -> Command {
     for name in ["HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "RONDE_JOB_ID"] {
         command.env_remove(name);
     }
+    // Set, as a user may: the launcher then says nothing about it.
+    command.env("OMP_NUM_THREADS", "1");
     command
 }
 

@@ -25,7 +25,7 @@ fn flags_become_variables_and_unset_ones_do_not() {
 
 #[test]
 fn wrong_usage_is_refused_by_name() {
-    let table: [(&[&str], &str); 13] = [
+    let table: [(&[&str], &str); 18] = [
         (&["-np", "0", "true"], "0 is not in 1..="),
         (
             &["-np", "65", "true"],
@@ -54,6 +54,26 @@ fn wrong_usage_is_refused_by_name() {
         ),
         (&["-np", "2", "--fusion-mb", "much", "true"], "much"),
         (&["-np", "2", "--no-such-flag", "true"], "--no-such-flag"),
+        (
+            &["-np", "2", "-H", "localhost:1,-oProxyCommand=x:1", "true"],
+            "--hosts: the host name \"-oProxyCommand=x\" begins with '-'",
+        ),
+        (
+            &["-np", "2", "--hosts=--rsh:2", "true"],
+            "--hosts: the host name \"--rsh\" begins with '-'",
+        ),
+        (
+            &["-np", "2", "--hosts=me@-oProxyCommand=x:2", "true"],
+            "--hosts: the host name \"me@-oProxyCommand=x\" begins with '-'",
+        ),
+        (
+            &["-np", "2", "--hostfile", "tests/run/hosts-with-option", "true"],
+            "tests/run/hosts-with-option:3: the host name \"-oProxyCommand=x\" begins with '-'",
+        ),
+        (
+            &["-np", "2", "-H", "localhost:1,far;reboot:1", "true"],
+            "--hosts: the host name \"far;reboot\" contains ';'",
+        ),
     ];
     for (arguments, expected) in table {
         let outcome = outcome(ronde(&[&["run"], arguments].concat()));
@@ -85,6 +105,34 @@ fn accepted_flags_of_horovodrun_change_nothing() {
         (outcome.code, outcome.stdout.as_str()),
         (Some(0), "[0]<stdout>:on\n")
     );
+}
+
+#[test]
+fn a_misspelt_variable_is_warned_of_once_by_rank_0() {
+    let bench = ["bench", "--model", "many-small", "--steps", "1", "--warmup", "1"];
+    let program = env!("CARGO_BIN_EXE_ronde");
+    // The benchmark reads its settings from flags and environment, other ranks from the environment alone.
+    for line in [
+        [&bench[..], &["-np", "2"]].concat(),
+        [&["run", "-np", "2", "--", program], &bench[..]].concat(),
+    ] {
+        let mut command = ronde(&line);
+        command
+            .env("HOROVOD_CYCEL_TIME", "5")
+            .env("HOROVOD_SPARK_START_TIMEOUT", "9") // Horovod's own
+            .env("HOROVOD_VERSION", "1"); // somebody else's
+        let outcome = outcome(command);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let told: Vec<&str> = outcome
+            .stderr
+            .lines()
+            .filter(|line| line.contains("no setting"))
+            .collect();
+        assert_eq!(told.len(), 1, "{line:?}: {}", outcome.stderr);
+        let warning = "[0]: HOROVOD_CYCEL_TIME is no setting of Ronde and has no effect; \
+                       did you mean HOROVOD_CYCLE_TIME?";
+        assert!(told[0].ends_with(warning), "{told:?}");
+    }
 }
 
 /// A file in a folder of its own that holds `text`.

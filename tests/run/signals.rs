@@ -11,6 +11,12 @@ fn by_default(signals: &str, command: &Command) -> Command {
         .arg(format!("--default-signal={signals}"))
         .arg(command.get_program())
         .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => by_default.env(name, value),
+            None => by_default.env_remove(name),
+        };
+    }
     by_default
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -55,6 +55,7 @@ def run(
     min_np: Optional[int] = None,
     max_np: Optional[int] = None,
     network_interface: Optional[str] = None,
+    no_thread_limit: Optional[bool] = None,
 ) -> list[Any]:
     """Calls `func(*args, **kwargs)` on `num_proc` ranks, each a process of its own. The results, by rank.
 
@@ -71,6 +72,8 @@ def run(
     - `output_filename`: a folder for what the ranks print, too; `verbose`: say what is started and how it
       ends.
     - `executable`: the Python of the ranks, instead of this one.
+    - `no_thread_limit`: leave OMP_NUM_THREADS unset, which is otherwise set to each rank's share of this
+      machine's cores, unless it is set already.
     - `use_gloo` and `disable_cache` are accepted, and change nothing.
     - `np` and `network_interface` are old names of `num_proc` and `network_interfaces`.
 
@@ -101,6 +104,7 @@ def run(
     names = None if network_interface is None else network_interface.split(",")
     job.nics = _renamed("network_interface", names, "network_interfaces", network_interfaces)
     job.executable = executable
+    job.no_thread_limit = no_thread_limit
     results = _run(job)
     assert results is not None
     return results

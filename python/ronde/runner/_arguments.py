@@ -66,6 +66,7 @@ _FLAGS = {
     "use_mpi": "--mpi",
     "tcp_flag": "--tcp",
     "prefix_output_with_timestamp": "--prefix-output-with-timestamp",
+    "no_thread_limit": "--no-thread-limit",
 }
 
 _OLD_NAMES = {"np": "num_proc", "min_np": "min_num_proc", "max_np": "max_num_proc"}

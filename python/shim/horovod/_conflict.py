@@ -11,6 +11,7 @@ def refuse() -> None:
         return
     raise ImportError(
         f"horovod {other.version} and ronde-horovod are both installed, and both are the package horovod.\n"
-        "To use Ronde:   pip uninstall -y horovod && pip install --force-reinstall --no-deps ronde-horovod\n"
+        "To use Ronde:   pip uninstall -y horovod, then in a checkout of Ronde "
+        "pip install --force-reinstall --no-deps ./python/shim\n"
         "To use Horovod: pip uninstall -y ronde-horovod && pip install --force-reinstall --no-deps horovod"
     )

@@ -75,6 +75,23 @@ def test_output_goes_into_files(tmp_path):
     assert (tmp_path / "rank.1" / "stdout").read_text().endswith("kept\n")
 
 
+def test_ranks_share_the_cores(monkeypatch, capsys):
+    def threads():
+        return os.environ.get("OMP_NUM_THREADS")
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    first, second = ronde.run(threads, num_proc=2)
+    assert first == second
+    assert 1 <= int(first) <= max(1, len(os.sched_getaffinity(0)) // 2)  # fewer where there is a quota
+    told = capsys.readouterr().err
+    assert told.count("OMP_NUM_THREADS") == 1 and "--no-thread-limit" in told
+    assert ronde.run(threads, num_proc=2, no_thread_limit=True) == [None, None]
+    assert "OMP_NUM_THREADS" not in capsys.readouterr().err
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert ronde.run(threads, num_proc=2) == ["3", "3"]
+    assert "OMP_NUM_THREADS" not in capsys.readouterr().err
+
+
 def test_an_exception_names_the_rank_and_has_its_traceback(capsys):
     def fail_on_1():
         if place()[0] == 1:

@@ -7,6 +7,7 @@ use super::{Args, EXIT_USAGE, fail, print};
 use crate::autotune::AutotuneReport;
 use crate::bench::report::{AutotuneSummary, BenchReport, SlowRankReport, StepSummary, gb_per_s};
 use crate::bench::{self, Measurement, Plan};
+use crate::cli::timeline::output::Output;
 use crate::context::Context;
 use crate::error::Error;
 use crate::knobs::Knobs;
@@ -79,11 +80,14 @@ fn report(
 fn conclude(args: &Args, report: &BenchReport) -> ExitCode {
     let printed = print(&format!("{report}\n"));
     let Some(path) = &args.json else { return printed };
-    let written = serde_json::to_string_pretty(report)
-        .map_err(std::io::Error::from)
-        .and_then(|json| std::fs::write(path, json + "\n"));
+    let written = Output::open(path).and_then(|output| {
+        output.finish(|sink| {
+            serde_json::to_writer_pretty(&mut *sink, report)?;
+            writeln!(sink)
+        })
+    });
     match written {
         Ok(()) => printed,
-        Err(error) => fail(&format!("bench: cannot write {}: {error}", path.display()), 1),
+        Err(error) => fail(&format!("bench: {error}"), error.exit_code()),
     }
 }

@@ -19,6 +19,7 @@ mod refused;
 mod signals;
 mod spec;
 mod stream;
+mod threads;
 
 pub(in crate::cli) use elsewhere::{Elsewhere, ElsewhereError};
 pub use guard::{GUARD, guard_main};
@@ -28,6 +29,7 @@ pub use spec::{LaunchError, LaunchSpec, Output};
 
 use hosts::Place;
 use mpirun::Launch;
+use threads::Threads;
 
 use super::knob_flags::KnobFlags;
 use super::{EXIT_USAGE, fail, print, program};
@@ -48,6 +50,9 @@ Examples:
   ronde run -np 2 --output-filename logs -- ./train      writes logs/rank.0/stdout and so on
   ronde run -np 8 -H node1:4,node2:4 -- ./train          through this machine's mpirun
   ronde run -np 8 -H node1:4,node2:4 --print-command -- ./train
+
+OMP_NUM_THREADS is set to each rank's share of this machine's cores, unless it is set already or
+--no-thread-limit is given. Ranks on other hosts get it only if it is set here.
 
 Standard input goes to rank 0, unless it is a terminal; the other ranks have none.
 
@@ -81,6 +86,9 @@ pub(super) struct Args {
     /// Print the ranks' output without prefixes
     #[arg(long, conflicts_with = "prefix_output_with_timestamp")]
     no_prefix: bool,
+    /// Leave OMP_NUM_THREADS unset, instead of setting it to each rank's share of this machine's cores
+    #[arg(long)]
+    no_thread_limit: bool,
     /// Say what is started and how it ends
     #[arg(long)]
     verbose: bool,
@@ -127,7 +135,15 @@ pub(super) fn main(args: Args) -> ExitCode {
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
-    if args.mpi.wanted() || matches!(place, Place::Hosts(_)) {
+    let is_elsewhere = args.mpi.wanted() || matches!(place, Place::Hosts(_));
+    // Without a list of hosts, mpirun takes those of a batch system.
+    let are_here = !is_elsewhere || matches!(&place, Place::Here(hosts) if !hosts.is_empty());
+    let threads = Threads::new(!args.no_thread_limit, are_here, num_proc, threads::cores());
+    environment.extend(threads.variable());
+    if let Some(note) = threads.note() {
+        eprintln!("ronde run: {note}");
+    }
+    if is_elsewhere {
         return start_elsewhere(args, num_proc, place, environment);
     }
     let outcome = launch(&LaunchSpec {

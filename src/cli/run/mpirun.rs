@@ -32,6 +32,12 @@ pub(in crate::cli) enum MpirunError {
     Exec { source: io::Error },
     #[error("--mpi-args: {text:?} has an open quote")]
     Quote { text: String },
+    #[error("{flag}: {value:?} {reason}")]
+    Value {
+        flag: &'static str,
+        value: OsString,
+        reason: &'static str,
+    },
 }
 
 impl MpirunError {
@@ -40,7 +46,9 @@ impl MpirunError {
         match self {
             Self::Missing { .. } => 127,
             Self::Exec { .. } => 126,
-            Self::Unknown { .. } | Self::Flag { .. } | Self::Quote { .. } => super::EXIT_USAGE,
+            Self::Unknown { .. } | Self::Flag { .. } | Self::Quote { .. } | Self::Value { .. } => {
+                super::EXIT_USAGE
+            }
         }
     }
 }
@@ -76,6 +84,41 @@ impl Launch {
         match &self.binding_args {
             Some(text) => split(text),
             None => Ok(usual.iter().map(ToString::to_string).collect()),
+        }
+    }
+
+    /// Refuses values that `mpirun`, or `ssh` started by it, would read as options or split. Those of
+    /// `--mpi-args` and `--binding-args` are options; host names are checked where they are parsed.
+    fn check(&self) -> Result<(), MpirunError> {
+        let refuse = |flag, value: &OsStr, reason| {
+            let value = value.to_owned();
+            Err(MpirunError::Value { flag, value, reason })
+        };
+        let is_option = |value: &OsStr| value.as_encoded_bytes().starts_with(b"-");
+        for name in self.interfaces.iter().flat_map(|names| names.split(',')) {
+            let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:/@".contains(&byte);
+            if name.is_empty() || name.starts_with('-') || !name.bytes().all(is_allowed) {
+                let reason = "is not the name of a network interface; write for example eth0, or 10.0.0.0/8";
+                return refuse("--network-interfaces", name.as_ref(), reason);
+            }
+        }
+        if let Some(file) = &self.ssh_identity_file {
+            // Open MPI splits the arguments of ssh at blanks and does not read quotes there.
+            let is_one_word = file
+                .to_str()
+                .is_some_and(|text| !text.is_empty() && !text.contains(char::is_whitespace));
+            if is_option(file) || !is_one_word {
+                let reason = "cannot be passed on to ssh; give a path in UTF-8 without blanks that \
+                              does not begin with '-'";
+                return refuse("--ssh-identity-file", file, reason);
+            }
+        }
+        match self.command.first() {
+            Some(program) if is_option(program) => {
+                let reason = "begins with '-', so mpirun would read it as an option; write ./ before it";
+                refuse("the command", program, reason)
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -115,8 +158,9 @@ pub(super) fn is_exported(name: &OsStr) -> bool {
 /// The command line.
 ///
 /// # Errors
-/// A flag that this kind of `mpirun` does not have.
+/// A flag that this kind of `mpirun` does not have; a value that it would read as an option or split.
 pub(super) fn command_line(kind: Kind, launch: &Launch) -> Result<Vec<OsString>, MpirunError> {
+    launch.check()?;
     let mut line: Vec<OsString> = vec!["mpirun".into()];
     match kind {
         Kind::OpenMpi => open_mpi(launch, &mut line)?,
@@ -396,6 +440,38 @@ mod tests {
             command_line(Kind::OpenMpi, &open),
             Err(MpirunError::Quote { .. })
         ));
+    }
+
+    #[test]
+    fn values_that_mpirun_or_ssh_would_read_as_something_else_are_refused() {
+        let base = || Launch {
+            interfaces: Some("eth0,10.0.0.0/8,ib0:1".into()),
+            ssh_identity_file: Some("/home/me/.ssh/id".into()),
+            ssh_port: Some(22),
+            ..launch()
+        };
+        assert!(command_line(Kind::OpenMpi, &base()).is_ok());
+        let of = |launch: &Launch| command_line(Kind::OpenMpi, launch).unwrap_err();
+        for names in ["-x", "eth0,-x", "eth0,", "eth0;x", "eth 0"] {
+            let interfaces = Some(names.into());
+            let error = of(&Launch { interfaces, ..base() });
+            assert!(error.to_string().starts_with("--network-interfaces: "), "{error}");
+            assert_eq!(error.exit_code(), super::super::EXIT_USAGE);
+        }
+        for file in ["", "-oProxyCommand=x", "key -oProxyCommand=x", "a\nb"] {
+            let ssh_identity_file = Some(file.into());
+            let error = of(&Launch {
+                ssh_identity_file,
+                ..base()
+            });
+            assert!(error.to_string().starts_with("--ssh-identity-file: "), "{error}");
+        }
+        let command = vec!["--hostfile".into(), "x".into()];
+        let error = of(&Launch { command, ..base() }).to_string();
+        assert!(
+            error.starts_with("the command: \"--hostfile\" begins with '-'"),
+            "{error}"
+        );
     }
 
     #[test]

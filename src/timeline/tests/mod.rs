@@ -121,7 +121,7 @@ impl Files for Memory {
 }
 
 impl Output for MemoryFile {
-    fn write_at(&mut self, new: &[u8], offset: u64) -> io::Result<()> {
+    fn write_at(&mut self, new: &[u8], offset: u64) -> io::Result<usize> {
         let mut files = self.memory.hold();
         let text = files.get_mut(&self.path).ok_or(io::ErrorKind::NotFound)?;
         let offset = offset as usize;
@@ -129,13 +129,15 @@ impl Output for MemoryFile {
         let end = text.len().max(offset + fits);
         text.resize(end, 0);
         text[offset..offset + fits].copy_from_slice(&new[..fits]);
-        if fits < new.len() {
+        // As a disk does: what there is room for is written, and only the next write is refused.
+        if fits == 0 {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        if !is_gz(&self.path) && text.starts_with(b"[") {
+        let is_after_failure = new == b"]";
+        if fits == new.len() && !is_after_failure && !is_gz(&self.path) && text.starts_with(b"[") {
             balanced(std::str::from_utf8(text).unwrap());
         }
-        Ok(())
+        Ok(fits)
     }
 
     fn cut(&mut self, length: u64) -> io::Result<()> {

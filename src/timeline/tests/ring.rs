@@ -114,6 +114,58 @@ fn a_disk_that_fills_up_leaves_a_valid_file_and_the_job_alone() {
 }
 
 #[test]
+fn a_full_disk_keeps_every_operation_that_fits() {
+    let names: Vec<String> = (0..100).map(|tensor| format!("gradient {{{tensor}}}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let text_with = |room: usize| {
+        let memory = Memory::with_room(room);
+        let mut recording = memory.recording(false, 1 << 16);
+        recording.step(10, &names); // one cycle, so one write
+        recording.finish();
+        memory.text()
+    };
+    /// More than one operation takes, with the metadata of its tensor.
+    const OPERATION_BYTES: usize = 1_000;
+    let whole = text_with(usize::MAX);
+    let first = whole.find("gradient").unwrap();
+    for room in (first + OPERATION_BYTES..whole.len()).step_by(97) {
+        let text = text_with(room);
+        assert!(
+            text.len() <= room && text.len() > room - OPERATION_BYTES,
+            "{} of {room} bytes",
+            text.len()
+        );
+        // Before the first tensor, the files differ by the time at which they begin.
+        let end = text.len() - 1;
+        assert_eq!(text[first..end], whole[first..end]);
+        assert_eq!(balanced(&text).len() % 2, 0);
+    }
+}
+
+#[test]
+fn a_full_disk_keeps_all_compressed_text_that_fits() {
+    let memory = Memory::with_room(2_000);
+    let options = Options {
+        path: Some("t.json.gz".into()),
+        ..Options::default()
+    };
+    let mut recording = Recording::new(memory.timeline(options));
+    let names: Vec<String> = (0..1_000)
+        .map(|tensor| format!("gradient {}", tensor * tensor))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    recording.step(10, &names);
+    recording.finish();
+    let bytes = memory.bytes("t.json.gz");
+    assert_eq!(bytes.len(), 2_000);
+    let mut text = Vec::new();
+    let ended = io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&bytes[..]), &mut text);
+    assert!(ended.is_err());
+    let events = text.windows(5).filter(|window| window == b"\"ph\":").count();
+    assert!(events > 200, "{events} events");
+}
+
+#[test]
 fn a_compressed_file_cut_short_decodes_as_far_as_it_goes() {
     let memory = Memory::new();
     let options = Options {

@@ -27,6 +27,8 @@ pub struct Log {
     columns: usize,
     /// Offset of the trailing best row, or the end of the file while there is none.
     best_start: u64,
+    /// The trailing best row, or nothing while there is none.
+    best: String,
 }
 
 impl Log {
@@ -45,6 +47,7 @@ impl Log {
             file: File::create(path)?,
             columns: columns.len(),
             best_start: 0,
+            best: String::new(),
         };
         let header = log.line(columns)?;
         log.file.write_all_at(header.as_bytes(), 0)?;
@@ -55,16 +58,43 @@ impl Log {
     /// Appends `row` and puts `best` after it as the new last row; fields are quoted where CSV needs it.
     ///
     /// # Errors
-    /// A wrong number of fields, or what the operating system says. A failed append can be repeated: the next one starts at the same
-    /// place.
+    /// A wrong number of fields, or what the operating system says. The log is then restored to its
+    /// state before the call, as far as the system allows, and the append can be repeated.
     pub fn append<S: AsRef<str>, T: AsRef<str>>(&mut self, row: &[S], best: &[T]) -> io::Result<()> {
+        self.append_with(row, best, |file, text, offset| file.write_all_at(text, offset))
+    }
+
+    fn append_with<S: AsRef<str>, T: AsRef<str>>(
+        &mut self,
+        row: &[S],
+        best: &[T],
+        write_all_at: impl FnOnce(&File, &[u8], u64) -> io::Result<()>,
+    ) -> io::Result<()> {
         let row = self.line(row)?;
         let best = self.line(best)?;
         let text = format!("{row}{best}");
-        self.file.write_all_at(text.as_bytes(), self.best_start)?;
-        self.file.set_len(self.best_start + text.len() as u64)?;
+        let written = write_all_at(&self.file, text.as_bytes(), self.best_start);
+        let end = self.best_start + text.len() as u64;
+        if let Err(error) = written.and_then(|()| self.cut(end)) {
+            // A full disk may have taken a part of the text, over the best row. The blocks of that row
+            // are still allocated, so writing it again needs no space.
+            let restored = self.file.write_all_at(self.best.as_bytes(), self.best_start);
+            // Best effort: the error to report is the first.
+            let _ = restored.and_then(|()| self.cut(self.best_start + self.best.len() as u64));
+            return Err(error);
+        }
         self.best_start += row.len() as u64;
+        self.best = best;
         Ok(())
+    }
+
+    /// Cuts what is behind `length`; devices and pipes have no length.
+    fn cut(&self, length: u64) -> io::Result<()> {
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(length)
+        } else {
+            Ok(())
+        }
     }
 
     fn line<S: AsRef<str>>(&self, fields: &[S]) -> io::Result<String> {
@@ -133,6 +163,44 @@ mod tests {
         assert!(std::fs::read_to_string(&path).unwrap().ends_with("best, 0\n"));
         assert!(Log::create(dir.path(), &["a"]).is_err());
         assert!(Log::create::<&str>(&path, &[]).is_err());
+    }
+
+    #[test]
+    fn a_full_disk_leaves_the_log_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.csv");
+        let mut log = Log::create(&path, &["phase", "ms"]).unwrap();
+        let rows = [["default", "12.5"], ["sample", "11.25"]];
+        for count in 0..=rows.len() {
+            let before = std::fs::read_to_string(&path).unwrap();
+            let long = ["a row that is longer than the best one", "1"];
+            // As a full disk does: the beginning is written, then there is no room.
+            for written in [0, 3, 30] {
+                let full = |file: &File, text: &[u8], offset: u64| {
+                    file.write_all_at(&text[..written], offset)?;
+                    Err(io::ErrorKind::StorageFull.into())
+                };
+                let error = log.append_with(&long, &["best", "1"], full).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+                assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
+            }
+            if let Some(row) = rows.get(count) {
+                log.append(row, &["best", row[1]]).unwrap();
+            }
+        }
+        let text = "phase,ms\ndefault,12.5\nsample,11.25\nbest,11.25\n";
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+
+    #[test]
+    fn a_log_is_replaced_and_may_be_a_device() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.csv");
+        std::fs::write(&path, "something longer than the header\n").unwrap();
+        Log::create(&path, &["a"]).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a\n");
+        let mut log = Log::create(Path::new("/dev/null"), &["a"]).unwrap();
+        log.append(&["1"], &["1"]).unwrap();
     }
 
     #[test]
