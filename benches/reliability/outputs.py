@@ -76,19 +76,31 @@ def read_timeline(path, must_be_whole):
     except ValueError as error:
         if must_be_whole:
             return [], f"is not JSON: {error}"
-    # The last write was cut: all lines before it are whole.
-    events = []
-    lines = text.split("\n")
-    for number, line in enumerate(lines):
-        line = line.strip().rstrip(",").lstrip("[").rstrip("]").strip().rstrip(",")
-        if not line:
-            continue
+    return complete_events(text)
+
+
+def complete_events(text):
+    """The events of a file whose last write was cut, and what is wrong before that: a list without its end."""
+    decoder, events = json.JSONDecoder(), []
+    position = text.find("[") + 1
+    while (position := skip(text, position)) < len(text):
         try:
-            events.append(json.loads(line))
-        except ValueError as error:
-            if number < len(lines) - 1:
-                return events, f"line {number + 1} of {len(lines)} is not JSON: {error}"
+            event, position = decoder.raw_decode(text, position)
+        except ValueError:
+            rest = text[position:]
+            # What was being written holds no further whole event.
+            if "}\n{" in rest or "},\n" in rest:
+                return events, f"cannot be read beyond byte {position} of {len(text)}: {rest[:80]!r}"
+            break
+        events.append(event)
     return events, None
+
+
+def skip(text, position):
+    """The next character that is neither white space nor a separator."""
+    while position < len(text) and text[position] in " \n\t\r,]":
+        position += 1
+    return position
 
 
 def check_autotune(trial, outcome, out):

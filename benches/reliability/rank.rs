@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ronde::{Context, Error, ProcessSet, ReduceOp};
+use ronde::{Context, Error, Failed, ProcessSet, ReduceOp};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
@@ -236,6 +236,10 @@ impl End {
     fn failed(stage: &'static str) -> impl Fn(Error) -> End {
         move |error| End::Failed(stage, error)
     }
+
+    fn failed_with<B>(stage: &'static str) -> impl Fn(Failed<B>) -> End {
+        move |failed| End::Failed(stage, failed.error)
+    }
 }
 
 /// A generator whose numbers all ranks draw alike (splitmix64).
@@ -259,7 +263,9 @@ fn main() -> Result<(), Failure> {
     let options = options()?;
     let rank: usize = std::env::var("HOROVOD_RANK")?.parse()?;
     let log = Log::new(&options.folder, rank)?;
-    log.event(json!({"event": "start", "pid": std::process::id(), "job": std::env::var("RONDE_JOB_ID").ok()}));
+    log.event(
+        json!({"event": "start", "pid": std::process::id(), "job": std::env::var("RONDE_JOB_ID").ok()}),
+    );
     let is_victim = rank == options.victim;
     if options.ignore_term && !is_victim {
         // SAFETY: no other thread runs yet, and ignoring a signal runs no code of ours.
@@ -301,7 +307,7 @@ fn main() -> Result<(), Failure> {
             let later = context.allreduce("later", vec![1.0f32], ReduceOp::Sum);
             let later = later
                 .map_err(|failed| failed.error)
-                .and_then(|handle| Ok(handle.wait().map_err(|failed| failed.error)?));
+                .and_then(|handle| handle.wait().map_err(|failed| failed.error));
             let text = later.map_or_else(|error| error.to_string(), |_| "none".to_owned());
             log.event(json!({"event": "later", "text": text}));
             EXIT_ERROR
@@ -351,28 +357,35 @@ fn work(context: &Context, options: &Options, log: &Log, trigger: &Trigger) -> R
 /// One step: some allreduces at once, then one operation of another kind.
 fn work_once(context: &Context, options: &Options, step: u64) -> Result<(), End> {
     let (rank, size) = (context.rank(), context.size());
-    reduce(context, context, options.tensors, options.elements, "gradient", "allreduce")?;
+    reduce(
+        context,
+        context,
+        options.tensors,
+        options.elements,
+        "gradient",
+        "allreduce",
+    )?;
     match step % 4 {
         0 => {
-            let own = vec![rank as u32; rank + 1];
+            let own = vec![rank as i32; rank + 1];
             let gathered = context.allgather("rows", own, &[rank + 1]);
-            let gathered = gathered.map_err(|failed| End::Failed("allgather", failed.error))?;
-            let gathered = gathered.wait().map_err(|failed| End::Failed("allgather", failed.error))?;
-            let expected: Vec<u32> = (0..size).flat_map(|rank| vec![rank as u32; rank + 1]).collect();
+            let gathered = gathered.map_err(End::failed_with("allgather"))?;
+            let gathered = gathered.wait().map_err(End::failed_with("allgather"))?;
+            let expected: Vec<i32> = (0..size).flat_map(|rank| vec![rank as i32; rank + 1]).collect();
             same("allgather", &gathered.tensor, &expected)
         }
         1 => {
             let root = (step as usize / 4) % size;
-            let sent = context.broadcast("weights", vec![rank as u32; 100], root);
-            let sent = sent.map_err(|failed| End::Failed("broadcast", failed.error))?;
-            let sent = sent.wait().map_err(|failed| End::Failed("broadcast", failed.error))?;
-            same("broadcast", &sent, &[root as u32; 100])
+            let sent = context.broadcast("weights", vec![rank as i32; 100], root);
+            let sent = sent.map_err(End::failed_with("broadcast"))?;
+            let sent = sent.wait().map_err(End::failed_with("broadcast"))?;
+            same("broadcast", &sent, &[root as i32; 100])
         }
         2 => {
-            let sent = context.alltoall("tokens", vec![rank as u32; size], &[size], &[]);
-            let sent = sent.map_err(|failed| End::Failed("alltoall", failed.error))?;
-            let sent = sent.wait().map_err(|failed| End::Failed("alltoall", failed.error))?;
-            same("alltoall", &sent.tensor, &(0..size as u32).collect::<Vec<_>>())
+            let sent = context.alltoall("tokens", vec![rank as i32; size], &[size], &[]);
+            let sent = sent.map_err(End::failed_with("alltoall"))?;
+            let sent = sent.wait().map_err(End::failed_with("alltoall"))?;
+            same("alltoall", &sent.tensor, &(0..size as i32).collect::<Vec<_>>())
         }
         _ => context.barrier().map_err(End::failed("barrier")),
     }
@@ -392,17 +405,19 @@ fn reduce(
     let submitted: Result<Vec<_>, _> = (0..tensors)
         .map(|tensor| set.allreduce(&format!("{name}.{tensor}"), vec![own; elements], ReduceOp::Sum))
         .collect();
-    for handle in submitted.map_err(|failed| End::Failed(stage, failed.error))? {
-        let sum = handle.wait().map_err(|failed| End::Failed(stage, failed.error))?;
+    for handle in submitted.map_err(End::failed_with(stage))? {
+        let sum = handle.wait().map_err(End::failed_with(stage))?;
         if let Some(index) = sum.iter().position(|value| *value != expected) {
             let found = sum[index];
-            return Err(End::Wrong(format!("{stage}: element {index} is {found}, not {expected}")));
+            return Err(End::Wrong(format!(
+                "{stage}: element {index} is {found}, not {expected}"
+            )));
         }
     }
     Ok(())
 }
 
-fn same(stage: &str, found: &[u32], expected: &[u32]) -> Result<(), End> {
+fn same(stage: &str, found: &[i32], expected: &[i32]) -> Result<(), End> {
     match found == expected {
         true => Ok(()),
         false => Err(End::Wrong(format!("{stage}: {found:?}, not {expected:?}"))),
@@ -413,7 +428,9 @@ fn same(stage: &str, found: &[u32], expected: &[u32]) -> Result<(), End> {
 fn switch_timeline(context: &Context, options: &Options, step: u64) -> Result<(), End> {
     if step % 10 == 0 {
         let path = options.folder.join(format!("out/t{}.json", step / 10 % 3));
-        context.start_timeline(path, step % 20 == 0).map_err(End::failed("start_timeline"))?;
+        context
+            .start_timeline(path, step % 20 == 0)
+            .map_err(End::failed("start_timeline"))?;
     } else if step % 10 == 5 {
         context.stop_timeline().map_err(End::failed("stop_timeline"))?;
     }
@@ -427,9 +444,13 @@ fn change_sets(context: &Context, draw: &mut Draw) -> Result<(), End> {
     if members.is_empty() || members.len() == size {
         members = vec![draw.below(size as u64) as usize];
     }
-    let set = context.add_process_set(&members).map_err(End::failed("add_process_set"))?;
+    let set = context
+        .add_process_set(&members)
+        .map_err(End::failed("add_process_set"))?;
     if set.included() {
         reduce(context, &set, 2, 500, "part", "allreduce in a process set")?;
     }
-    context.remove_process_set(&set).map_err(End::failed("remove_process_set"))
+    context
+        .remove_process_set(&set)
+        .map_err(End::failed("remove_process_set"))
 }

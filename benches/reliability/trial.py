@@ -97,7 +97,7 @@ class Run:
         self.trial, self.programs, self.folder, self.give_up_s = trial, programs, folder, give_up_s
         self.out, self.tmp = folder / "out", folder / "tmp"
         self.mark = f"{os.getpid()}-{trial.name}"
-        self.key = f"reliability-{self.mark}"
+        self.key = f"reliability-{self.mark}."  # no other trial's begins like it
         self.sent = None  # when the driver sent the signal
         self.processes = {}  # rank: process; without a rank it is the launcher
 
