@@ -32,6 +32,8 @@ class Trial:
     delay_us: int
     late_rank: int     # a rank that comes late to the rendezvous; -1: none
     late_us: int
+    slow_rank: int     # a rank that comes late to every step; -1: none
+    slow_us: int
     steps: int         # 0: the ranks work until they fail
     linger_us: int
     tensors: int
@@ -86,11 +88,14 @@ def draw(seed, number, attempt, phases):
         "process-sets": ["added and removed"],
     }
     after, delay_us = timing[phase]
+    # In a quarter of the jobs the victim, in another one some rank, is waited for in every step.
+    slow_rank = random_.choice([victim, random_.randrange(ranks), -1, -1])
     return Trial(
         name=name, phase=phase, variant=random_.choice(variants.get(phase, [""])), launcher=launcher, ranks=ranks,
         victim=victim, fault=fault, outside=outside, after=after, delay_us=delay_us,
         late_rank=random_.randrange(ranks) if late else -1,
         late_us=random_.randint(50, 500) * MS if late else 0,
+        slow_rank=slow_rank, slow_us=random_.choice([2, 20]) * MS if slow_rank >= 0 else 0,
         steps=random_.randint(1, 20) if phase == "shutdown" else 0,
         linger_us=random_.choice([0, 5 * MS]) if phase == "shutdown" else 0,
         tensors=random_.randint(1, 5), elements=random_.choice([10, 3000, 300_000]),
@@ -126,4 +131,6 @@ def arguments(trial, folder):
         "linger-us": trial.linger_us, "ignore-term": int(trial.ignore_term)}
     if trial.late_rank >= 0:
         fields |= {"late-rank": trial.late_rank, "late-us": trial.late_us}
+    if trial.slow_rank >= 0:
+        fields |= {"slow-rank": trial.slow_rank, "slow-us": trial.slow_us}
     return [word for name, value in fields.items() for word in (f"--{name}", str(value))]

@@ -59,6 +59,9 @@ struct Options {
     /// A rank that comes late to the rendezvous, and by how much.
     late_rank: usize,
     late: Duration,
+    /// A rank that comes late to every step, and by how much: the others then wait with their tensors submitted.
+    slow_rank: usize,
+    slow: Duration,
     /// Longest time that a rank waits before it leaves.
     linger: Duration,
     /// Ranks other than the victim ignore SIGTERM, so that a launcher does not end them before their own error.
@@ -109,6 +112,8 @@ fn options() -> Result<Options, Failure> {
         delay: Duration::ZERO,
         late_rank: usize::MAX,
         late: Duration::ZERO,
+        slow_rank: usize::MAX,
+        slow: Duration::ZERO,
         linger: Duration::ZERO,
         ignore_term: false,
     };
@@ -156,6 +161,8 @@ fn options() -> Result<Options, Failure> {
             "--delay-us" => options.delay = micros()?,
             "--late-rank" => options.late_rank = value.parse()?,
             "--late-us" => options.late = micros()?,
+            "--slow-rank" => options.slow_rank = value.parse()?,
+            "--slow-us" => options.slow = micros()?,
             "--linger-us" => options.linger = micros()?,
             "--ignore-term" => options.ignore_term = value == "1",
             _ => return Err(format!("unknown argument {name}; see scripts/bench-reliability").into()),
@@ -330,6 +337,9 @@ fn work(context: &Context, options: &Options, log: &Log, trigger: &Trigger) -> R
     loop {
         if options.steps == step + 1 {
             trigger.reach(Point::LastStep)?;
+        }
+        if context.rank() == options.slow_rank {
+            std::thread::sleep(options.slow);
         }
         let outcome = match options.phase {
             Phase::Steady => Ok(()),

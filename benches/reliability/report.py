@@ -107,7 +107,7 @@ PHASES = """\
 | phase | the job | the fault comes |
 | --- | --- | --- |
 | init | the ranks start and meet; in half of the trials one comes up to half a second late | up to 0.1 s after the program's start, 0.4 s if a rank is late; without the launcher, signals come from outside |
-| steady | 1 to 5 allreduces of 10 to 300,000 float32, then an allgather, a broadcast, an alltoall or a barrier | up to 0.3 s after the ranks have met |
+| steady | 1 to 5 allreduces of 10 to 300,000 float32, then an allgather, a broadcast, an alltoall or a barrier; in half of all jobs one rank comes late to every step | up to 0.3 s after the ranks have met |
 | autotune | the same with `HOROVOD_AUTOTUNE` and its log, half of them with a state file | up to 1.5 s after |
 | timeline | the same, recorded by all ranks: plain, compressed, or started and stopped by the program | up to 0.7 s after |
 | process-sets | a set of drawn ranks is added, used and removed beside the same steps | up to 0.4 s after |
