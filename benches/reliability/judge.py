@@ -20,14 +20,14 @@ A trial is one job in which one rank, the *victim*, is hit by one fault. These o
 - A fault that comes after the victim has left in order is no fault: all others must finish normally, and the trial is
   drawn anew under the same number (`17.1`), so that the number of trials is the number of faults.
 
-Limits, from the fault to the error, by the settings of the job:
+Limits, from the fault to the error (from the end of the meeting if that is later), by the settings of the job:
 
 | situation | limit |
 | --- | --- |
 | a rank dies or leaves while the job runs | {DEATH_LIMIT_S} s |
 | a rank is stopped while the job runs | `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`={STALL_LIMIT_S} |
 | … in the phase *process-sets*, where it may be stopped at a rendezvous | {START_TIMEOUT_S} s, {START_GRACE_S} s, and the stall limit for the agreement that follows |
-| phase *init*: any fault, before or after the ranks have met | `HOROVOD_START_TIMEOUT`={START_TIMEOUT_S}, {START_GRACE_S} s in which rank 0's verdict is waited for, and the lateness of a rank that comes late; after a stop also the stall limit |
+| any fault while the ranks meet at the start | `HOROVOD_START_TIMEOUT`={START_TIMEOUT_S}, {START_GRACE_S} s in which rank 0's verdict is waited for, and the lateness of a rank that comes late |
 | the launcher's end after a stop | {LAUNCHER_GRACE_S} s more: the stopped rank does not heed SIGTERM |
 
 To each the driver adds its own allowance for a busy machine ({SLACK_S:g} s); the table's times are as measured. A job that has not
@@ -151,12 +151,15 @@ def judge_error(trial, outcome, rank, error, survivor, exit_, slack_s):
         return
     problems = survivor.problems
     survivor.ms = 1e3 * (error["t"] - outcome.fault)
-    survivor.limit_ms = 1e3 * trial.limit_s()
+    is_meeting = error["stage"] == "start"
+    survivor.limit_ms = 1e3 * trial.limit_s(is_meeting)
+    # A rank may meet the others only after the fault; then its wait begins there.
+    waited_ms = survivor.ms if is_meeting else 1e3 * (error["t"] - max(outcome.fault, rank.time("met")))
     survivor.is_right = named_ranks(error["text"]) == {trial.victim}
     if survivor.ms < 0:
         problems.append(f"an error {-survivor.ms:.1f} ms before the fault")
-    if survivor.ms > survivor.limit_ms + 1e3 * slack_s:
-        problems.append(f"waited {survivor.ms:.0f} ms, the limit is {survivor.limit_ms:.0f} ms ({error['stage']})")
+    if waited_ms > survivor.limit_ms + 1e3 * slack_s:
+        problems.append(f"waited {waited_ms:.0f} ms, the limit is {survivor.limit_ms:.0f} ms ({error['stage']})")
     if not survivor.is_right:
         problems.append(f"names {sorted(named_ranks(error['text']))}, not rank {trial.victim} ({error['stage']}): {error['text']}")
     later, left = rank.first("later"), rank.time("left")

@@ -46,19 +46,19 @@ class Trial:
     def stops(self):
         return self.fault == "stop"
 
-    def limit_s(self):
-        """Within how long of the fault a survivor must have its error, by the job's settings."""
-        if self.phase == "init":
-            # The fault may come before or after the ranks have met.
-            start = START_TIMEOUT_S + START_GRACE_S + self.late_us / 1e6
-            return start + (STALL_LIMIT_S if self.stops else 0)
+    def limit_s(self, is_meeting):
+        """Within how long a survivor must have its error, by the job's settings: of the fault while the ranks meet
+        (`is_meeting`), else of the fault or the end of the meeting, whichever is later."""
+        if is_meeting:
+            return START_TIMEOUT_S + START_GRACE_S + self.late_us / 1e6
         if self.phase == "process-sets" and self.stops:
             return START_TIMEOUT_S + START_GRACE_S + STALL_LIMIT_S
         return STALL_LIMIT_S if self.stops else DEATH_LIMIT_S
 
     def launcher_limit_s(self):
         """Within how long of the fault the launcher has returned: a stopped rank cannot heed its SIGTERM."""
-        return self.limit_s() + (LAUNCHER_GRACE_S if self.stops else 0)
+        survivor = self.limit_s(False) + (self.limit_s(True) if self.phase == "init" else 0)
+        return survivor + (LAUNCHER_GRACE_S if self.stops else 0)
 
 
 def draw(seed, number, attempt, phases):

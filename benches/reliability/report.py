@@ -77,7 +77,7 @@ def markdown(results, facts):
     lines = [
         "# Reliability: what survivors see when a rank is killed, stopped or ends", "",
         f"{facts['date']}, commit {facts['commit']}, seed {facts['seed']}: {len(faults)} faults in jobs of 2 to 8 ranks, {len(survivors)} "
-        f"survivors; {void} more trials were void. {facts['jobs']} trials at a time, {facts['minutes']:.0f} minutes.",
+        f"survivors. Void trials beside them: {void}. {facts['jobs']} trials at a time, {facts['minutes']:.1f} minutes.",
         f"{facts['machine']}. Load average from {facts['load_first']:.2f} at the start to {facts['load_last']:.2f} at the end.", "",
         f"Made by `{facts['command']}`; a row for each survivor, with its error, in [campaign.csv](campaign.csv).", "",
     ]
