@@ -14,9 +14,10 @@ A trial is one job in which one rank, the *victim*, is hit by one fault. These o
   after that fails with an error that names the victim as well, and the rank then leaves and exits by itself within 2 s.
 - **A survivor finishes normally** only where the ranks were about to leave anyway (phase *shutdown*): nobody who has its
   results needs the victim any more.
-- **A survivor is ended by the launcher** with SIGTERM, if it does not ignore that signal. The launcher must then name the
-  victim, unless the fault is one that the launcher cannot see first: a stopped rank, or a rank that has left the job
-  before its process ends (*quit*), where it names a survivor that failed, truthfully.
+- **A survivor is ended by the launcher** with SIGTERM, if it does not ignore that signal; or it fails because of others that
+  the launcher has ended, and names them. After a signal that killed the victim the launcher must name the victim. After
+  the other faults it may name a survivor that failed: it cannot see that a rank is stopped, or which of two ranks that
+  exit with a code gave up because of the other.
 - A fault that comes after the victim has left in order is no fault: all others must finish normally, and the trial is
   drawn anew under the same number (`17.1`), so that the number of trials is the number of faults.
 
@@ -160,17 +161,26 @@ def judge_error(trial, outcome, rank, error, survivor, exit_, slack_s):
         problems.append(f"an error {-survivor.ms:.1f} ms before the fault")
     if waited_ms > survivor.limit_ms + 1e3 * slack_s:
         problems.append(f"waited {waited_ms:.0f} ms, the limit is {survivor.limit_ms:.0f} ms ({error['stage']})")
-    if not survivor.is_right:
+    if not survivor.is_right and names_only(error["text"], trial, outcome):
+        survivor.outcome, survivor.is_right = "ended by the launcher", None  # others were, and this is how it noticed
+    elif not survivor.is_right:
         problems.append(f"names {sorted(named_ranks(error['text']))}, not rank {trial.victim} ({error['stage']}): {error['text']}")
     later, left = rank.first("later"), rank.time("left")
     was_ended = exit_ in (-15, -9) and trial.launcher and not trial.ignore_term
     if error["stage"] != "start" and not was_ended:
-        if not later or named_ranks(later["text"]) != {trial.victim}:
+        if not later or not names_only(later["text"], trial, outcome):
             problems.append(f"a later operation: {later['text'] if later else 'no answer'}")
         if not left or left - error["t"] > LEAVE_LIMIT_S + slack_s:
             problems.append(f"left {left - error['t']:.1f} s after its error" if left else "did not leave after its error")
     if exit_ != 3 and not was_ended:
         problems.append(f"exit {exit_} after an error")
+
+
+def names_only(text, trial, outcome):
+    """Whether an error blames none but the victim and ranks that the launcher has ended, which died of that, in truth."""
+    ended = {rank for rank, exit_ in launcher_exits(outcome).items() if exit_ in (-15, -9)}
+    named = named_ranks(text)
+    return bool(named) and named <= {trial.victim} | ended
 
 
 def launcher_exits(outcome):
@@ -194,6 +204,6 @@ def judge_launcher(trial, outcome, survivors, slack_s):
     if not causes:  # nobody was left to be ended
         return problems
     named = int(causes[0][2])
-    if named != trial.victim and trial.fault not in ("stop", "quit"):
+    if named != trial.victim and trial.fault in ("kill", "term", "abort"):
         problems.append(f"the launcher names rank {named}: {causes[0][1]}")
     return problems

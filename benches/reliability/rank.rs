@@ -436,10 +436,10 @@ fn same(stage: &str, found: &[i32], expected: &[i32]) -> Result<(), End> {
 
 /// Rank 0 begins a timeline every ten steps, and ends it after five.
 fn switch_timeline(context: &Context, options: &Options, step: u64) -> Result<(), End> {
-    if step % 10 == 0 {
+    if step.is_multiple_of(10) {
         let path = options.folder.join(format!("out/t{}.json", step / 10 % 3));
         context
-            .start_timeline(path, step % 20 == 0)
+            .start_timeline(path, step.is_multiple_of(20))
             .map_err(End::failed("start_timeline"))?;
     } else if step % 10 == 5 {
         context.stop_timeline().map_err(End::failed("stop_timeline"))?;

@@ -183,10 +183,10 @@ class Run:
         if not all(log.first("left") and not log.first("error") for log in logs):
             return False
         start = Rank(read_log(self.folder / f"rank.{self.trial.victim}.log")).first("start")
-        for pid, state, _ in marked_processes(self.mark):
-            if start and pid == start["pid"] and state == "T":
-                os.kill(pid, signal.SIGKILL)
-        return True
+        stopped = [pid for pid, state, _ in marked_processes(self.mark) if start and pid == start["pid"] and state == "T"]
+        for pid in stopped:
+            os.kill(pid, signal.SIGKILL)
+        return bool(stopped)
 
     def clean_up(self, ended):
         """Ends what is still there, and says what of it should not be."""
