@@ -270,14 +270,14 @@ fn main() -> Result<(), Failure> {
     let options = options()?;
     let rank: usize = std::env::var("HOROVOD_RANK")?.parse()?;
     let log = Log::new(&options.folder, rank)?;
-    log.event(
-        json!({"event": "start", "pid": std::process::id(), "job": std::env::var("RONDE_JOB_ID").ok()}),
-    );
     let is_victim = rank == options.victim;
     if options.ignore_term && !is_victim {
         // SAFETY: no other thread runs yet, and ignoring a signal runs no code of ours.
         unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
     }
+    log.event(
+        json!({"event": "start", "pid": std::process::id(), "job": std::env::var("RONDE_JOB_ID").ok()}),
+    );
     let trigger = Trigger {
         log: log.clone(),
         fault: if is_victim { options.fault } else { Fault::None },
