@@ -12,16 +12,19 @@ BUILD = ROOT / "target" / "peers"
 COMMAND_TIMEOUT_S = 900
 
 
-def run(command):
-    """Standard output of a command; anything but success ends the comparison with the command's own words."""
+def run(command, environment=None, timeout_s=COMMAND_TIMEOUT_S):
+    """Standard output of a command; anything but success ends the comparison with the command's own words.
+
+    `environment`: variables set beside those of this process.
+    """
     command = [str(word) for word in command]
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              timeout=COMMAND_TIMEOUT_S)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout_s,
+                              env=os.environ | (environment or {}))
     except FileNotFoundError:
         sys.exit(f"{command[0]} does not exist; build it or install it first (see benches/peers/README.md)")
     except subprocess.TimeoutExpired:
-        sys.exit(f"no end after {COMMAND_TIMEOUT_S} s: {' '.join(command)}")
+        sys.exit(f"no end after {timeout_s} s: {' '.join(command)}")
     if done.returncode != 0:
         sys.exit(f"exit code {done.returncode} from {' '.join(command)}\n{done.stderr}")
     return done.stdout
