@@ -295,36 +295,47 @@ impl Peers {
 
     /// Warns about, and at last gives up on, a rank that lives and does not answer.
     fn check_patience(&self, on: usize, waited: Duration) -> Result<(), Error> {
-        if let Some(limit) = self.patience.exceeded(waited) {
-            return Err(Error::PeerStalled {
-                rank: self.members[on],
-                waited_seconds: waited.as_secs(),
-                limit_seconds: limit.as_secs(),
-            });
-        }
+        let exceeded = self.patience.exceeded(waited);
         let due = self.patience.warnings(waited);
         // A new wait starts at 0 again, and with it the count.
-        let said = self.warnings[on].swap(due, Ordering::Relaxed);
-        if due > said {
-            let (rank, pid) = (self.members[on], self.peers[on].pid);
-            let waited_seconds = waited.as_secs();
-            if is_stopped(pid) {
-                tracing::warn!(
+        let is_new = due > self.warnings[on].swap(due, Ordering::Relaxed);
+        if exceeded.is_none() && !is_new {
+            return Ok(());
+        }
+        // A rank may be silent because it waits for one that is stopped.
+        let stopped = self.find_stopped(on);
+        let silent = stopped.unwrap_or(on);
+        let (rank, pid) = (self.members[silent], self.peers[silent].pid);
+        let waited_seconds = waited.as_secs();
+        match (exceeded, stopped) {
+            (Some(limit), _) => {
+                return Err(Error::PeerStalled {
                     rank,
-                    pid,
                     waited_seconds,
-                    "waiting for a rank that is stopped; continue it (SIGCONT)"
-                );
-            } else {
-                tracing::warn!(
-                    rank,
-                    pid,
-                    waited_seconds,
-                    "waiting for a rank that is alive but does not answer"
-                );
+                    limit_seconds: limit.as_secs(),
+                });
             }
+            (None, Some(_)) => tracing::warn!(
+                rank,
+                pid,
+                waited_seconds,
+                "waiting for a rank that is stopped; continue it (SIGCONT)"
+            ),
+            (None, None) => tracing::warn!(
+                rank,
+                pid,
+                waited_seconds,
+                "waiting for a rank that is alive but does not answer"
+            ),
         }
         Ok(())
+    }
+
+    /// A rank whose process is stopped: `first`, or else the lowest.
+    fn find_stopped(&self, first: usize) -> Option<usize> {
+        let others = (0..self.peers.len()).filter(|&rank| rank != first);
+        let mut ranks = std::iter::once(first).chain(others);
+        ranks.find(|&rank| self.peers[rank].pid != 0 && is_stopped(self.peers[rank].pid))
     }
 }
 
@@ -461,6 +472,29 @@ mod tests {
             matches!(&error, Error::PeerFailed { rank: 11, reason } if !reason.is_empty()),
             "{error}"
         );
+    }
+
+    /// A rank that waits for rank 0 is to name the one that rank 0 waits for.
+    #[test]
+    fn a_stopped_rank_is_named_in_place_of_those_that_wait_for_it() {
+        let (mut peers, _) = peers(3, 0);
+        peers.patience.give_up_after = Some(Duration::from_secs(1));
+        let waits_on = |peers: &Peers, on| match peers.check(on, Duration::from_secs(2)) {
+            Err(Error::PeerStalled { rank, .. }) => rank,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(waits_on(&peers, 1), 11);
+        let mut sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&sleeper);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        while !is_stopped(sleeper.id()) {
+            std::thread::yield_now();
+        }
+        peers.peers[2].pid = sleeper.id();
+        let found = [waits_on(&peers, 1), waits_on(&peers, 2)];
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert_eq!(found, [12, 12]);
     }
 
     #[test]

@@ -701,15 +701,15 @@ fn a_rank_that_dies_before_the_start_is_named_by_all() {
                 })
                 .into();
             // Rank 3 is ready, or never will be: nobody has the start either way.
+            let mut other = admitted(&zero, 3);
             let dying = thread::spawn({
                 let zero = zero.clone();
                 move || drop(reach(&zero, 1))
             });
-            let mut other = admitted(&zero, 3);
             let mut answer = next(&mut other);
             if matches!(answer, Ok(Body::Welcome(_))) {
                 if ready {
-                    other.send(Body::Ready, &[], soon()).unwrap();
+                    let _ = other.send(Body::Ready, &[], soon()); // rank 0 may have given up already
                 }
                 answer = next(&mut other);
             }
@@ -743,7 +743,7 @@ fn a_rank_that_dies_during_the_start_takes_the_start_from_nobody() {
         let dying = dying.join().unwrap();
         dying.send(Body::Ready, &[], soon()).unwrap();
         last.send(Body::Ready, &[], soon()).unwrap();
-        drop(dying);
+        drop(dying); // no message of rank 0 is unread there but `Go`
         // Either rank 0 has seen it go before it gave the start to anyone, or everyone has the start.
         let answer = next(&mut last).unwrap();
         let pid = std::process::id();
@@ -852,7 +852,7 @@ fn introductions_with_impossible_values_are_errors() {
         change(|hello| hello.rank = usize::MAX),
         change(|hello| hello.rank = 0),
         change(|hello| hello.members = Vec::new()),
-        change(|hello| hello.members = (0..5000).map(|rank| usize::MAX - rank).collect()),
+        change(|hello| hello.members = (0..2000).map(|rank| usize::MAX - rank).collect()),
         change(|hello| hello.region_bytes = usize::MAX),
         change(|hello| hello.cache_words = usize::MAX),
         change(|hello| hello.host_key = "\u{1}".repeat(9000)),
