@@ -80,12 +80,8 @@ fn main() -> Result<(), Failure> {
 
 /// Creates the shared file, starts the other ranks, and is rank 0.
 fn launch(options: &Options) -> Result<(), Failure> {
-    let file = File::from(rustix::fs::memfd_create(
-        "ronde-bench",
-        rustix::fs::MemfdFlags::empty(),
-    )?);
-    let bytes = LocalCollective::required_bytes(options.ranks) as u64;
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
+    let file = File::from(LocalCollective::create_file(options.ranks)?);
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty())?; // the other ranks inherit it
     let mut children = Vec::new();
     for rank in 1..options.ranks {
         let child = Command::new(std::env::current_exe()?)

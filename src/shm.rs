@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Pid, getpid};
@@ -27,6 +28,29 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a spin keeps its core to itself: several times what a published word takes to arrive.
 const EAGER_SPIN: Duration = Duration::from_micros(5);
 
+/// Seals of a region's file. Without the first a process that has the file open could cut off pages that others have
+/// mapped, whose next access would be a SIGBUS; the last keeps the set of seals as it is.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Why a file that another process made cannot be mapped as a region.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RegionError {
+    /// Its length could change while it is mapped.
+    #[error("it is not sealed against a change of its length")]
+    Unsealed,
+    /// It has another length.
+    #[error("it has {found} bytes instead of {expected}")]
+    Length {
+        /// Bytes of the file.
+        found: u64,
+        /// Bytes of the region.
+        expected: usize,
+    },
+    /// A system call failed.
+    #[error("{}", std::io::Error::from_raw_os_error(.0.raw_os_error()))]
+    System(Errno),
+}
+
 /// A mapping shared by all ranks of a host. Unmapped on drop; absent in forked children.
 #[derive(Debug)]
 pub(crate) struct Region {
@@ -42,15 +66,47 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Creates an anonymous file of `bytes` zero bytes, all of them allocated now (no SIGBUS later), and maps it.
+    /// Creates an anonymous file of `bytes` zero bytes, all of them allocated now (no SIGBUS later) and its length sealed,
+    /// and maps it.
     pub(crate) fn create(name: &str, bytes: usize) -> Result<(Self, OwnedFd), Errno> {
-        let file = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?;
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes as u64)?;
+        let file = Self::create_file(name, bytes)?;
         Ok((Self::map(&file, bytes)?, file))
     }
 
-    /// Maps the first `bytes` bytes of a file made by [`create`](Self::create) in another process.
-    pub(crate) fn map(file: impl AsFd, bytes: usize) -> Result<Self, Errno> {
+    /// The file of [`create`](Self::create), for other processes to [`open`](Self::open).
+    pub(crate) fn create_file(name: &str, bytes: usize) -> Result<OwnedFd, Errno> {
+        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SEALS)?;
+        Ok(file)
+    }
+
+    /// Maps a file of `bytes` bytes made by [`create_file`](Self::create_file) in another process, after a check that
+    /// every byte exists and will as long as it is mapped.
+    ///
+    /// # Errors
+    /// A file of another length or without seals; a failed system call.
+    pub(crate) fn open(file: impl AsFd, bytes: usize) -> Result<Self, RegionError> {
+        match rustix::fs::fcntl_get_seals(&file) {
+            Ok(seals) if seals.contains(SEALS) => {}
+            // No kind of file but those in memory has seals.
+            Ok(_) | Err(Errno::INVAL) => return Err(RegionError::Unsealed),
+            Err(error) => return Err(RegionError::System(error)),
+        }
+        // The seals are in place: the length cannot change after this look.
+        let stat = rustix::fs::fstat(&file).map_err(RegionError::System)?;
+        let found = u64::try_from(stat.st_size).unwrap_or(0);
+        if found != bytes as u64 {
+            return Err(RegionError::Length {
+                found,
+                expected: bytes,
+            });
+        }
+        Self::map(file, bytes).map_err(RegionError::System)
+    }
+
+    /// Maps the first `bytes` bytes of a file whose length is known and sealed.
+    fn map(file: impl AsFd, bytes: usize) -> Result<Self, Errno> {
         // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing of ours.
         let base = unsafe {
             rustix::mm::mmap(
@@ -207,6 +263,10 @@ pub(crate) trait Watch: Send + Sync {
     /// # Errors
     /// The reason to give up.
     fn check(&self, on: usize, waited: Duration) -> Result<(), Error>;
+
+    /// Has every long wait that lasts beyond a time end with an error, those under way too; `None` takes that back. Without
+    /// effect where waits cannot be ended from another thread.
+    fn limit(&self, _limit: Option<(Instant, Error)>) {}
 }
 
 /// A number that one rank raises and others wait for. Zero at first; compared modulo 2³², so it may wrap.
@@ -292,5 +352,65 @@ impl Counter {
                 std::thread::yield_now();
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = 8192;
+
+    fn unsealed(bytes: u64) -> OwnedFd {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("ronde-test", flags).unwrap();
+        rustix::fs::ftruncate(&file, bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn the_length_of_a_region_cannot_change() {
+        let (region, file) = Region::create("ronde-test", BYTES).unwrap();
+        for bytes in [0, BYTES as u64 - 1, BYTES as u64 + 1] {
+            assert_eq!(
+                rustix::fs::ftruncate(&file, bytes),
+                Err(Errno::PERM),
+                "{bytes} bytes"
+            );
+        }
+        assert_eq!(
+            rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE),
+            Err(Errno::PERM),
+            "a seal that would keep others from mapping it"
+        );
+        // Two mappings of the same memory.
+        let same = Region::open(&file, BYTES).unwrap();
+        let (one, other) = [region, same].map(|region| Area::whole(Arc::new(region))).into();
+        let last = BYTES / 8 - 1;
+        one.view::<AtomicU64>(last + 1)[last].store(7, Ordering::Relaxed);
+        assert_eq!(other.view::<AtomicU64>(last + 1)[last].load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn files_that_could_shrink_or_are_too_short_are_refused() {
+        let check = |file: OwnedFd| Region::open(&file, BYTES).map(drop).unwrap_err();
+        assert_eq!(check(unsealed(BYTES as u64)), RegionError::Unsealed);
+        for bytes in [0, BYTES as u64 - 1, BYTES as u64 + 1] {
+            let file = unsealed(bytes);
+            rustix::fs::fcntl_add_seals(&file, SEALS).unwrap();
+            let expected = RegionError::Length {
+                found: bytes,
+                expected: BYTES,
+            };
+            assert_eq!(check(file), expected);
+        }
+        // Whoever may still add seals may take away nothing, but there is no need for such a file.
+        let file = unsealed(BYTES as u64);
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        assert_eq!(check(file), RegionError::Unsealed);
+        let ordinary = std::fs::File::open("/proc/self/exe").unwrap();
+        assert_eq!(check(ordinary.into()), RegionError::Unsealed);
+        let (pipe, _other) = rustix::pipe::pipe().unwrap();
+        assert_eq!(check(pipe), RegionError::Unsealed);
     }
 }

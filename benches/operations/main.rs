@@ -107,9 +107,8 @@ fn main() -> Result<(), Failure> {
 
 /// The memory of the bare collective.
 fn shared_file(ranks: usize) -> Result<File, Failure> {
-    let file = rustix::fs::memfd_create("ronde-bench", rustix::fs::MemfdFlags::empty())?;
-    let bytes = LocalCollective::required_bytes(ranks) as u64;
-    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
+    let file = LocalCollective::create_file(ranks)?;
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty())?; // the other ranks inherit it
     Ok(file.into())
 }
 

@@ -66,14 +66,14 @@ mod transfer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use crate::collective::kernels::{Copier, Level};
 use crate::collective::{Activities, Collective, Phases, Reduction, Stages};
 use crate::error::Error;
-use crate::shm::{Area, Counter, Region, Watch};
+use crate::shm::{Area, Counter, Region, RegionError, Watch};
 use crate::tensor::Span;
 
 use crate::collective::stream::Stream;
@@ -148,12 +148,21 @@ impl LocalCollective {
         }
     }
 
-    /// The collective of rank `rank` of `size` over a file of at least [`required_bytes`](Self::required_bytes) zero
-    /// bytes that all of them have open, without a context: for benchmarks. A wait spins for `spin`, then sleeps;
-    /// one of more than `patience` is an [`Error::PeerStalled`].
+    /// The memory for [`over_file`](Self::over_file) of `size` ranks: an anonymous file whose length is sealed, to be
+    /// handed to the other processes.
     ///
     /// # Errors
-    /// Of mapping the file.
+    /// Of creating the file.
+    pub fn create_file(size: usize) -> Result<OwnedFd, Errno> {
+        Region::create_file("ronde-bench", Self::required_bytes(size))
+    }
+
+    /// The collective of rank `rank` of `size` over a file made by [`create_file`](Self::create_file) that all of them
+    /// have open, without a context: for benchmarks. A wait spins for `spin`, then sleeps; one of more than `patience` is
+    /// an [`Error::PeerStalled`].
+    ///
+    /// # Errors
+    /// Of mapping the file; `EINVAL` for one of another length or without seals.
     ///
     /// # Panics
     /// If `rank` is not below `size`.
@@ -164,7 +173,10 @@ impl LocalCollective {
         spin: Duration,
         patience: Duration,
     ) -> Result<Self, Errno> {
-        let region = Region::map(file, Self::required_bytes(size))?;
+        let region = Region::open(file, Self::required_bytes(size)).map_err(|error| match error {
+            RegionError::System(error) => error,
+            RegionError::Unsealed | RegionError::Length { .. } => Errno::INVAL,
+        })?;
         let watch = Arc::new(Patience { limit: patience });
         Ok(Self::new(Area::whole(Arc::new(region)), rank, size, spin, watch))
     }
