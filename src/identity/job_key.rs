@@ -2,7 +2,13 @@
 //!
 //! Launchers give their jobs names; where none does, the nearest launcher among the process's ancestors stands for the
 //! job, as its pid and start time (a pid alone is reused).
+//!
+//! What Ronde's own launcher gives is drawn at random, so that no other user of the machine can know it before the job
+//! has started. The other keys can be worked out by everyone on the host: another user can take the names that follow
+//! from them, which ends the job's start with an error that says who has them. To prevent that, set `RONDE_JOB_ID` to
+//! a random value on all ranks.
 
+use super::sha256::sha256_128;
 use super::{Lookup, slurm};
 
 /// Longest key, in bytes: with the prefix, a uid and a counter it must fit the 107 bytes of a socket's name.
@@ -61,7 +67,8 @@ impl Processes for ProcessTable {
 }
 
 /// The job's key: `RONDE_JOB_ID`, else the PMIx namespace, else Slurm's job and step, else torchrun's run and port, else
-/// the nearest launcher among the ancestors, else the parent. At most 64 bytes; a longer one is replaced by its hash.
+/// the nearest launcher among the ancestors, else the parent. At most 64 bytes; a longer one is replaced by its hash
+/// (the first 128 bits of SHA-256).
 ///
 /// Ranks started by hand from different shells have different parents and need `RONDE_JOB_ID`.
 pub fn job_key(lookup: Lookup, processes: &impl Processes) -> String {
@@ -69,7 +76,7 @@ pub fn job_key(lookup: Lookup, processes: &impl Processes) -> String {
     if key.len() <= KEY_BYTES_MAX {
         key
     } else {
-        format!("{:016x}", fnv1a(key.as_bytes()))
+        sha256_128(key.as_bytes())
     }
 }
 
@@ -125,11 +132,24 @@ fn parse_stat(stat: &str) -> Option<Process> {
     })
 }
 
-/// FNV-1a, 64 bits: the same on all ranks, whatever compiler built them.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+/// A key for a new job: 128 bits from the operating system's random number generator, as 32 hexadecimal digits.
+///
+/// # Errors
+/// Of `getrandom(2)`.
+#[cfg(feature = "cli")]
+pub(crate) fn random_job_key() -> Result<String, rustix::io::Errno> {
+    use rustix::rand::{GetRandomFlags, getrandom};
+
+    let mut bits = [0; 16];
+    let mut filled = 0;
+    while filled < bits.len() {
+        match getrandom(&mut bits[filled..], GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(format!("{:032x}", u128::from_ne_bytes(bits)))
 }
 
 #[cfg(test)]
@@ -226,8 +246,19 @@ mod tests {
     fn long_names_are_hashed() {
         let long = "x".repeat(65);
         let key = key(&[("RONDE_JOB_ID", &long)], &[]);
-        assert_eq!(key.len(), 16);
-        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c); // from the FNV authors' test vectors
+        assert_eq!(key, sha256_128(long.as_bytes()));
+        assert_eq!(key.len(), 32);
+    }
+
+    #[cfg(feature = "cli")]
+    #[test]
+    fn new_keys_are_random() {
+        let keys: std::collections::HashSet<String> = (0..100).map(|_| random_job_key().unwrap()).collect();
+        assert_eq!(keys.len(), 100);
+        assert!(
+            keys.iter()
+                .all(|key| key.len() == 32 && key.bytes().all(|digit| digit.is_ascii_hexdigit()))
+        );
     }
 
     #[test]

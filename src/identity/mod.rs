@@ -25,13 +25,17 @@ mod error;
 mod host_key;
 mod hosts;
 mod job_key;
+mod sha256;
 mod slurm;
 mod sources;
 
 pub use error::{Found, IdentityError};
 pub use host_key::{HostFacts, host_key};
 pub(crate) use hosts::Hosts;
+#[cfg(feature = "cli")]
+pub(crate) use job_key::random_job_key;
 pub use job_key::{Process, ProcessTable, Processes, job_key};
+pub(crate) use sha256::sha256_128;
 pub use sources::{IDENTITY_VARIABLES, Source};
 
 use sources::Claim;

@@ -47,6 +47,9 @@ impl Elsewhere<'_> {
             num_proc,
             hosts,
             environment,
+            // By name: its value, which others must not be able to guess, is set for mpirun alone, and shows in no
+            // command line.
+            exported: vec!["RONDE_JOB_ID".into()],
             prefix: true,
             command,
             ..Launch::default()

@@ -17,7 +17,7 @@ use super::output::{Queue, Target};
 use super::rank::{Exit, Rank};
 use super::signals::Signals;
 use super::{LaunchError, LaunchSpec};
-use crate::identity::MAX_RANKS;
+use crate::identity::{MAX_RANKS, random_job_key};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -133,7 +133,7 @@ impl<'a> Job<'a> {
             cause: None,
             stop,
         };
-        let job_id = format!("{:032x}", rand::random::<u128>());
+        let job_id = random_job_key().map_err(LaunchError::system("draw a name for the job"))?;
         for rank in 0..spec.num_proc {
             // An error drops the job, which kills the ranks started so far.
             job.ranks.push(Rank::start(spec, &job_id, rank)?);

@@ -59,12 +59,15 @@ impl MpiFlags {
     /// # Errors
     /// No `mpirun`, or one that lacks what is asked for.
     pub(super) fn command_line(&self, launch: Launch) -> Result<Vec<OsString>, MpirunError> {
+        let mut exported = launch.exported;
+        for (name, _) in std::env::vars_os() {
+            let is_set = launch.environment.iter().any(|(own, _)| *own == name);
+            if mpirun::is_exported(&name) && !is_set && !exported.contains(&name) {
+                exported.push(name);
+            }
+        }
         let launch = Launch {
-            exported: std::env::vars_os()
-                .map(|(name, _)| name)
-                .filter(|name| mpirun::is_exported(name))
-                .filter(|name| launch.environment.iter().all(|(own, _)| own != name))
-                .collect(),
+            exported,
             is_root: rustix::process::geteuid().is_root(),
             ssh_port: self.ssh_port,
             ssh_identity_file: self.ssh_identity_file.clone(),

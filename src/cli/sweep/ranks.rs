@@ -262,8 +262,7 @@ fn spec(plan: &Plan, np: u32, name: &str) -> Result<LaunchSpec, Error> {
     if let Some(elsewhere) = plan.elsewhere()
         && elsewhere.is_elsewhere(num_proc)?
     {
-        // The job is then one process here, mpirun, which starts the others. They all are to have the same name for it.
-        environment.push(("RONDE_JOB_ID".into(), name.into()));
+        // The job is then one process here, mpirun, which starts the others, and hands its RONDE_JOB_ID on to them.
         command = elsewhere.command_line(num_proc, std::mem::take(&mut environment), command)?;
         num_proc = 1;
     }
