@@ -96,6 +96,17 @@ pub enum Error {
         /// Its error, as text.
         reason: String,
     },
+    /// A word of the memory that the ranks of a host share has a value that no rank writes.
+    #[error(
+        "the job's shared memory holds an invalid value: {word} is {value:#x}; a process of this user has overwritten it: \
+         look for memory errors in native code, then start the job again"
+    )]
+    InvalidSharedMemory {
+        /// Which word.
+        word: String,
+        /// Its value.
+        value: u64,
+    },
     /// A rank did not answer within the stall limit.
     #[error(
         "rank {rank} has not answered for {waited_seconds} s (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS={limit_seconds}); \
@@ -461,6 +472,7 @@ impl Error {
                 | Self::PeerFailed { .. }
                 | Self::PeerStalled { .. }
                 | Self::PeerSilent { .. }
+                | Self::InvalidSharedMemory { .. }
                 | Self::Mpi { .. }
         )
     }

@@ -69,7 +69,7 @@ pub enum RendezvousError {
     /// Not all ranks came in time.
     #[error(
         "ranks {missing:?} did not arrive within {waited_seconds} s, of {size} that are to meet; see whether they were started and \
-         what they say, or raise the start timeout (--start-timeout)"
+         what they say, or raise the start timeout (HOROVOD_START_TIMEOUT, --start-timeout)"
     )]
     Missing {
         /// The ranks that did not come.
@@ -77,6 +77,22 @@ pub enum RendezvousError {
         /// Number of ranks that are to meet.
         size: usize,
         /// How long they were waited for.
+        waited_seconds: u64,
+    },
+    /// Ranks came, and then did not answer in time.
+    #[error(
+        "ranks {ranks:?} (processes {pids:?}) arrived but did not answer within {waited_seconds} s{}; see where they hang, or \
+         raise the start timeout (HOROVOD_START_TIMEOUT, --start-timeout)",
+        stopped_text(stopped)
+    )]
+    Silent {
+        /// The ranks that did not answer.
+        ranks: Vec<usize>,
+        /// Their processes; 0 where unknown.
+        pids: Vec<u32>,
+        /// Those of the ranks whose processes are stopped by a signal or a debugger.
+        stopped: Vec<usize>,
+        /// How long the start took until then.
         waited_seconds: u64,
     },
     /// The job has ended meanwhile.
@@ -95,13 +111,45 @@ pub enum RendezvousError {
     },
     /// The first rank's socket belongs to another user.
     #[error(
-        "the meeting point of this job is held by user {found}, not by user {expected}; choose another RONDE_JOB_ID"
+        "rank {rank} found the meeting point of this job held by process {pid} of user {found}, not of user {expected}; \
+         choose another RONDE_JOB_ID, which others cannot guess"
     )]
     ForeignUser {
+        /// The rank that found out.
+        rank: usize,
+        /// The holder's process; 0 if unknown.
+        pid: u32,
         /// The holder.
         found: u32,
         /// This process's user.
         expected: u32,
+    },
+    /// Another program of the same user, or one that accepts no connections, holds the first rank's socket name.
+    #[error(
+        "rank {rank} found the meeting point of this job held by {}, which does not answer as a rank of it; end that process, or \
+         choose another RONDE_JOB_ID",
+        holder_text(*pid, *uid)
+    )]
+    NameHeld {
+        /// The rank that found out.
+        rank: usize,
+        /// The holder's process; 0 if unknown.
+        pid: u32,
+        /// The holder's user; none if unknown.
+        uid: Option<u32>,
+    },
+    /// The file that the first rank sent is not the memory of this job.
+    #[error(
+        "rank {first_rank} sent rank {rank} a file that cannot be the job's shared memory: {problem}; is another program \
+         using this job's name?"
+    )]
+    InvalidMemory {
+        /// The first of the ranks that meet.
+        first_rank: usize,
+        /// The rank that refused it.
+        rank: usize,
+        /// What is wrong with it.
+        problem: String,
     },
     /// What was received is no message of this protocol.
     #[error(
@@ -152,4 +200,27 @@ pub enum RendezvousError {
         /// The system's error number.
         code: i32,
     },
+}
+
+fn stopped_text(stopped: &[usize]) -> String {
+    match stopped {
+        [] => String::new(),
+        ranks => format!("; ranks {ranks:?} are stopped: continue them (SIGCONT)"),
+    }
+}
+
+fn holder_text(pid: u32, uid: Option<u32>) -> String {
+    match (pid, uid) {
+        (0, None) => "a process that accepts no connections".to_owned(),
+        (0, Some(uid)) => format!("a process of user {uid}"),
+        (pid, None) => format!("process {pid}"),
+        (pid, Some(uid)) => format!("process {pid} of user {uid}"),
+    }
+}
+
+impl RendezvousError {
+    /// Whether it is about ranks that nothing was heard of in time, whatever they do.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, Self::Missing { .. } | Self::Silent { .. })
+    }
 }

@@ -6,109 +6,148 @@ use std::time::{Duration, Instant};
 
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::process::getuid;
 
-use crate::shm::{Area, Region};
+use crate::shm::{Area, Region, RegionError};
 
 use super::error::RendezvousError;
 use super::layout::Layout;
 use super::memory;
-use super::peers::{Lifeline, Peer};
-use super::rendezvous::{MAPPING_TIMEOUT, Meeting, Met, address, deadline, system};
-use super::socket::{self, ReceiveError};
+use super::peers::{Lifeline, Peer, is_stopped};
+use super::rendezvous::{
+    ALARM_INTERVAL, GRACE, INTRODUCTION_TIMEOUT, Meeting, Met, check_holder, deadline, name, silent, system,
+};
+use super::socket::{self, Connection, Credentials, ReceiveError};
 use super::wire::{Body, FrameError, Hello, Origin, Welcome, shorten};
 
 /// Pauses between two knocks: from the first to the longest, doubling.
 const KNOCK_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
-/// Rank 0 counts its patience from an earlier moment than a rank that has come; so if the meeting fails, it is
-/// rank 0 that says so and names who is missing, and this much later that the others stop waiting for its word.
-const GRACE: Duration = Duration::from_secs(2);
+/// How often a rank that finds nobody listening looks whether the name is taken all the same.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Meets rank 0 and through it the others.
 ///
 /// # Errors
 /// Any [`RendezvousError`].
 pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, RendezvousError> {
-    let stream = knock(meeting)?;
-    check_host(meeting, &stream)?;
-    let come_by = deadline(meeting.start_timeout.saturating_add(GRACE));
-    introduce(meeting, layout, &stream, come_by)?;
-    let (body, descriptors) = answer(meeting, &stream, come_by)?;
-    let Body::Welcome(welcome) = body else {
-        return Err(unexpected(meeting, &body));
+    let come_by = deadline(meeting.start_timeout);
+    let give_up = deadline(meeting.start_timeout.saturating_add(GRACE));
+    let (stream, host) = knock(meeting, come_by)?;
+    let mut connection = Connection::connected(stream);
+    let outcome = take_part(meeting, layout, &mut connection, host, come_by, give_up);
+    match outcome {
+        Ok((region, welcome, pidfds)) => {
+            let stream = connection.into_stream();
+            let peers = lifelines(meeting.rank, &welcome, &pidfds, stream);
+            Ok(Met { region, peers })
+        }
+        Err(error) => {
+            if let RendezvousError::Ended { .. } = error {
+                // What has ended it here may not have reached rank 0 yet, which would miss this rank instead.
+                let _ = connection.send(Body::Refused(error.clone()), &[], Instant::now());
+            }
+            Err(error)
+        }
+    }
+}
+
+/// From the introduction to the start.
+fn take_part(
+    meeting: &Meeting,
+    layout: &Layout,
+    connection: &mut Connection,
+    host: Credentials,
+    come_by: Instant,
+    give_up: Instant,
+) -> Result<(Area, Welcome, Vec<Arc<OwnedFd>>), RendezvousError> {
+    introduce(meeting, layout, connection, come_by, give_up)?;
+    wait_for_admission(meeting, connection, host, give_up)?;
+    let welcome = match hear(meeting, connection, give_up)? {
+        Some(Body::Welcome(welcome)) => welcome,
+        Some(body) => return Err(unexpected(meeting, &body)),
+        None => return Err(silent(meeting, &[(meeting.job_rank(0), host.pid)])),
     };
-    let mapped_by = deadline(MAPPING_TIMEOUT + GRACE);
-    let mapped = map(meeting, layout, &welcome, descriptors);
+    let mapped = map(meeting, layout, &welcome, connection.take_descriptors());
     let report = match &mapped {
         Ok(_) => Body::Ready,
         Err(error) => Body::Refused(error.clone()),
     };
-    send(meeting, &stream, report, mapped_by)?;
+    send(meeting, connection, report, give_up)?;
     let (region, pidfds) = mapped?;
-    match answer(meeting, &stream, mapped_by)? {
-        (Body::Go, _) => {}
-        (body, _) => return Err(unexpected(meeting, &body)),
+    match hear(meeting, connection, give_up)? {
+        Some(Body::Go) => Ok((region, welcome, pidfds)),
+        Some(body) => Err(unexpected(meeting, &body)),
+        None => Err(silent(meeting, &[(meeting.job_rank(0), host.pid)])),
     }
-    let peers = lifelines(meeting.rank, &welcome, &pidfds, stream);
-    Ok(Met { region, peers })
 }
 
-/// Connects to rank 0 as soon as it listens.
-fn knock(meeting: &Meeting) -> Result<UnixStream, RendezvousError> {
-    let address = address(meeting)?;
-    let deadline = deadline(meeting.start_timeout);
+/// Connects to rank 0 as soon as it listens, if it is a process of this user.
+fn knock(meeting: &Meeting, come_by: Instant) -> Result<(UnixStream, Credentials), RendezvousError> {
+    let name = name(meeting);
     let mut pause = KNOCK_PAUSES.0;
+    // Since when a process has the name and takes no connection. Rank 0 listens as soon as it has it, and has room for
+    // more connections than there are ranks.
+    let mut held: Option<Instant> = None;
+    let mut looked = Instant::now();
     loop {
-        match UnixStream::connect_addr(&address) {
-            Ok(stream) => return Ok(stream),
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {}
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+        match socket::connect(&name) {
+            Ok(stream) => {
+                let host = check_holder(meeting, &stream)?;
+                return Ok((stream, host));
+            }
+            Err(Errno::CONNREFUSED) if looked.elapsed() < LOOK_INTERVAL => {}
+            Err(Errno::CONNREFUSED) => {
+                looked = Instant::now();
+                held = is_taken(&name).then(|| held.unwrap_or(looked));
+            }
+            Err(Errno::AGAIN) => held = held.or_else(|| Some(Instant::now())),
             Err(error) => {
-                let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
-                return Err(system(
-                    meeting,
-                    &format!("connect to rank {}", meeting.job_rank(0)),
-                    Errno::from_raw_os_error(code),
-                ));
+                let what = format!("connect to rank {}", meeting.job_rank(0));
+                return Err(system(meeting, &what, error));
             }
         }
         meeting.check_alarm()?;
-        if Instant::now() >= deadline {
-            return Err(rank_0_is_missing(meeting));
+        if held.is_some_and(|since| since.elapsed() >= INTRODUCTION_TIMEOUT) {
+            return Err(name_held(meeting, None));
+        }
+        if Instant::now() >= come_by {
+            return Err(match held {
+                Some(_) => name_held(meeting, None),
+                None => RendezvousError::Missing {
+                    missing: vec![meeting.job_rank(0)],
+                    size: meeting.size(),
+                    waited_seconds: meeting.start_timeout.as_secs(),
+                },
+            });
         }
         std::thread::sleep(pause);
         pause = (2 * pause).min(KNOCK_PAUSES.1);
     }
 }
 
-/// Anyone may take a name; only this user's processes are ranks.
-fn check_host(meeting: &Meeting, stream: &UnixStream) -> Result<(), RendezvousError> {
-    let found = socket::credentials(stream)
-        .map_err(|error| system(meeting, "see who listens for this job", error))?;
-    let expected = getuid().as_raw();
-    match found.uid == expected {
-        true => Ok(()),
-        false => Err(RendezvousError::ForeignUser {
-            found: found.uid,
-            expected,
-        }),
-    }
+/// Whether some process has taken the abstract name `name`, even one that does not listen there.
+fn is_taken(name: &str) -> bool {
+    let path = format!(" @{name}");
+    let table = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    table.lines().any(|line| line.ends_with(&path))
 }
 
-/// Says who this rank is.
+/// Says who this rank is, to a process of this user; it will wait until `come_by`.
 pub(super) fn introduce(
     meeting: &Meeting,
     layout: &Layout,
-    stream: &UnixStream,
-    deadline: Instant,
+    connection: &Connection,
+    come_by: Instant,
+    send_by: Instant,
 ) -> Result<(), RendezvousError> {
+    let left = come_by.saturating_duration_since(Instant::now());
     let hello = Hello {
         rank: meeting.rank,
         members: meeting.members.to_vec(),
         pid: std::process::id(),
         cache_words: layout.cache_words,
         region_bytes: layout.bytes(),
+        left_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
         host_key: shorten(&meeting.host_key),
         agreement: meeting
             .agreement
@@ -116,18 +155,52 @@ pub(super) fn introduce(
             .map(|(what, value)| (what.clone(), shorten(value)))
             .collect(),
     };
-    send(meeting, stream, Body::Hello(hello), deadline)
+    send(meeting, connection, Body::Hello(hello), send_by)
+}
+
+/// Rank 0 answers an introduction at once; if the holder of the name does not, it is not rank 0, or it is stopped.
+fn wait_for_admission(
+    meeting: &Meeting,
+    connection: &mut Connection,
+    host: Credentials,
+    give_up: Instant,
+) -> Result<(), RendezvousError> {
+    let answer_by = give_up.min(Instant::now() + INTRODUCTION_TIMEOUT);
+    let mut answer = hear(meeting, connection, answer_by)?;
+    let stopped = answer.is_none() && host.pid != 0 && is_stopped(host.pid);
+    if stopped {
+        answer = hear(meeting, connection, give_up)?;
+    }
+    match answer {
+        Some(Body::Admitted) => Ok(()),
+        Some(body) => Err(unexpected(meeting, &body)),
+        None if stopped => Err(silent(meeting, &[(meeting.job_rank(0), host.pid)])),
+        None => Err(name_held(meeting, Some(host))),
+    }
+}
+
+/// Another program has the name.
+pub(super) fn name_held(meeting: &Meeting, holder: Option<Credentials>) -> RendezvousError {
+    RendezvousError::NameHeld {
+        rank: meeting.own_job_rank(),
+        pid: holder.map_or(0, |holder| holder.pid),
+        uid: holder.map(|holder| holder.uid),
+    }
 }
 
 fn send(
     meeting: &Meeting,
-    stream: &UnixStream,
+    connection: &Connection,
     body: Body,
     deadline: Instant,
 ) -> Result<(), RendezvousError> {
-    match socket::send(stream, body, &[], deadline) {
+    match connection.send(body, &[], deadline) {
         // Rank 0 has hung up; what it said before is still to be read, and better than this.
         Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+        Err(Errno::TIMEDOUT) => {
+            let pid = socket::credentials(connection.stream()).map_or(0, |host| host.pid);
+            Err(silent(meeting, &[(meeting.job_rank(0), pid)]))
+        }
         Err(error) => Err(system(
             meeting,
             &format!("write to rank {}", meeting.job_rank(0)),
@@ -136,44 +209,60 @@ fn send(
     }
 }
 
-/// Rank 0's next message; a refusal becomes the error it carries.
-pub(super) fn answer(
+/// Rank 0's next message, `None` if there is none by `deadline`; a refusal becomes the error it carries.
+pub(super) fn hear(
     meeting: &Meeting,
-    stream: &UnixStream,
+    connection: &mut Connection,
     deadline: Instant,
-) -> Result<(Body, Vec<OwnedFd>), RendezvousError> {
-    match socket::receive(stream, deadline) {
-        Ok((Body::Refused(error), _)) => Err(error),
-        Ok(message) => Ok(message),
-        Err(ReceiveError::Gone) => Err(RendezvousError::Vanished {
-            rank: meeting.job_rank(0),
-            pid: socket::credentials(stream).map_or(0, |host| host.pid),
-        }),
-        Err(ReceiveError::Late) => Err(rank_0_is_missing(meeting)),
-        Err(ReceiveError::Frame(FrameError::Foreign(rank0), _)) => {
-            let own = Origin::own();
-            Err(RendezvousError::Version {
-                pid: std::process::id(),
-                version: own.version,
-                layout: own.layout,
-                first_rank: meeting.job_rank(0),
-                first_version: rank0.version,
-                first_layout: rank0.layout,
-            })
+) -> Result<Option<Body>, RendezvousError> {
+    let failed = |error| {
+        let what = format!(
+            "receive shared memory and descriptors from rank {}",
+            meeting.job_rank(0)
+        );
+        system(meeting, &what, error)
+    };
+    loop {
+        match connection.try_receive() {
+            Ok(Some(Body::Refused(error))) => return Err(error),
+            Ok(Some(body)) => return Ok(Some(body)),
+            Ok(None) => {}
+            Err(ReceiveError::Gone) => {
+                return Err(RendezvousError::Vanished {
+                    rank: meeting.job_rank(0),
+                    pid: socket::credentials(connection.stream()).map_or(0, |host| host.pid),
+                });
+            }
+            Err(ReceiveError::Frame(FrameError::Foreign(rank0), _)) => {
+                let own = Origin::own();
+                return Err(RendezvousError::Version {
+                    pid: std::process::id(),
+                    version: own.version,
+                    layout: own.layout,
+                    first_rank: meeting.job_rank(0),
+                    first_version: rank0.version,
+                    first_layout: rank0.layout,
+                });
+            }
+            Err(ReceiveError::Frame(problem, bytes)) => {
+                return Err(RendezvousError::Malformed {
+                    rank: meeting.job_rank(0),
+                    bytes,
+                    problem: problem.to_string(),
+                });
+            }
+            Err(ReceiveError::System(error)) => return Err(failed(error)),
         }
-        Err(ReceiveError::Frame(problem, bytes)) => Err(RendezvousError::Malformed {
-            rank: meeting.job_rank(0),
-            bytes,
-            problem: problem.to_string(),
-        }),
-        Err(ReceiveError::System(error)) => Err(system(
-            meeting,
-            &format!(
-                "receive shared memory and descriptors from rank {}",
-                meeting.job_rank(0)
-            ),
-            error,
-        )),
+        meeting.check_alarm()?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        let pause = match meeting.alarm {
+            Some(_) => left.min(ALARM_INTERVAL),
+            None => left,
+        };
+        connection.wait_readable(pause).map_err(failed)?;
     }
 }
 
@@ -194,9 +283,18 @@ fn map(
     };
     let bytes = layout.bytes();
     memory::check_mapping(meeting.own_job_rank(), bytes)?;
-    let region = Region::map(&file, bytes)
-        .map_err(|error| system(meeting, &format!("map {bytes} bytes of shared memory"), error))?;
-    Ok((Area::whole(Arc::new(region)), pidfds))
+    let invalid = |problem: String| RendezvousError::InvalidMemory {
+        first_rank: meeting.job_rank(0),
+        rank: meeting.own_job_rank(),
+        problem,
+    };
+    let region = Region::open(&file, bytes).map_err(|error| match error {
+        RegionError::System(error) => system(meeting, &format!("map {bytes} bytes of shared memory"), error),
+        error => invalid(error.to_string()),
+    })?;
+    let region = Area::whole(Arc::new(region));
+    layout.check(&region).map_err(invalid)?;
+    Ok((region, pidfds))
 }
 
 /// How this rank will learn of each rank's death.
@@ -217,18 +315,10 @@ fn lifelines(rank: usize, welcome: &Welcome, pidfds: &[Arc<OwnedFd>], stream: Un
     peers.map(|(&pid, lifeline)| Peer { pid, lifeline }).collect()
 }
 
-fn rank_0_is_missing(meeting: &Meeting) -> RendezvousError {
-    RendezvousError::Missing {
-        missing: vec![meeting.job_rank(0)],
-        size: meeting.size(),
-        waited_seconds: meeting.start_timeout.as_secs(),
-    }
-}
-
 fn unexpected(meeting: &Meeting, body: &Body) -> RendezvousError {
     RendezvousError::Malformed {
         rank: meeting.job_rank(0),
         bytes: 0,
-        problem: format!("out of turn: {body:?}"),
+        problem: shorten(&format!("out of turn: {body:?}")),
     }
 }

@@ -3,8 +3,8 @@
 //! Whoever connects is a stranger until it has introduced itself. Strangers of other users, with other manners or
 //! with nothing to say are shown out and the meeting goes on; a rank of this job that does not fit ends it.
 
-use std::io::{ErrorKind, Read};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::ErrorKind;
+use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -14,12 +14,10 @@ use rustix::process::getuid;
 
 use super::error::RendezvousError;
 use super::layout::Layout;
-use super::rendezvous::{ALARM_INTERVAL, Meeting, system};
-use super::socket::{self, Credentials};
-use super::wire::{self, Body, FrameError, Hello, Origin, shorten};
+use super::rendezvous::{ALARM_INTERVAL, INTRODUCTION_TIMEOUT, Meeting, Terms, silent, system};
+use super::socket::{self, Connection, Credentials, ReceiveError};
+use super::wire::{Body, FrameError, Hello, Origin, shorten};
 
-/// How long a connection may take to introduce itself.
-const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many may be about to; beyond that the one that has waited longest goes.
 const STRANGERS_MAX: usize = 128;
 /// How long, after a meeting has failed, those who still come are told why; they would wait in vain otherwise.
@@ -27,15 +25,16 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A rank that has introduced itself.
 pub(super) struct Guest {
-    pub(super) stream: UnixStream,
+    pub(super) connection: Connection,
     pub(super) pid: u32,
+    /// Whether it has mapped the region.
+    is_ready: bool,
 }
 
 /// A connection that has not.
 struct Stranger {
-    stream: UnixStream,
+    connection: Connection,
     pid: u32,
-    bytes: Vec<u8>,
     deadline: Instant,
 }
 
@@ -51,28 +50,31 @@ enum Reading {
 pub(super) struct Hall<'a> {
     pub(super) meeting: &'a Meeting,
     pub(super) layout: &'a Layout,
+    /// When the start timeout of the first rank is over.
+    pub(super) deadline: Instant,
     /// Set ranks 1, 2, ….
     guests: Vec<Option<Guest>>,
     strangers: Vec<Stranger>,
 }
 
 impl<'a> Hall<'a> {
-    /// An empty hall.
-    pub(super) fn new(meeting: &'a Meeting, layout: &'a Layout) -> Self {
+    /// An empty hall; rank 0 waits until `deadline`, and no longer than any guest.
+    pub(super) fn new(meeting: &'a Meeting, layout: &'a Layout, deadline: Instant) -> Self {
         Self {
             meeting,
             layout,
+            deadline,
             guests: (1..meeting.size()).map(|_| None).collect(),
             strangers: Vec::new(),
         }
     }
 
     /// Waits until every rank has come.
-    pub(super) fn fill(&mut self, listener: &UnixListener, deadline: Instant) -> Result<(), RendezvousError> {
+    pub(super) fn fill(&mut self, listener: &UnixListener) -> Result<(), RendezvousError> {
         loop {
             self.accept(listener)?;
             self.listen_to_strangers()?;
-            self.look_after_guests()?;
+            self.listen_to_guests(false)?;
             let missing: Vec<usize> = (1..self.meeting.size())
                 .filter(|rank| self.guests[rank - 1].is_none())
                 .map(|rank| self.meeting.job_rank(rank))
@@ -82,7 +84,7 @@ impl<'a> Hall<'a> {
             }
             self.meeting.check_alarm()?;
             let now = Instant::now();
-            if now >= deadline {
+            if now >= self.deadline {
                 return Err(RendezvousError::Missing {
                     missing,
                     size: self.meeting.size(),
@@ -90,22 +92,40 @@ impl<'a> Hall<'a> {
                 });
             }
             let next = self.strangers.iter().map(|stranger| stranger.deadline).min();
-            let until = next.map_or(deadline, |next| next.min(deadline));
-            let mut pause = until.saturating_duration_since(now);
-            if self.meeting.alarm.is_some() {
-                pause = pause.min(ALARM_INTERVAL);
-            }
-            self.sleep(listener, pause)?;
+            let until = next.map_or(self.deadline, |next| next.min(self.deadline));
+            self.sleep(Some(listener), until.saturating_duration_since(now))?;
         }
     }
 
-    /// Sleeps until there is something to accept or to read.
-    fn sleep(&self, listener: &UnixListener, timeout: Duration) -> Result<(), RendezvousError> {
-        let guests = self.guests.iter().flatten().map(|guest| guest.stream.as_fd());
-        let strangers = self.strangers.iter().map(|stranger| stranger.stream.as_fd());
-        let mut fds: Vec<PollFd<'_>> = std::iter::once(listener.as_fd())
-            .chain(guests)
-            .chain(strangers)
+    /// Waits until every rank has mapped the region.
+    pub(super) fn wait_until_ready(&mut self) -> Result<(), RendezvousError> {
+        loop {
+            self.listen_to_guests(true)?;
+            let guests = self.guests().filter(|(_, guest)| !guest.is_ready);
+            let waiting: Vec<(usize, u32)> = guests.map(|(rank, guest)| (rank, guest.pid)).collect();
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            self.meeting.check_alarm()?;
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(silent(self.meeting, &waiting));
+            }
+            self.sleep(None, left)?;
+        }
+    }
+
+    /// Sleeps until there is something to accept or to read, or it is time to ask the alarm.
+    fn sleep(&self, listener: Option<&UnixListener>, timeout: Duration) -> Result<(), RendezvousError> {
+        let timeout = match self.meeting.alarm {
+            Some(_) => timeout.min(ALARM_INTERVAL),
+            None => timeout,
+        };
+        let guests = self.guests.iter().flatten().map(|guest| &guest.connection);
+        let strangers = self.strangers.iter().map(|stranger| &stranger.connection);
+        let connections = guests.chain(strangers);
+        let mut fds: Vec<PollFd<'_>> = (listener.into_iter().map(|listener| listener.as_fd()))
+            .chain(connections.map(|connection| connection.stream().as_fd()))
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         match poll(&mut fds, Some(&socket::timespec(timeout))) {
@@ -147,15 +167,11 @@ impl<'a> Hall<'a> {
                             "too many connections without a word; closing the oldest"
                         );
                     }
-                    let nonblocking = stream.set_nonblocking(true);
-                    if nonblocking.is_ok() {
-                        self.strangers.push(Stranger {
-                            stream,
-                            pid,
-                            bytes: Vec::new(),
-                            deadline: Instant::now() + INTRODUCTION_TIMEOUT,
-                        });
-                    }
+                    self.strangers.push(Stranger {
+                        connection: Connection::accepted(stream),
+                        pid,
+                        deadline: Instant::now() + INTRODUCTION_TIMEOUT,
+                    });
                 }
                 Ok(Credentials { uid, pid }) => {
                     tracing::warn!(
@@ -201,8 +217,16 @@ impl<'a> Hall<'a> {
                     let pid = stranger.pid;
                     // Still a stranger if it does not fit, so that it is told with the others.
                     self.admit(&hello, pid)?;
-                    let Stranger { stream, pid, .. } = self.strangers.remove(index);
-                    self.guests[hello.rank - 1] = Some(Guest { stream, pid });
+                    let Stranger { connection, pid, .. } = self.strangers.remove(index);
+                    // One that has gone again is noticed when it is listened to.
+                    let _ = connection.send(Body::Admitted, &[], Instant::now());
+                    self.guests[hello.rank - 1] = Some(Guest {
+                        connection,
+                        pid,
+                        is_ready: false,
+                    });
+                    let left = Instant::now().checked_add(Duration::from_millis(hello.left_ms));
+                    self.deadline = left.map_or(self.deadline, |left| left.min(self.deadline));
                 }
             }
         }
@@ -250,6 +274,12 @@ impl<'a> Hall<'a> {
                 pid,
             });
         }
+        let names = |terms: &Terms| terms.iter().map(|(what, _)| what.clone()).collect::<Vec<_>>();
+        agree(
+            "terms",
+            names(&hello.agreement).join(", "),
+            names(&meeting.agreement).join(", "),
+        )?;
         for ((what, expected), (_, found)) in meeting.agreement.iter().zip(&hello.agreement) {
             agree(what, found.clone(), expected.clone())?;
         }
@@ -266,21 +296,31 @@ impl<'a> Hall<'a> {
         )
     }
 
-    /// A rank that waits says nothing; if it does, or hangs up, something is wrong.
-    fn look_after_guests(&mut self) -> Result<(), RendezvousError> {
-        for (&rank, guest) in self.meeting.members[1..].iter().zip(&mut self.guests) {
+    /// A rank that waits says nothing but that it is ready, if `may_be_ready`, or that it gives up; if it hangs up or
+    /// says anything else, something is wrong.
+    fn listen_to_guests(&mut self, may_be_ready: bool) -> Result<(), RendezvousError> {
+        let meeting = self.meeting;
+        for (&rank, guest) in meeting.members[1..].iter().zip(&mut self.guests) {
             let Some(guest) = guest else { continue };
-            match guest.stream.read(&mut [0; 64]) {
-                Ok(0) => return Err(RendezvousError::Vanished { rank, pid: guest.pid }),
-                Ok(bytes) => {
-                    return Err(RendezvousError::Malformed {
-                        rank,
-                        bytes,
-                        problem: "spoke out of turn".to_owned(),
-                    });
+            let malformed = |bytes, problem| RendezvousError::Malformed { rank, bytes, problem };
+            match guest.connection.try_receive() {
+                Ok(None) => match guest.connection.unread_bytes() {
+                    0 => {}
+                    bytes if may_be_ready => tracing::trace!(rank, bytes, "the beginning of a message"),
+                    bytes => return Err(malformed(bytes, "spoke out of turn".to_owned())),
+                },
+                Ok(Some(Body::Ready)) if may_be_ready && !guest.is_ready => guest.is_ready = true,
+                Ok(Some(Body::Refused(error))) => return Err(error),
+                Ok(Some(body)) => {
+                    return Err(malformed(0, shorten(&format!("out of turn: {body:?}"))));
                 }
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                Err(_) => return Err(RendezvousError::Vanished { rank, pid: guest.pid }),
+                Err(ReceiveError::Gone) => return Err(RendezvousError::Vanished { rank, pid: guest.pid }),
+                Err(ReceiveError::Frame(problem, bytes)) => {
+                    return Err(malformed(bytes, problem.to_string()));
+                }
+                Err(ReceiveError::System(error)) => {
+                    return Err(guest.failed(meeting, rank, "hear from a rank", error));
+                }
             }
         }
         Ok(())
@@ -302,10 +342,10 @@ impl<'a> Hall<'a> {
 
     /// Tells everyone why it comes to nothing, strangers too: one of them may be the reason.
     pub(super) fn refuse_all(&self, error: &RendezvousError) {
-        let guests = self.guests().map(|(_, guest)| &guest.stream);
-        let strangers = self.strangers.iter().map(|stranger| &stranger.stream);
-        for stream in guests.chain(strangers) {
-            refuse(stream, error);
+        let guests = self.guests().map(|(_, guest)| &guest.connection);
+        let strangers = self.strangers.iter().map(|stranger| &stranger.connection);
+        for connection in guests.chain(strangers) {
+            refuse(connection, error);
         }
     }
 
@@ -321,13 +361,13 @@ impl<'a> Hall<'a> {
             // An error here would only hide the one that there is to tell.
             if expected == 0
                 || left.is_zero()
-                || self.sleep(listener, left).is_err()
+                || self.sleep(Some(listener), left).is_err()
                 || self.accept(listener).is_err()
             {
                 return;
             }
             for stranger in self.strangers.drain(..) {
-                refuse(&stranger.stream, error);
+                refuse(&stranger.connection, error);
                 expected = expected.saturating_sub(1);
             }
         }
@@ -335,8 +375,8 @@ impl<'a> Hall<'a> {
 }
 
 /// Who has gone need not be told, and for who does not read there is no waiting.
-fn refuse(stream: &UnixStream, error: &RendezvousError) {
-    let _ = socket::send(stream, Body::Refused(error.clone()), &[], Instant::now());
+fn refuse(connection: &Connection, error: &RendezvousError) {
+    let _ = connection.send(Body::Refused(error.clone()), &[], Instant::now());
 }
 
 impl Guest {
@@ -344,6 +384,7 @@ impl Guest {
     pub(super) fn failed(&self, meeting: &Meeting, rank: usize, what: &str, error: Errno) -> RendezvousError {
         match error {
             Errno::PIPE | Errno::CONNRESET => RendezvousError::Vanished { rank, pid: self.pid },
+            Errno::TIMEDOUT => silent(meeting, &[(rank, self.pid)]),
             error => system(meeting, &format!("{what} (rank {rank})"), error),
         }
     }
@@ -351,32 +392,24 @@ impl Guest {
 
 impl Stranger {
     fn read(&mut self) -> Reading {
-        let mut chunk = [0; 4096];
-        loop {
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Reading::Nobody(format!("hung up after {} bytes", self.bytes.len())),
-                Ok(bytes) => self.bytes.extend_from_slice(&chunk[..bytes]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return match Instant::now() >= self.deadline {
-                        true => Reading::Nobody(format!(
-                            "only {} bytes in {} s",
-                            self.bytes.len(),
-                            INTRODUCTION_TIMEOUT.as_secs()
-                        )),
-                        false => Reading::Unfinished,
-                    };
-                }
-                Err(error) => return Reading::Nobody(error.to_string()),
+        match self.connection.try_receive() {
+            Ok(None) if Instant::now() >= self.deadline => Reading::Nobody(format!(
+                "only {} bytes in {} s",
+                self.connection.unread_bytes(),
+                INTRODUCTION_TIMEOUT.as_secs()
+            )),
+            Ok(None) => Reading::Unfinished,
+            Ok(Some(Body::Hello(_))) if self.connection.unread_bytes() > 0 => {
+                Reading::Nobody("more after the introduction".to_owned())
             }
-            // `decode` refuses what is longer than a message, so no stranger fills our memory.
-            match wire::decode(&self.bytes) {
-                Ok(None) => {}
-                Ok(Some(Body::Hello(hello))) => return Reading::Hello(hello),
-                Ok(Some(body)) => return Reading::Nobody(format!("said {body:?} first")),
-                Err(FrameError::Foreign(origin)) => return Reading::Foreign(origin),
-                Err(error) => return Reading::Nobody(error.to_string()),
+            Ok(Some(Body::Hello(hello))) => Reading::Hello(hello),
+            Ok(Some(body)) => Reading::Nobody(shorten(&format!("said {body:?} first"))),
+            Err(ReceiveError::Frame(FrameError::Foreign(origin), _)) => Reading::Foreign(origin),
+            Err(ReceiveError::Frame(error, _)) => Reading::Nobody(error.to_string()),
+            Err(ReceiveError::Gone) => {
+                Reading::Nobody(format!("hung up after {} bytes", self.connection.unread_bytes()))
             }
+            Err(ReceiveError::System(error)) => Reading::Nobody(error.to_string()),
         }
     }
 }

@@ -13,11 +13,13 @@ use super::guest;
 use super::hall::Hall;
 use super::layout::Layout;
 use super::peers::{Lifeline, Peer};
-use super::rendezvous::{MAPPING_TIMEOUT, Meeting, Met, address, create_region, deadline, system};
-use super::socket::{self, ReceiveError};
+use super::rendezvous::{
+    INTRODUCTION_TIMEOUT, Meeting, Met, address, check_holder, create_region, deadline, name, system,
+};
+use super::socket::{self, Connection};
 use super::wire::{Body, Welcome};
 
-/// Pause before another try for the name, when another process holds it and does not answer.
+/// Pause before another try for the name, when another process holds it and has gone or does not listen.
 const NAME_PAUSE: Duration = Duration::from_millis(10);
 
 /// Opens a pidfd of the process at the other end, if it can.
@@ -34,20 +36,19 @@ pub(super) fn meet(
 ) -> Result<Met, RendezvousError> {
     let deadline = deadline(meeting.start_timeout);
     let listener = listen(meeting, layout, deadline)?;
-    let mut hall = Hall::new(meeting, layout);
-    let outcome = hall
-        .fill(&listener, deadline)
-        .and_then(|()| hall.conclude(open_pidfd));
+    let mut hall = Hall::new(meeting, layout, deadline);
+    let outcome = hall.fill(&listener).and_then(|()| hall.conclude(open_pidfd));
     if let Err(error) = &outcome {
         hall.refuse_all(error);
-        if Instant::now() < deadline {
+        if Instant::now() < hall.deadline {
             hall.refuse_latecomers(&listener, error);
         }
     }
     outcome
 }
 
-/// Takes the job's name. If another process has it, that one is rank 0 too: it is told, and this one with it.
+/// Takes the job's name. If another process of this user has it, that one may be rank 0 too: it is told, and this one
+/// with it. Any other holder is an error at once, or when it has had time to answer.
 fn listen(meeting: &Meeting, layout: &Layout, deadline: Instant) -> Result<UnixListener, RendezvousError> {
     let address = address(meeting)?;
     let failed = |error: std::io::Error| {
@@ -58,26 +59,31 @@ fn listen(meeting: &Meeting, layout: &Layout, deadline: Instant) -> Result<UnixL
             Errno::from_raw_os_error(code),
         )
     };
+    let answer_by = deadline.min(Instant::now() + INTRODUCTION_TIMEOUT);
     loop {
-        let taken = match UnixListener::bind_addr(&address) {
+        match UnixListener::bind_addr(&address) {
             Ok(listener) => {
                 listener.set_nonblocking(true).map_err(failed)?;
                 return Ok(listener);
             }
-            Err(error) if error.kind() == ErrorKind::AddrInUse => error,
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
             Err(error) => return Err(failed(error)),
-        };
-        if let Ok(stream) = UnixStream::connect_addr(&address) {
-            guest::introduce(meeting, layout, &stream, deadline)?;
-            match guest::answer(meeting, &stream, deadline) {
+        }
+        let mut holder = None;
+        if let Ok(stream) = socket::connect(&name(meeting)) {
+            holder = Some(check_holder(meeting, &stream)?);
+            let mut connection = Connection::connected(stream);
+            guest::introduce(meeting, layout, &connection, deadline, answer_by)?;
+            match guest::hear(meeting, &mut connection, answer_by) {
                 // It has closed in the meantime: its meeting was another one, and the name is free again.
                 Err(RendezvousError::Vanished { .. }) => {}
                 Err(error) => return Err(error),
-                Ok(_) => return Err(failed(taken)),
+                // No rank 0 admits another one.
+                Ok(_) => return Err(guest::name_held(meeting, holder)),
             }
         }
-        if Instant::now() >= deadline {
-            return Err(failed(taken));
+        if Instant::now() >= answer_by {
+            return Err(guest::name_held(meeting, holder));
         }
         std::thread::sleep(NAME_PAUSE);
     }
@@ -86,62 +92,38 @@ fn listen(meeting: &Meeting, layout: &Layout, deadline: Instant) -> Result<UnixL
 impl Hall<'_> {
     /// All are here: makes the region, hands it out, and gives the start when everyone has it.
     fn conclude(&mut self, open_pidfd: OpenPidfd) -> Result<Met, RendezvousError> {
-        let deadline = deadline(MAPPING_TIMEOUT);
         let (region, file) = create_region(self.meeting, self.layout)?;
         let (welcome, pidfds) = self.identify(open_pidfd);
         let descriptors: Vec<_> = std::iter::once(file.as_fd())
             .chain(pidfds.iter().map(|pidfd| pidfd.as_fd()))
             .collect();
         for (rank, guest) in self.guests() {
-            socket::send(
-                &guest.stream,
-                Body::Welcome(welcome.clone()),
-                &descriptors,
-                deadline,
-            )
-            .map_err(|error| {
-                guest.failed(
-                    self.meeting,
+            guest
+                .connection
+                .send(Body::Welcome(welcome.clone()), &descriptors, self.deadline)
+                .map_err(|error| {
+                    guest.failed(
+                        self.meeting,
+                        rank,
+                        "send the job's memory and descriptors to a rank",
+                        error,
+                    )
+                })?;
+        }
+        self.wait_until_ready()?;
+        // From here on there is no way back: some have the start.
+        for (rank, guest) in self.guests() {
+            match guest.connection.send(Body::Go, &[], self.deadline) {
+                Ok(()) => {}
+                // It has died since. All ranks have its pidfd, or hear of it from this one, and will say so.
+                Err(Errno::PIPE | Errno::CONNRESET) => {}
+                Err(error) => tracing::error!(
                     rank,
-                    "send the job's memory and descriptors to a rank",
-                    error,
-                )
-            })?;
-        }
-        for (rank, guest) in self.guests() {
-            match socket::receive(&guest.stream, deadline) {
-                Ok((Body::Ready, _)) => {}
-                Ok((Body::Refused(error), _)) => return Err(error),
-                Ok((body, _)) => {
-                    return Err(RendezvousError::Malformed {
-                        rank,
-                        bytes: 0,
-                        problem: format!("out of turn: {body:?}"),
-                    });
-                }
-                Err(ReceiveError::Gone) => return Err(RendezvousError::Vanished { rank, pid: guest.pid }),
-                Err(ReceiveError::Late) => {
-                    return Err(RendezvousError::Missing {
-                        missing: vec![rank],
-                        size: self.meeting.size(),
-                        waited_seconds: MAPPING_TIMEOUT.as_secs(),
-                    });
-                }
-                Err(ReceiveError::Frame(problem, bytes)) => {
-                    return Err(RendezvousError::Malformed {
-                        rank,
-                        bytes,
-                        problem: problem.to_string(),
-                    });
-                }
-                Err(ReceiveError::System(error)) => {
-                    return Err(guest.failed(self.meeting, rank, "hear from a rank", error));
-                }
+                    pid = guest.pid,
+                    %error,
+                    "cannot give a rank the start; it will end with an error, and the others with it"
+                ),
             }
-        }
-        for (rank, guest) in self.guests() {
-            socket::send(&guest.stream, Body::Go, &[], deadline)
-                .map_err(|error| guest.failed(self.meeting, rank, "give a rank the start", error))?;
         }
         let peers = self.lifelines(&welcome, &pidfds);
         Ok(Met { region, peers })
@@ -164,7 +146,7 @@ impl Hall<'_> {
             let known = welcome.pids.iter().position(|&pid| pid == guest.pid && pid != 0);
             let pidfd = match known {
                 Some(same) => welcome.pidfds[same],
-                None => open_pidfd(&guest.stream).map(|pidfd| {
+                None => open_pidfd(guest.connection.stream()).map(|pidfd| {
                     pidfds.push(Arc::new(pidfd));
                     pidfds.len() - 1
                 }),
@@ -186,7 +168,9 @@ impl Hall<'_> {
     fn lifelines(&mut self, welcome: &Welcome, pidfds: &[Arc<OwnedFd>]) -> Vec<Peer> {
         let own_pidfd = welcome.pidfds[0];
         let guests = self.take_guests().into_iter();
-        let ends: Vec<Arc<OwnedFd>> = guests.map(|guest| Arc::new(guest.stream.into())).collect();
+        let ends: Vec<Arc<OwnedFd>> = guests
+            .map(|guest| Arc::new(guest.connection.into_stream().into()))
+            .collect();
         let own = Peer {
             pid: welcome.pids[0],
             lifeline: match own_pidfd {

@@ -33,7 +33,7 @@ const HEADER_BYTES: usize = 2 * LINE_BYTES;
 const POISON_WORD: usize = LINE_BYTES / 8;
 
 /// Counts changes of the handshake or of a protocol in shared memory that the sizes below do not show.
-const PROTOCOL: u64 = 2;
+const PROTOCOL: u64 = 3;
 
 /// Hash of everything that two ranks must have in common to share a region.
 pub(super) const HASH: u64 = {
@@ -109,15 +109,24 @@ impl Layout {
         }
     }
 
+    /// Fails with what it finds instead unless rank 0 has stamped `region`, which is as long as this layout, with it.
+    pub(super) fn check(&self, region: &Area) -> Result<(), String> {
+        let header = region.view::<AtomicU64>(3);
+        let found = [0, 1, 2].map(|word| header[word].load(Ordering::Relaxed));
+        let expected = [MAGIC, HASH, self.size as u64];
+        match found == expected {
+            true => Ok(()),
+            false => Err(format!(
+                "it begins with the words {found:x?} instead of {expected:x?}"
+            )),
+        }
+    }
+
     /// The views of a region of this layout.
     ///
     /// # Panics
-    /// If rank 0 has not stamped it with the same layout: the handshake has compared them before.
+    /// If the region is shorter than the layout: both are this rank's own.
     pub(super) fn split(&self, region: &Area) -> Parts {
-        assert_eq!(region.bytes(), self.bytes(), "region has another length");
-        let header = region.view::<AtomicU64>(3);
-        let found = [0, 1, 2].map(|word| header[word].load(Ordering::Relaxed));
-        assert_eq!(found, [MAGIC, HASH, self.size as u64], "region of another layout");
         Parts {
             poison: region.part(POISON_WORD * 8, 8).view(1),
             states: region
@@ -262,7 +271,17 @@ mod tests {
             }
             assert_eq!(parts.data.bytes(), 5000);
             assert_eq!(parts.data.address().addr() % PAGE_BYTES, 0);
-            layout.split(&region); // the stamp is still there
+            layout.check(&region).unwrap(); // the stamp is still there
+            let other = Layout {
+                size: size + 1,
+                ..layout
+            };
+            assert!(
+                other
+                    .check(&region)
+                    .unwrap_err()
+                    .contains("begins with the words")
+            );
         }
     }
 }

@@ -7,15 +7,19 @@
 //! and whatever its children still hold open. Who finds a rank dead without having left writes it into the poison
 //! word of the set, once: all survivors report that rank, not one another. A process that exits without leaving is
 //! lost even with exit code 0, since the others cannot know what it still owed them.
+//!
+//! The words in shared memory are what peers have written, or anything else that has access to it: a value that no rank
+//! writes is an error ([`Error::InvalidSharedMemory`]), and no index.
 
 use std::sync::atomic::AtomicU64 as LocalAtomicU64;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::Error;
+use crate::queue::lock;
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{View, Watch};
 
@@ -106,6 +110,8 @@ pub(super) struct Peers {
     /// For each rank, how many warnings the present wait has brought.
     warnings: Vec<LocalAtomicU64>,
     outer: OnceLock<OuterWatch>,
+    /// Until when this rank waits, and why no longer.
+    limit: Mutex<Option<(Instant, Error)>>,
 }
 
 /// Says after a wait of some length why nobody on this host need be waited for: something beyond it has happened.
@@ -132,6 +138,7 @@ impl Peers {
             states,
             patience,
             outer: OnceLock::new(),
+            limit: Mutex::new(None),
         }
     }
 
@@ -195,8 +202,11 @@ impl Peers {
         {
             self.poison(rank, LOST);
         }
-        match unpack(self.poison[0].load(Ordering::Acquire)) {
-            None => Ok(()),
+        let poison = self.poison[0].load(Ordering::Acquire);
+        if poison == 0 {
+            return Ok(());
+        }
+        match unpack(poison, self.peers.len()) {
             Some((rank, LOST)) => Err(Error::PeerLost {
                 rank: self.members[rank],
                 pid: self.peers[rank].pid,
@@ -207,6 +217,10 @@ impl Peers {
             Some((rank, _)) => Err(Error::PeerFailed {
                 rank: self.members[rank],
                 reason: self.reason(rank),
+            }),
+            None => Err(Error::InvalidSharedMemory {
+                word: "the word for a rank that has ended the job".to_owned(),
+                value: poison,
             }),
         }
     }
@@ -246,8 +260,12 @@ impl Peers {
                 rank: self.members[rank],
                 reason: self.reason(rank),
             },
-            _ => Error::PeerLeft {
+            LEFT => Error::PeerLeft {
                 rank: self.members[rank],
+            },
+            value => Error::InvalidSharedMemory {
+                word: format!("the state of rank {}", self.members[rank]),
+                value,
             },
         }
     }
@@ -277,41 +295,56 @@ impl Peers {
 
     /// Warns about, and at last gives up on, a rank that lives and does not answer.
     fn check_patience(&self, on: usize, waited: Duration) -> Result<(), Error> {
-        if let Some(limit) = self.patience.exceeded(waited) {
-            return Err(Error::PeerStalled {
-                rank: self.members[on],
-                waited_seconds: waited.as_secs(),
-                limit_seconds: limit.as_secs(),
-            });
-        }
+        let exceeded = self.patience.exceeded(waited);
         let due = self.patience.warnings(waited);
         // A new wait starts at 0 again, and with it the count.
-        let said = self.warnings[on].swap(due, Ordering::Relaxed);
-        if due > said {
-            let (rank, pid) = (self.members[on], self.peers[on].pid);
-            let waited_seconds = waited.as_secs();
-            if is_stopped(pid) {
-                tracing::warn!(
+        let is_new = due > self.warnings[on].swap(due, Ordering::Relaxed);
+        if exceeded.is_none() && !is_new {
+            return Ok(());
+        }
+        // A rank may be silent because it waits for one that is stopped.
+        let stopped = self.find_stopped(on);
+        let silent = stopped.unwrap_or(on);
+        let (rank, pid) = (self.members[silent], self.peers[silent].pid);
+        let waited_seconds = waited.as_secs();
+        match (exceeded, stopped) {
+            (Some(limit), _) => {
+                return Err(Error::PeerStalled {
                     rank,
-                    pid,
                     waited_seconds,
-                    "waiting for a rank that is stopped; continue it (SIGCONT)"
-                );
-            } else {
-                tracing::warn!(
-                    rank,
-                    pid,
-                    waited_seconds,
-                    "waiting for a rank that is alive but does not answer"
-                );
+                    limit_seconds: limit.as_secs(),
+                });
             }
+            (None, Some(_)) => tracing::warn!(
+                rank,
+                pid,
+                waited_seconds,
+                "waiting for a rank that is stopped; continue it (SIGCONT)"
+            ),
+            (None, None) => tracing::warn!(
+                rank,
+                pid,
+                waited_seconds,
+                "waiting for a rank that is alive but does not answer"
+            ),
         }
         Ok(())
+    }
+
+    /// A rank whose process is stopped: `first`, or else the lowest.
+    fn find_stopped(&self, first: usize) -> Option<usize> {
+        let others = (0..self.peers.len()).filter(|&rank| rank != first);
+        let mut ranks = std::iter::once(first).chain(others);
+        ranks.find(|&rank| self.peers[rank].pid != 0 && is_stopped(self.peers[rank].pid))
     }
 }
 
 impl Watch for Peers {
     fn check(&self, on: usize, waited: Duration) -> Result<(), Error> {
+        match &*lock(&self.limit) {
+            Some((at, error)) if Instant::now() >= *at => return Err(error.clone()),
+            _ => {}
+        }
         if let Some(outer) = self.outer.get() {
             outer(waited)?;
         }
@@ -321,12 +354,17 @@ impl Watch for Peers {
         }
         self.check_patience(on, waited)
     }
+
+    fn limit(&self, limit: Option<(Instant, Error)>) {
+        *lock(&self.limit) = limit;
+    }
 }
 
-/// The rank and the manner in a poison word.
-fn unpack(poison: u64) -> Option<(usize, u64)> {
-    let rank = (poison as u32).checked_sub(1)?;
-    Some((rank as usize, poison >> 32))
+/// The rank and the manner in a poison word of a set of `size` ranks; none if no rank writes such a word.
+fn unpack(poison: u64, size: usize) -> Option<(usize, u64)> {
+    let rank = (poison as u32).checked_sub(1)? as usize;
+    let manner = poison >> 32;
+    (rank < size && matches!(manner, LEFT | FAILED | LOST)).then_some((rank, manner))
 }
 
 /// What a rank says of its own error: the message, cut to what fits, at a character's end.
@@ -341,7 +379,7 @@ fn reason_text(error: &Error) -> String {
 }
 
 /// Whether process `pid` is stopped (by a signal or a debugger), from the state field of `proc_pid_stat(5)`.
-fn is_stopped(pid: u32) -> bool {
+pub(super) fn is_stopped(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat_is_stopped(&stat))
 }
 
@@ -354,6 +392,7 @@ fn stat_is_stopped(stat: &str) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::shm::{Area, Region};
 
     #[test]
     fn the_state_is_read_behind_whatever_the_command_is_called() {
@@ -367,8 +406,107 @@ mod tests {
 
     #[test]
     fn a_poison_word_tells_rank_and_manner() {
-        assert_eq!(unpack(0), None);
-        assert_eq!(unpack(1 | LOST << 32), Some((0, LOST)));
-        assert_eq!(unpack(64 | LEFT << 32), Some((63, LEFT)));
+        assert_eq!(unpack(1 | LOST << 32, 1), Some((0, LOST)));
+        assert_eq!(unpack(64 | LEFT << 32, 64), Some((63, LEFT)));
+        // No rank, a rank beyond the last, a manner that is none.
+        for poison in [0, LOST << 32, 65 | LOST << 32, u64::MAX, 1, 1 | 4 << 32] {
+            assert_eq!(unpack(poison, 64), None, "{poison:x}");
+        }
+    }
+
+    fn peers(size: usize, poison: u64) -> (Peers, Area) {
+        let bytes = 8 * (1 + size * STATE_WORDS);
+        let (region, _file) = Region::create("ronde-test", bytes).unwrap();
+        let area = Area::whole(Arc::new(region));
+        let word: View<AtomicU64> = area.view(1);
+        word[0].store(poison, Ordering::Relaxed);
+        let peer = || Peer {
+            pid: 0,
+            lifeline: Lifeline::Own,
+        };
+        let patience = Patience {
+            spin: Duration::ZERO,
+            warn_after: Duration::ZERO,
+            give_up_after: None,
+        };
+        let states = area.part(8, 8 * size * STATE_WORDS);
+        let peers = Peers::new(
+            0,
+            (0..size).map(|rank| 10 + rank).collect(),
+            (0..size).map(|_| peer()).collect(),
+            word,
+            states.view(size * STATE_WORDS),
+            patience,
+        );
+        (peers, states)
+    }
+
+    /// Every value of every word that another process may have written gives an answer; the known ones the right one.
+    #[test]
+    fn words_that_no_rank_writes_are_errors_and_not_panics() {
+        let invalid = |error: &Error| matches!(error, Error::InvalidSharedMemory { .. });
+        for poison in [u64::MAX, 1, LOST << 32, 4 | LOST << 32, 1 | 9 << 32, 1 << 63] {
+            let (peers, _) = peers(3, poison);
+            let error = peers.check(1, Duration::ZERO).unwrap_err();
+            assert!(invalid(&error), "{poison:x}: {error}");
+            assert!(error.to_string().contains(&format!("{poison:#x}")), "{error}");
+        }
+        let (peers, states) = peers(3, 0);
+        let states: View<AtomicU64> = states.view(3 * STATE_WORDS);
+        for presence in [LOST, 4, u64::MAX] {
+            states[STATE_WORDS].store(presence, Ordering::Relaxed);
+            for error in [peers.check(1, Duration::ZERO), peers.check_all()] {
+                let error = error.unwrap_err();
+                assert!(
+                    invalid(&error) && error.to_string().contains("state of rank 11"),
+                    "{error}"
+                );
+            }
+            peers.check(2, Duration::ZERO).unwrap();
+        }
+        // A length beyond the words, and bytes that are no text.
+        (1..STATE_WORDS).for_each(|word| states[STATE_WORDS + word].store(u64::MAX, Ordering::Relaxed));
+        states[STATE_WORDS].store(FAILED, Ordering::Relaxed);
+        let error = peers.check(1, Duration::ZERO).unwrap_err();
+        assert!(
+            matches!(&error, Error::PeerFailed { rank: 11, reason } if !reason.is_empty()),
+            "{error}"
+        );
+    }
+
+    /// A rank that waits for rank 0 is to name the one that rank 0 waits for.
+    #[test]
+    fn a_stopped_rank_is_named_in_place_of_those_that_wait_for_it() {
+        let (mut peers, _) = peers(3, 0);
+        peers.patience.give_up_after = Some(Duration::from_secs(1));
+        let waits_on = |peers: &Peers, on| match peers.check(on, Duration::from_secs(2)) {
+            Err(Error::PeerStalled { rank, .. }) => rank,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(waits_on(&peers, 1), 11);
+        let mut sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&sleeper);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        while !is_stopped(sleeper.id()) {
+            std::thread::yield_now();
+        }
+        peers.peers[2].pid = sleeper.id();
+        let found = [waits_on(&peers, 1), waits_on(&peers, 2)];
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert_eq!(found, [12, 12]);
+    }
+
+    #[test]
+    fn a_limit_ends_waits_from_its_time_on_until_it_is_taken_back() {
+        let (peers, _) = peers(2, 0);
+        let (now, error) = (Instant::now(), Error::PeerLeft { rank: 7 });
+        peers.limit(Some((now + Duration::from_secs(600), error.clone())));
+        peers.check(1, Duration::ZERO).unwrap();
+        peers.limit(Some((now, error)));
+        let error = peers.check(1, Duration::ZERO).unwrap_err();
+        assert!(matches!(error, Error::PeerLeft { rank: 7 }), "{error}");
+        peers.limit(None);
+        peers.check(1, Duration::ZERO).unwrap();
     }
 }

@@ -11,15 +11,25 @@
 //!
 //! ```text
 //! rank r                         rank 0
-//!   connect, Hello ───────────►  uid, build, members, rank, sizes, host key, agreement
-//!                                … until all are here
+//!   connect, uid of rank 0       uid of rank r
+//!   Hello ────────────────────►  build, members, rank, sizes, host key, agreement, time left
+//!   ◄─────────────── Admitted    … until all are here
 //!   ◄─────────── Welcome + fds   region created, pidfds opened
-//!   map, Ready ───────────────►
-//!   ◄──────────────────── Go     or Refused(why), at any point
+//!   map, Ready ───────────────►  … until all are ready
+//!   ◄──────────────────── Go     or Refused(why), at any point before the first Go
 //! ```
+//!
+//! The start has two phases. Until every rank has mapped the region, the death of any of them ends the meeting for
+//! all, and rank 0 says which rank it was. From the first `Go` on, rank 0 refuses nobody: every rank then has the
+//! others' pidfds and the region, so a rank that dies is found and named by each of them, as at any later time.
+//!
+//! One deadline covers all of it. Each rank counts the start timeout from its own call; it tells rank 0 how much is left,
+//! and rank 0 ends the meeting when the first rank's time is up. So it is rank 0 that says who is missing or silent; a
+//! rank that does not hear it gives up [`GRACE`] later. Nothing is sent to a process of another user, and nothing that
+//! is received is believed before it is checked.
 
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::SocketAddr;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,18 +37,20 @@ use rustix::io::Errno;
 use rustix::process::getuid;
 
 use crate::error::Error;
+use crate::identity::sha256_128;
 use crate::shm::{Area, Region};
 
 use super::error::RendezvousError;
-use super::layout::{FNV_OFFSET, Layout, fnv1a};
-use super::peers::{Lifeline, Peer};
+use super::layout::Layout;
+use super::peers::{Lifeline, Peer, is_stopped};
+use super::socket::{self, Credentials};
 use super::{SIZE_MAX, guest, host, memory};
 
-/// Longest job key that goes into the socket's name as it is; the name has room for 107 bytes.
-const KEY_BYTES_MAX: usize = 64;
+/// How much longer than its start timeout a rank waits for rank 0's word on why the meeting has failed.
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 
-/// How long everyone together has to map the region, once all are here.
-pub(super) const MAPPING_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the holder of the socket's name, or a connection to it, may take to introduce itself.
+pub(super) const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What ranks that meet must have in common, in the words of a user, and this rank's value: `process sets` and
 /// `[0, 1] [1, 2]`, or a knob's variable and its value. In the same order on all ranks.
@@ -56,7 +68,7 @@ pub(crate) struct Meeting {
     /// The job ranks of those that meet, distinct, in the order of their set ranks; for the job itself, `0..size`.
     /// Compared.
     pub(crate) members: Arc<[usize]>,
-    /// How long to wait for the others.
+    /// How long the meeting may take from this rank's call on, until all ranks have the start.
     pub(crate) start_timeout: Duration,
     /// The host as this rank knows it; compared.
     pub(crate) host_key: String,
@@ -148,14 +160,18 @@ pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, Rendezvous
     }
 }
 
-/// Where the ranks meet: `@ronde-<uid>-<job key>-<init>`.
+/// Where the ranks meet: `@ronde-<uid>-<hash>`, of the job key and the number of the meeting.
+///
+/// All users of the host can list the names in use (`/proc/net/unix`). A hash, so that one name gives away neither the
+/// key nor the job's next names.
+pub(super) fn name(meeting: &Meeting) -> String {
+    let hash = sha256_128(format!("{}\0{}", meeting.job_key, meeting.init).as_bytes());
+    format!("ronde-{}-{hash}", getuid().as_raw())
+}
+
+/// The address of [`name`].
 pub(super) fn address(meeting: &Meeting) -> Result<SocketAddr, RendezvousError> {
-    let mut key = meeting.job_key.clone();
-    if key.len() > KEY_BYTES_MAX {
-        key = format!("{:016x}", fnv1a(FNV_OFFSET, key.as_bytes()));
-    }
-    let name = format!("ronde-{}-{key}-{}", getuid().as_raw(), meeting.init);
-    SocketAddr::from_abstract_name(name).map_err(|error| {
+    SocketAddr::from_abstract_name(name(meeting)).map_err(|error| {
         let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
         system(meeting, "name the meeting point", Errno::from_raw_os_error(code))
     })
@@ -188,5 +204,35 @@ pub(super) fn system(meeting: &Meeting, what: &str, error: Errno) -> RendezvousE
         rank: meeting.own_job_rank(),
         what: what.to_owned(),
         code: error.raw_os_error(),
+    }
+}
+
+/// The process that holds the socket's name, at the other end of `stream`, if it is this user's.
+///
+/// # Errors
+/// Another user's.
+pub(super) fn check_holder(meeting: &Meeting, stream: &UnixStream) -> Result<Credentials, RendezvousError> {
+    let found = socket::credentials(stream)
+        .map_err(|error| system(meeting, "see who listens for this job", error))?;
+    let expected = getuid().as_raw();
+    match found.uid == expected {
+        true => Ok(found),
+        false => Err(RendezvousError::ForeignUser {
+            rank: meeting.own_job_rank(),
+            pid: found.pid,
+            found: found.uid,
+            expected,
+        }),
+    }
+}
+
+/// Ranks, as job ranks with their processes, that have come and do not answer.
+pub(super) fn silent(meeting: &Meeting, ranks: &[(usize, u32)]) -> RendezvousError {
+    let stopped = ranks.iter().filter(|&&(_, pid)| pid != 0 && is_stopped(pid));
+    RendezvousError::Silent {
+        ranks: ranks.iter().map(|&(rank, _)| rank).collect(),
+        pids: ranks.iter().map(|&(_, pid)| pid).collect(),
+        stopped: stopped.map(|&(rank, _)| rank).collect(),
+        waited_seconds: meeting.start_timeout.as_secs(),
     }
 }

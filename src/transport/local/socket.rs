@@ -1,4 +1,7 @@
 //! The sockets of the rendezvous: who is at the other end, and messages that carry descriptors.
+//!
+//! No call here waits longer than it is told to, whatever the other end does: every system call returns at once, and the
+//! waits between them are calls of `poll`.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -7,16 +10,17 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::cmsg_space;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSliceMut};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use rustix::process::{Pid, PidfdFlags};
 
 use super::SIZE_MAX;
-use super::wire::{self, Body, FrameError};
+use super::wire::{self, Body, FrameError, TooLong};
 
 /// Most descriptors in one message: the region's file and a pidfd per rank. The kernel's limit is 253.
 const DESCRIPTORS_MAX: usize = 1 + SIZE_MAX;
@@ -88,35 +92,21 @@ fn is_open(socket: &UnixStream) -> bool {
     !matches!(rustix::net::recv(socket, &mut byte, flags), Ok((0, _)))
 }
 
-/// Sends a message with descriptors, none or more, before `deadline`.
-pub(super) fn send(
-    socket: &UnixStream,
-    body: Body,
-    descriptors: &[BorrowedFd<'_>],
-    deadline: Instant,
-) -> Result<(), Errno> {
-    let frame = wire::encode(body);
-    let mut sent = 0;
-    while sent < frame.len() {
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        // They travel with the first byte.
-        if sent == 0 && !descriptors.is_empty() {
-            let pushed = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-            assert!(pushed, "more descriptors than ranks");
-        }
-        let flags = SendFlags::NOSIGNAL;
-        match rustix::net::sendmsg(socket, &[IoSlice::new(&frame[sent..])], &mut ancillary, flags) {
-            Ok(bytes) => sent += bytes,
+/// Connects to the abstract name `name` if somebody listens there.
+///
+/// # Errors
+/// [`Errno::CONNREFUSED`] if nobody does, [`Errno::AGAIN`] if too many connections wait there to be accepted.
+pub(super) fn connect(name: &str) -> Result<UnixStream, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => return Ok(UnixStream::from(socket)),
             Err(Errno::INTR) => {}
-            // Descriptors on their way are counted against RLIMIT_NOFILE until they are received (`unix(7)`).
-            Err(Errno::TOOMANYREFS | Errno::AGAIN) if Instant::now() < deadline => {
-                std::thread::sleep(RESEND_PAUSE)
-            }
             Err(error) => return Err(error),
         }
     }
-    Ok(())
 }
 
 /// Why no message came.
@@ -124,62 +114,168 @@ pub(super) fn send(
 pub(super) enum ReceiveError {
     /// The other end has closed the connection.
     Gone,
-    /// The deadline has passed.
-    Late,
     /// Bytes came that are no message of this build.
     Frame(FrameError, usize),
     /// The system refused, or could not deliver the descriptors.
     System(Errno),
 }
 
-/// Waits for the next message, and the descriptors with it, until `deadline`.
-pub(super) fn receive(socket: &UnixStream, deadline: Instant) -> Result<(Body, Vec<OwnedFd>), ReceiveError> {
-    let mut bytes = Vec::new();
-    let mut descriptors = Vec::new();
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ReceiveError::Late);
+/// A connection of the rendezvous. It keeps the bytes that came behind a message: they are the next one's beginning.
+pub(super) struct Connection {
+    stream: UnixStream,
+    unread: Vec<u8>,
+    /// `None` on the side that is sent none; the kernel closes what comes all the same.
+    descriptors: Option<Vec<OwnedFd>>,
+}
+
+impl Connection {
+    /// The side that accepted it, which is not sent descriptors.
+    pub(super) fn accepted(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            unread: Vec::new(),
+            descriptors: None,
         }
-        wait_readable(socket, left)?;
-        let mut chunk = [0; 4096];
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let received =
-            match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut chunk)], &mut ancillary, flags) {
-                Ok(received) => received,
-                Err(Errno::INTR | Errno::AGAIN) => continue,
-                Err(Errno::CONNRESET) => return Err(ReceiveError::Gone),
-                Err(error) => return Err(ReceiveError::System(error)),
+    }
+
+    /// The side that connected.
+    pub(super) fn connected(stream: UnixStream) -> Self {
+        Self {
+            descriptors: Some(Vec::new()),
+            ..Self::accepted(stream)
+        }
+    }
+
+    pub(super) fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// Ends the use of it for messages.
+    pub(super) fn into_stream(self) -> UnixStream {
+        self.stream
+    }
+
+    /// Number of bytes that have come and are no whole message.
+    pub(super) fn unread_bytes(&self) -> usize {
+        self.unread.len()
+    }
+
+    /// The descriptors that have come so far, to be taken with the one message that carries some.
+    pub(super) fn take_descriptors(&mut self) -> Vec<OwnedFd> {
+        self.descriptors.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Sends a message with descriptors, none or more, before `deadline`.
+    ///
+    /// # Errors
+    /// [`Errno::TIMEDOUT`] if the other end has not made room for it by then.
+    pub(super) fn send(
+        &self,
+        body: Body,
+        descriptors: &[BorrowedFd<'_>],
+        deadline: Instant,
+    ) -> Result<(), Errno> {
+        let frame = wire::encode(body).map_err(|TooLong| Errno::MSGSIZE)?;
+        let mut sent = 0;
+        while sent < frame.len() {
+            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            // They travel with the first byte.
+            if sent == 0 && !descriptors.is_empty() {
+                let pushed = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+                assert!(pushed, "more descriptors than ranks");
+            }
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let rest = [IoSlice::new(&frame[sent..])];
+            let error = match rustix::net::sendmsg(&self.stream, &rest, &mut ancillary, flags) {
+                Ok(bytes) => {
+                    sent += bytes;
+                    continue;
+                }
+                Err(Errno::INTR) => continue,
+                Err(error) => error,
             };
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(fds) = message {
-                descriptors.extend(fds);
+            let left = deadline.saturating_duration_since(Instant::now());
+            match error {
+                Errno::AGAIN if left.is_zero() => return Err(Errno::TIMEDOUT),
+                Errno::AGAIN => self.wait(PollFlags::OUT, left)?,
+                // Descriptors on their way are counted against RLIMIT_NOFILE until they are received (`unix(7)`).
+                Errno::TOOMANYREFS if !left.is_zero() => std::thread::sleep(RESEND_PAUSE.min(left)),
+                error => return Err(error),
             }
         }
-        if received.flags.contains(ReturnFlags::CTRUNC) {
-            // The kernel installs what fits under the limit on open files and drops the rest.
-            return Err(ReceiveError::System(Errno::MFILE));
+        Ok(())
+    }
+
+    /// The next message, if all of it has come.
+    pub(super) fn try_receive(&mut self) -> Result<Option<Body>, ReceiveError> {
+        loop {
+            match wire::decode(&self.unread) {
+                Ok(Some((body, bytes))) => {
+                    self.unread.drain(..bytes);
+                    return Ok(Some(body));
+                }
+                Ok(None) => {}
+                Err(error) => return Err(ReceiveError::Frame(error, self.unread.len())),
+            }
+            if !self.read()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes in what has come; whether there was anything.
+    fn read(&mut self) -> Result<bool, ReceiveError> {
+        let mut chunk = [0; 4096];
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let room = if self.descriptors.is_some() {
+            space.len()
+        } else {
+            0
+        };
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space[..room]);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let mut slices = [IoSliceMut::new(&mut chunk)];
+        let received = loop {
+            match rustix::net::recvmsg(&self.stream, &mut slices, &mut ancillary, flags) {
+                Ok(received) => break received,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::CONNRESET) => return Err(ReceiveError::Gone),
+                Err(error) => return Err(ReceiveError::System(error)),
+            }
+        };
+        if let Some(descriptors) = &mut self.descriptors {
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(fds) = message {
+                    descriptors.extend(fds);
+                }
+            }
+            // One message has some: more are nothing that rank 0 sends, and must not fill this process's table.
+            descriptors.truncate(DESCRIPTORS_MAX);
+            if received.flags.contains(ReturnFlags::CTRUNC) {
+                // The kernel installs what fits under the limit on open files and drops the rest.
+                return Err(ReceiveError::System(Errno::MFILE));
+            }
         }
         if received.bytes == 0 {
             return Err(ReceiveError::Gone);
         }
-        bytes.extend_from_slice(&chunk[..received.bytes]);
-        match wire::decode(&bytes) {
-            Ok(Some(body)) => return Ok((body, descriptors)),
-            Ok(None) => {}
-            Err(error) => return Err(ReceiveError::Frame(error, bytes.len())),
-        }
+        self.unread.extend_from_slice(&chunk[..received.bytes]);
+        Ok(true)
     }
-}
 
-fn wait_readable(socket: impl AsFd, timeout: Duration) -> Result<(), ReceiveError> {
-    use rustix::event::{PollFd, PollFlags, poll};
-    let mut fds = [PollFd::new(&socket, PollFlags::IN)];
-    match poll(&mut fds, Some(&timespec(timeout))) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(error) => Err(ReceiveError::System(error)),
+    /// Waits until there may be something to receive, for `timeout` at most.
+    pub(super) fn wait_readable(&self, timeout: Duration) -> Result<(), Errno> {
+        self.wait(PollFlags::IN, timeout)
+    }
+
+    fn wait(&self, events: PollFlags, timeout: Duration) -> Result<(), Errno> {
+        let mut fds = [PollFd::new(&self.stream, events)];
+        match poll(&mut fds, Some(&timespec(timeout))) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -51,6 +51,8 @@ pub(super) struct Message {
 pub(super) enum Body {
     /// A rank has come.
     Hello(Hello),
+    /// It fits, and is to wait until all have come.
+    Admitted,
     /// All have come. With it travel the region's file and the ranks' pidfds.
     Welcome(Welcome),
     /// The rank has mapped the region.
@@ -71,6 +73,8 @@ pub(super) struct Hello {
     pub(super) pid: u32,
     pub(super) cache_words: usize,
     pub(super) region_bytes: usize,
+    /// How long the rank will wait from now on.
+    pub(super) left_ms: u64,
     pub(super) host_key: String,
     pub(super) agreement: Terms,
 }
@@ -93,20 +97,39 @@ pub(super) enum FrameError {
     Length(usize),
     #[error("not the object expected: {0}")]
     Object(String),
-    #[error("more after the end")]
-    Excess,
     /// A frame in order, of another build.
     #[error("from ronde {} (layout {:x})", .0.version, .0.layout)]
     Foreign(Origin),
 }
 
-/// The frame of a message from this build.
-pub(super) fn encode(body: Body) -> Vec<u8> {
-    frame(&Message {
-        origin: Origin::own(),
+/// The frame of a message from this build. A refusal that is too long is replaced by its text, cut.
+///
+/// # Errors
+/// Another message that is too long.
+pub(super) fn encode(body: Body) -> Result<Vec<u8>, TooLong> {
+    let origin = Origin::own();
+    let short = match &body {
+        Body::Refused(error) => Some(RendezvousError::Ended {
+            reason: shorten(&error.to_string()),
+        }),
+        _ => None,
+    };
+    let framed = frame(&Message {
+        origin: origin.clone(),
         body,
-    })
+    });
+    match (framed, short) {
+        (Err(TooLong), Some(error)) => frame(&Message {
+            origin,
+            body: Body::Refused(error),
+        }),
+        (framed, _) => framed,
+    }
 }
+
+/// A message whose object would have more than [`BODY_BYTES_MAX`] bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooLong;
 
 /// A text as messages carry it: one that is too long is cut, and ends in a hash of the whole, so that two that
 /// differ still do.
@@ -124,21 +147,27 @@ pub(super) fn shorten(text: &str) -> String {
 }
 
 /// The frame of anything; tests make foreign ones.
-pub(super) fn frame(message: &impl Serialize) -> Vec<u8> {
+///
+/// # Errors
+/// It is too long.
+pub(super) fn frame(message: &impl Serialize) -> Result<Vec<u8>, TooLong> {
     let object = serde_json::to_vec(message).expect("plain data has a JSON form");
-    assert!(object.len() <= BODY_BYTES_MAX, "message too long to be read");
+    if object.len() > BODY_BYTES_MAX {
+        return Err(TooLong);
+    }
     let mut frame = Vec::with_capacity(HEAD_BYTES + object.len());
     frame.extend_from_slice(&MAGIC);
     frame.extend_from_slice(&(object.len() as u32).to_le_bytes());
     frame.extend_from_slice(&object);
-    frame
+    Ok(frame)
 }
 
-/// The message in `bytes`, `None` if they are only the beginning of one.
+/// The message at the beginning of `bytes` and the number of bytes that it takes; `None` if they are only the
+/// beginning of one.
 ///
 /// # Errors
 /// Bytes that cannot become a message of this build.
-pub(super) fn decode(bytes: &[u8]) -> Result<Option<Body>, FrameError> {
+pub(super) fn decode(bytes: &[u8]) -> Result<Option<(Body, usize)>, FrameError> {
     let magic = bytes.len().min(MAGIC.len());
     if bytes[..magic] != MAGIC[..magic] {
         return Err(FrameError::Magic);
@@ -150,21 +179,19 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Option<Body>, FrameError> {
     if length > BODY_BYTES_MAX {
         return Err(FrameError::Length(length));
     }
-    if rest.len() < length {
+    let Some(rest) = rest.get(..length) else {
         return Ok(None);
-    }
-    if rest.len() > length {
-        return Err(FrameError::Excess);
-    }
-    let origin: Origin = object(rest)?;
+    };
+    let mut origin: Origin = object(rest)?;
     if origin != Origin::own() {
+        origin.version = shorten(&origin.version);
         return Err(FrameError::Foreign(origin));
     }
-    Ok(Some(object::<Message>(rest)?.body))
+    Ok(Some((object::<Message>(rest)?.body, HEAD_BYTES + length)))
 }
 
 fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, FrameError> {
-    serde_json::from_slice(bytes).map_err(|error| FrameError::Object(error.to_string()))
+    serde_json::from_slice(bytes).map_err(|error| FrameError::Object(shorten(&error.to_string())))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -180,6 +207,7 @@ mod tests {
             pid: 3,
             cache_words: 16,
             region_bytes: 4096,
+            left_ms: 30_000,
             host_key: "host".to_owned(),
             agreement: vec![("process sets".to_owned(), "[4, 7]".to_owned())],
         })
@@ -187,12 +215,18 @@ mod tests {
 
     #[test]
     fn every_beginning_of_a_frame_is_unfinished_and_the_whole_is_the_message() {
-        let frame = encode(hello());
+        let frame = encode(hello()).unwrap();
         for length in 0..frame.len() {
             assert_eq!(decode(&frame[..length]), Ok(None), "{length} bytes");
         }
-        assert_eq!(decode(&frame), Ok(Some(hello())));
-        assert_eq!(decode(&[&frame[..], b"x"].concat()), Err(FrameError::Excess));
+        assert_eq!(decode(&frame), Ok(Some((hello(), frame.len()))));
+        // What comes next stays where it is.
+        let two = [&frame[..], &encode(Body::Go).unwrap()].concat();
+        assert_eq!(decode(&two), Ok(Some((hello(), frame.len()))));
+        assert_eq!(
+            decode(&two[frame.len()..]),
+            Ok(Some((Body::Go, two.len() - frame.len())))
+        );
     }
 
     #[test]
@@ -201,7 +235,7 @@ mod tests {
             version: "9.0.0".to_owned(),
             layout: 1,
         };
-        assert_eq!(decode(&frame(&origin)), Err(FrameError::Foreign(origin)));
+        assert_eq!(decode(&frame(&origin).unwrap()), Err(FrameError::Foreign(origin)));
     }
 
     #[test]
@@ -219,12 +253,39 @@ mod tests {
             rank: 1,
             found: "\u{1}".repeat(TEXT_BYTES_MAX),
         });
-        assert_eq!(decode(&encode(refusal.clone())), Ok(Some(refusal)));
+        let frame = encode(refusal.clone()).unwrap();
+        assert_eq!(decode(&frame), Ok(Some((refusal, frame.len()))));
+    }
+
+    /// What a peer sent may come back in a refusal, longer than it was.
+    #[test]
+    fn a_refusal_too_long_for_a_message_is_cut_and_nothing_else_is() {
+        let refusal = Body::Refused(RendezvousError::Malformed {
+            rank: 3,
+            bytes: 7,
+            problem: "\u{1}".repeat(BODY_BYTES_MAX),
+        });
+        let frame = encode(refusal).unwrap();
+        let Ok(Some((Body::Refused(RendezvousError::Ended { reason }), _))) = decode(&frame) else {
+            panic!("{} bytes", frame.len());
+        };
+        assert!(reason.starts_with("rank 3 sent 7 bytes"), "{reason}");
+        let Body::Hello(mut hello) = hello() else { panic!() };
+        hello.host_key = "x".repeat(BODY_BYTES_MAX);
+        assert_eq!(encode(Body::Hello(hello)), Err(TooLong));
+        let origin = Origin {
+            version: "9".repeat(BODY_BYTES_MAX - 100),
+            layout: 1,
+        };
+        let Err(FrameError::Foreign(origin)) = decode(&super::frame(&origin).unwrap()) else {
+            panic!("not of this build");
+        };
+        assert!(origin.version.len() <= TEXT_BYTES_MAX);
     }
 
     #[test]
     fn lengths_beyond_the_limit_are_refused_before_they_are_read() {
-        let mut bytes = encode(Body::Go);
+        let mut bytes = encode(Body::Go).unwrap();
         bytes.truncate(HEAD_BYTES);
         bytes[8..].copy_from_slice(&(BODY_BYTES_MAX as u32 + 1).to_le_bytes());
         assert_eq!(decode(&bytes), Err(FrameError::Length(BODY_BYTES_MAX + 1)));
