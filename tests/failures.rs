@@ -184,6 +184,111 @@ fn a_panic_with_a_context_in_hand_is_seen_by_the_others() {
     assert!(!outcomes[1].status.success());
 }
 
+/// What each rank says of the start: the error, or that it was a rank at all, and then the first error.
+fn say_how_it_starts() {
+    let began = Instant::now();
+    match Context::from_env() {
+        Ok(context) => {
+            let (error, _) = reduce_until_error(&context, 2, 10);
+            println!("started, then: {error} after {:?}", began.elapsed());
+        }
+        Err(error) => println!("never met: {error} after {:?}", began.elapsed()),
+    }
+}
+
+/// Delays, from the start of the processes, that cover the whole rendezvous of ranks that need a few milliseconds to come.
+fn moment(draw: &mut Draw) -> Duration {
+    Duration::from_micros(draw.below(40_000))
+}
+
+#[test]
+fn a_rank_killed_during_the_start_is_named_by_all_others() {
+    const TEST: &str = "a_rank_killed_during_the_start_is_named_by_all_others";
+    const RANKS: usize = 4;
+    let mut draw = Draw(0xdead);
+    let rounds = if std::env::var("TEST_RONDE_QUICK").is_ok() {
+        15
+    } else {
+        60
+    };
+    for round in 0..rounds {
+        let Some(mut job) = start(TEST, RANKS, &[("HOROVOD_START_TIMEOUT", "1")], say_how_it_starts) else {
+            return;
+        };
+        let victim = draw.below(RANKS as u64) as usize;
+        std::thread::sleep(moment(&mut draw));
+        let pid = job.ranks[victim].id();
+        job.ranks[victim].kill().expect("killed");
+        let killed = Instant::now();
+        let outcomes = job.finish();
+        for (rank, outcome) in outcomes.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            let text = &outcome.output;
+            let names = [
+                format!("rank {victim} died (process {pid})"),
+                format!("rank {victim} (process {pid}) went away"),
+                format!("ranks [{victim}] did not arrive"),
+            ];
+            assert!(
+                names.iter().any(|name| text.contains(name)),
+                "round {round}, rank {rank}, victim {victim}: {text}"
+            );
+        }
+        assert!(killed.elapsed() < 2 * DEADLINE, "round {round}");
+    }
+}
+
+#[test]
+fn a_rank_stopped_during_the_start_is_named_by_the_start_timeout() {
+    const TEST: &str = "a_rank_stopped_during_the_start_is_named_by_the_start_timeout";
+    const RANKS: usize = 3;
+    let limits = [
+        ("HOROVOD_START_TIMEOUT", "2"),
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
+        ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2"),
+    ];
+    let mut draw = Draw(0x570b);
+    let rounds = if std::env::var("TEST_RONDE_QUICK").is_ok() {
+        3
+    } else {
+        8
+    };
+    for round in 0..rounds {
+        let Some(job) = start(TEST, RANKS, &limits, say_how_it_starts) else {
+            return;
+        };
+        let victim = draw.below(RANKS as u64) as usize;
+        std::thread::sleep(moment(&mut draw));
+        let pid = job.ranks[victim].id().to_string();
+        signal("-STOP", &pid);
+        let stopped = Instant::now();
+        // Pipes end with the last holder: the stopped rank goes when the others have had their time.
+        let killer = std::thread::spawn({
+            let pid = pid.clone();
+            move || {
+                std::thread::sleep(Duration::from_secs(10));
+                signal("-KILL", &pid);
+            }
+        });
+        let outcomes = job.finish();
+        killer.join().expect("kill runs");
+        for (rank, outcome) in outcomes.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            let text = &outcome.output;
+            let names = [
+                format!("ranks [{victim}] did not arrive within 2 s"),
+                format!("ranks [{victim}] (processes [{pid}]) arrived but did not answer"),
+                format!("rank {victim} has not answered"),
+            ];
+            assert!(
+                names.iter().any(|name| text.contains(name)),
+                "round {round}, rank {rank}, victim {victim}: {text}"
+            );
+            // Two limits one after the other at most, and not the ten seconds after which the rank dies.
+            assert!(outcome.took < Duration::from_secs(9), "round {round}: {text}");
+        }
+        assert!(stopped.elapsed() < 2 * DEADLINE);
+    }
+}
+
 fn signal(name: &str, pid: &str) {
     Command::new("kill")
         .args([name, pid])

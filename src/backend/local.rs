@@ -31,7 +31,6 @@ pub(super) fn open(meeting: &Meeting, cache_words: usize, knobs: &Knobs) -> Resu
 pub(super) fn patience(knobs: &Knobs, threads: usize) -> Patience {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let seconds = Duration::from_secs;
-    let shutdown = seconds(knobs.stall_shutdown_seconds);
     Patience {
         spin: if cores >= threads { SPIN } else { Duration::ZERO },
         warn_after: if knobs.stall_check_disable {
@@ -39,6 +38,6 @@ pub(super) fn patience(knobs: &Knobs, threads: usize) -> Patience {
         } else {
             seconds(knobs.stall_warning_seconds)
         },
-        give_up_after: (!knobs.stall_check_disable && !shutdown.is_zero()).then_some(shutdown),
+        give_up_after: knobs.stall_shutdown(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::process_set::{Inner, ProcessSet, Running};
 use crate::autotune::Progress;
@@ -140,7 +140,11 @@ impl Job {
         };
         // Ranks need not have been in the same sets before: the contexts are counted, not the meetings.
         let key = format!("{}#{}/set{id}.{generation}", self.key, self.init);
-        let meeting = self.meeting(key, 1, &members, Terms::new());
+        let mut meeting = self.meeting(key, 1, &members, Terms::new());
+        // A rank that is silent for as long as a rank may be in any operation is not waited for longer here.
+        if let Some(limit) = self.knobs.stall_shutdown() {
+            meeting.start_timeout = meeting.start_timeout.min(limit);
+        }
         let observer = Telemetry::of_process_set(
             &self.knobs,
             id,
@@ -205,6 +209,14 @@ impl Job {
                 home,
                 running,
             }),
+        }
+    }
+
+    /// Has this rank wait for others in operations of the set of all ranks until then, and end with that error; `None`:
+    /// as long as the knobs say.
+    pub(super) fn limit_waits(&self, limit: Option<(Instant, Error)>) {
+        if let Some(watch) = self.watch.get() {
+            watch.limit(limit);
         }
     }
 

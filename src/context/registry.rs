@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use super::job::Job;
 use super::process_set::{ProcessSet, Running};
@@ -12,6 +13,7 @@ use crate::error::{Error, Mismatch, ProcessSetProblem};
 use crate::negotiation::{OpKind, Params};
 use crate::queue::{Entry, Output, lock};
 use crate::tensor::Dtype;
+use crate::transport::local::RendezvousError;
 
 /// See the module.
 pub(super) struct Registry {
@@ -83,8 +85,15 @@ impl Registry {
         let members = self.check(ranks, job.identity.size)?;
         self.agree("ronde.process_set.add", &members, 0)?;
         let made = self.make(job, ranks);
+        // A member that did not answer may be stopped. If so, it would not answer here either.
+        if let Err(error) = &made
+            && is_silence(error)
+        {
+            job.limit_waits(Some((Instant::now() + ANSWER_TIMEOUT, error.clone())));
+        }
         // Whether it has become a set on all of them: who is not a member would not know otherwise.
         let agreed = self.agree("ronde.process_set.made", &members, made.is_err() as u32);
+        job.limit_waits(None);
         let (set, members) = (made?, members.to_vec());
         agreed.map_err(|error| {
             self.drop_set(&set);
@@ -195,6 +204,19 @@ impl Registry {
             None => Ok(members.into()),
         }
     }
+}
+
+/// How long a rank whose process set has not started, since a member was silent, waits for all ranks to say so too. The
+/// others may give up a little later than the first; after that the silent member ends the context.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Whether a process set has not started because nothing was heard of a member in time.
+fn is_silence(error: &Error) -> bool {
+    let Error::ProcessSetStart { source, .. } = error else {
+        return false;
+    };
+    let failed = source.downcast_ref::<RendezvousError>();
+    failed.is_some_and(RendezvousError::is_silence)
 }
 
 /// Why a process set that has started here cannot stay.

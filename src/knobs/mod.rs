@@ -37,6 +37,7 @@ pub use values::{AutotuneStart, Backend, Link, LogLevel, StepRange, TimelineTarg
 use setting::Setting;
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 
 /// Below this Jaro-Winkler similarity a guess only misleads: transposed or missing letters stay above 0.9.
 pub(crate) const SIMILARITY_MIN: f64 = 0.85;
@@ -70,6 +71,12 @@ pub struct Effective {
 }
 
 impl Knobs {
+    /// How long a silent rank is waited for; none if there is no limit.
+    pub(crate) fn stall_shutdown(&self) -> Option<Duration> {
+        let is_limited = !self.stall_check_disable && self.stall_shutdown_seconds > 0;
+        is_limited.then(|| Duration::from_secs(self.stall_shutdown_seconds))
+    }
+
     /// Reads the process's environment.
     ///
     /// # Errors

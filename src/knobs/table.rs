@@ -433,7 +433,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Time that the ranks have to find each other at start.
+    /// Time that the ranks, or the members of a process set, have to find each other and start.
     start_timeout_seconds: u64 {
         env: "HOROVOD_START_TIMEOUT",
         flag: Flag::value("start-timeout"),

@@ -215,3 +215,72 @@ fn a_forked_child_is_refused_by_all_sets() {
         assert_eq!(other.id(), 1);
     });
 }
+
+/// Wherever it is stopped, in the members' meeting or in what all ranks agree on before and after.
+#[test]
+fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
+    const TEST: &str = "endings::a_member_stopped_while_sets_come_and_go_is_named_in_time";
+    const VICTIM: usize = 1;
+    let rounds = if std::env::var("TEST_RONDE_QUICK").is_ok() {
+        2
+    } else {
+        6
+    };
+    for round in 0..rounds {
+        let delay = (200 + 1_337 * round).to_string(); // microseconds
+        let env = [
+            ("HOROVOD_START_TIMEOUT", "2"),
+            ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
+            ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2"),
+            ("TEST_RONDE_DELAY", &delay),
+        ];
+        let job = start(TEST, 3, &env, || {
+            let context = dynamic();
+            context.barrier().expect("all come");
+            if context.rank() == VICTIM {
+                let delay = std::env::var("TEST_RONDE_DELAY").expect("set above");
+                let delay = Duration::from_micros(delay.parse().expect("a number"));
+                std::thread::spawn(move || {
+                    std::thread::sleep(delay);
+                    // SAFETY: asks for nothing but that this process is stopped.
+                    unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+                });
+            }
+            let error = loop {
+                let turn = context
+                    .add_process_set(&[0, VICTIM])
+                    .and_then(|set| context.remove_process_set(&set));
+                if let Err(error) = turn {
+                    break error;
+                }
+            };
+            println!("error: {error}");
+        });
+        let Some(job) = job else { return };
+        let victim = job.ranks[VICTIM].id() as i32;
+        // Pipes end with the last holder: the stopped rank goes when the others have had their time.
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(14));
+            // SAFETY: a child of this process that has not been waited for.
+            unsafe { libc::kill(victim, libc::SIGKILL) };
+        });
+        let outcomes = job.finish();
+        killer.join().expect("kill runs");
+        for rank in [0, 2] {
+            let text = &outcomes[rank].output;
+            let names = [
+                format!("rank {VICTIM} has not answered"),
+                format!("ranks [{VICTIM}]"),
+            ];
+            assert!(
+                names.iter().any(|name| text.contains(name)),
+                "round {round}, rank {rank}: {text}"
+            );
+            // The start timeout, the time for an answer, the stall limit; not the time after which the rank dies.
+            assert!(
+                outcomes[rank].took < Duration::from_secs(13),
+                "round {round}, rank {rank}: {text}"
+            );
+        }
+    }
+}
