@@ -24,7 +24,8 @@ def test_version_is_the_packages():
     assert run("--version").stdout.split()[-1] == ronde.__version__
 
 
-def test_ranks_are_started_and_their_output_passed_on():
+def test_ranks_are_started_and_their_output_passed_on(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # or the launcher prints a line about it
     code = "import os, sys; print('out', os.environ['HOROVOD_RANK']); print('err', file=sys.stderr)"
     ended = run("run", "-np", "2", *python(code))
     assert ended.returncode == 0, ended.stderr

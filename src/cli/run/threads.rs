@@ -1,12 +1,12 @@
 //! Threads of each rank: `OMP_NUM_THREADS`, so that the ranks of this machine share its cores.
 //!
-//! Libraries with OpenMP, PyTorch among them, start as many threads in each process as the machine has
-//! cores. With several ranks, threads then wait for cores instead of computing. A value that the user
-//! has set is never changed.
+//! Libraries with OpenMP, PyTorch among them, and OpenBLAS start as many threads in each process as the
+//! machine has cores. With several ranks, threads then wait for cores instead of computing. A value
+//! that the user has set is never changed.
 
 use std::ffi::OsString;
 
-/// The environment variable that OpenMP reads.
+/// The environment variable that OpenMP and OpenBLAS read.
 const VARIABLE: &str = "OMP_NUM_THREADS";
 
 /// The thread limit of a launch.
