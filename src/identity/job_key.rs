@@ -8,7 +8,7 @@
 //! from them, which ends the job's start with an error that says who has them. To prevent that, set `RONDE_JOB_ID` to
 //! a random value on all ranks.
 
-use super::sha256::sha256_128;
+use super::digest::digest;
 use super::{Lookup, slurm};
 
 /// Longest key, in bytes: with the prefix, a uid and a counter it must fit the 107 bytes of a socket's name.
@@ -76,7 +76,7 @@ pub fn job_key(lookup: Lookup, processes: &impl Processes) -> String {
     if key.len() <= KEY_BYTES_MAX {
         key
     } else {
-        sha256_128(key.as_bytes())
+        digest(key.as_bytes())
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
     fn long_names_are_hashed() {
         let long = "x".repeat(65);
         let key = key(&[("RONDE_JOB_ID", &long)], &[]);
-        assert_eq!(key, sha256_128(long.as_bytes()));
+        assert_eq!(key, digest(long.as_bytes()));
         assert_eq!(key.len(), 32);
     }
 

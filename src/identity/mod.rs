@@ -25,7 +25,7 @@ mod error;
 mod host_key;
 mod hosts;
 mod job_key;
-mod sha256;
+mod digest;
 mod slurm;
 mod sources;
 
@@ -35,7 +35,7 @@ pub(crate) use hosts::Hosts;
 #[cfg(feature = "cli")]
 pub(crate) use job_key::random_job_key;
 pub use job_key::{Process, ProcessTable, Processes, job_key};
-pub(crate) use sha256::sha256_128;
+pub(crate) use digest::digest;
 pub use sources::{IDENTITY_VARIABLES, Source};
 
 use sources::Claim;

@@ -37,7 +37,7 @@ use rustix::io::Errno;
 use rustix::process::getuid;
 
 use crate::error::Error;
-use crate::identity::sha256_128;
+use crate::identity::digest;
 use crate::shm::{Area, Region};
 
 use super::error::RendezvousError;
@@ -165,7 +165,7 @@ pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, Rendezvous
 /// All users of the host can list the names in use (`/proc/net/unix`). A hash, so that one name gives away neither the
 /// key nor the job's next names.
 pub(super) fn name(meeting: &Meeting) -> String {
-    let hash = sha256_128(format!("{}\0{}", meeting.job_key, meeting.init).as_bytes());
+    let hash = digest(format!("{}\0{}", meeting.job_key, meeting.init).as_bytes());
     format!("ronde-{}-{hash}", getuid().as_raw())
 }
 
