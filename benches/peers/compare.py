@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""Runs `ronde bench` and its peers interleaved and writes what each needs for a step, with spread and ratio.
+"""Runs `ronde bench` and its peers interleaved and writes what each needs for a step, with spread
+and ratio.
 
     scripts/bench-peers                            # all: 5 rounds of 30 steps, 2 ranks; once, Horovod's autotune
     scripts/bench-peers --quick --out /tmp/peers   # a smoke test: 1 round of 3 steps, two small models
     scripts/bench-peers --only python --rounds 9   # Ronde and Horovod through Python alone
 
-One round starts every contestant once per model, each in fresh processes, so that a slow minute of the machine or an
-unlucky placement of pages hits all alike; the order turns by one each round. A cell is the median over rounds of the
-round's median step; its spread is the smallest and largest of them. Ratios are taken inside a round, then summarised
-the same way: of programs to `ronde bench`, of Horovod to Ronde through the same Python program. Writes DIR/peers.json
-(everything) and DIR/README.md (the tables).
+One round starts every contestant once per model, each in fresh processes, so that a slow minute of
+the machine or an unlucky placement of pages hits all alike; the order turns by one each round. A
+cell is the median over rounds of the round's median step; its spread is the smallest and largest of
+them. Ratios are taken inside a round, then summarised the same way: of programs to `ronde bench`,
+of Horovod to Ronde through the same Python program. Writes DIR/peers.json (everything) and
+DIR/README.md (the tables).
 
-Horovod's autotune is run to its end once for each model before the rounds (--retune: again); its log stays in
-target/peers. It takes most of the time: on two cores some 40 minutes for the four models; the rounds take some
-12 minutes with the default numbers.
+Horovod's autotune is run to its end once for each model before the rounds (--retune: again); its
+log stays in target/peers. It takes most of the time: on two cores some 40 minutes for the four
+models; the rounds take some 12 minutes with the default numbers.
 """
 
 import argparse
@@ -33,10 +35,15 @@ OURS = "ronde"
 LATENCY = "4-byte"
 MODELS = "resnet50,vgg16,bert-base,many-small"
 QUICK_MODELS = "resnet50,many-small"
-# Seconds on two cores that a step of all ways together takes, for the estimate: programs, Python, Horovod's search.
+# Seconds on two cores that a step of all ways together takes, for the estimate: programs, Python,
+# Horovod's search.
 STEP_S = {
-    "resnet50": (0.75, 0.18, 0.12), "vgg16": (3.3, 0.95, 0.4), "bert-base": (2.7, 0.65, 0.35), "many-small": (0.02, 0.05, 0.1),
-    LATENCY: (0.01, 0.1, 0)}
+    "resnet50": (0.75, 0.18, 0.12),
+    "vgg16": (3.3, 0.95, 0.4),
+    "bert-base": (2.7, 0.65, 0.35),
+    "many-small": (0.02, 0.05, 0.1),
+    LATENCY: (0.01, 0.1, 0),
+}
 START_S = 3  # of a contestant, with its warm-up
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
@@ -47,7 +54,9 @@ class Contest:
     def __init__(self, options):
         self.options = options
         self.versions = {}
-        self.idle_percent = collections.defaultdict(list)  # way: CPU time of an idle rank, a value for each round
+        self.idle_percent = collections.defaultdict(
+            list
+        )  # way: CPU time of an idle rank, a value for each round
         self.python = hvd_peers.Python(options)
         self.contestants = []
         if "programs" in options.only:
@@ -59,7 +68,19 @@ class Contest:
     def bench(self, source, steps):
         """One `ronde bench`; returns its report."""
         report = BUILD / "ronde.json"
-        run([self.options.ronde, "bench", *source, "-np", self.options.np, "--steps", steps, "--json", report])
+        run(
+            [
+                self.options.ronde,
+                "bench",
+                *source,
+                "-np",
+                self.options.np,
+                "--steps",
+                steps,
+                "--json",
+                report,
+            ]
+        )
         return json.loads(report.read_text())
 
     def ronde(self, model, elements):
@@ -72,12 +93,20 @@ class Contest:
 
     def mpi(self, model, elements):
         options = self.options
-        return self.peer("MPI", model, ["mpirun", "-np", options.np, BUILD / "mpi_allreduce", elements, options.steps])
+        return self.peer(
+            "MPI",
+            model,
+            ["mpirun", "-np", options.np, BUILD / "mpi_allreduce", elements, options.steps],
+        )
 
     def gloo(self, model, elements):
         script = ROOT / "benches" / "peers" / "ddp_gloo.py"
         options = self.options
-        return self.peer("gloo", model, ["/usr/bin/python3", script, elements, "--np", options.np, "--steps", options.steps])
+        return self.peer(
+            "gloo",
+            model,
+            ["/usr/bin/python3", script, elements, "--np", options.np, "--steps", options.steps],
+        )
 
     def peer(self, label, model, command):
         report = json.loads(run(command))
@@ -87,11 +116,17 @@ class Contest:
         return {f"{label} {way}": ms for way, ms in (latency if model == LATENCY else ways).items()}
 
     def python_ronde(self, model, elements):
-        return self.through_python(hvd_peers.OURS, model, lambda steps, latency: self.python.ronde(elements, steps, latency))
+        return self.through_python(
+            hvd_peers.OURS,
+            model,
+            lambda steps, latency: self.python.ronde(elements, steps, latency),
+        )
 
     def horovod(self, way, settings):
         def contestant(model, elements):
-            measure = lambda steps, latency: self.python.horovod(settings, elements, steps, latency)  # noqa: E731
+            measure = lambda steps, latency: self.python.horovod(
+                settings, elements, steps, latency
+            )  # noqa: E731
             return self.through_python(way, model, measure)
 
         return contestant
@@ -100,7 +135,9 @@ class Contest:
         if model == LATENCY:  # a tensor at a time: there is nothing to fuse, and no search
             return {}
         settings = self.python.tuned_settings(model)
-        measure = lambda steps, latency: self.python.horovod(settings, elements, steps, latency)  # noqa: E731
+        measure = lambda steps, latency: self.python.horovod(
+            settings, elements, steps, latency
+        )  # noqa: E731
         return self.through_python(hvd_peers.TUNED, model, measure)
 
     def through_python(self, way, model, measure):
@@ -112,7 +149,8 @@ class Contest:
 
 
 def element_lists(options):
-    """Writes each model's element list and the one-element list of the latency row; returns their paths."""
+    """Writes each model's element list and the one-element list of the latency row; returns their
+    paths."""
     BUILD.mkdir(parents=True, exist_ok=True)
     paths = {}
     for model in options.models:
@@ -133,22 +171,38 @@ def ours(way):
 
 
 def summarise(rounds):
-    """{way: figures over the rounds} for one model, ours first; ratios are theirs over ours, round by round."""
+    """{way: figures over the rounds} for one model, ours first; ratios are theirs over ours, round
+    by round."""
     rows = {}
     for way in rounds[0]:
         times = [times[way] for times in rounds]
         ratios = [times[way] / times[ours(way)] for times in rounds]
         rows[way] = {
-            "ms": statistics.median(times), "ms_min": min(times), "ms_max": max(times),
-            "ratio": statistics.median(ratios), "ratio_min": min(ratios), "ratio_max": max(ratios)}
-    return dict(sorted(rows.items(), key=lambda row: (is_python(row[0]), row[0] != ours(row[0]), row[1]["ms"])))
+            "ms": statistics.median(times),
+            "ms_min": min(times),
+            "ms_max": max(times),
+            "ratio": statistics.median(ratios),
+            "ratio_min": min(ratios),
+            "ratio_max": max(ratios),
+        }
+    return dict(
+        sorted(
+            rows.items(), key=lambda row: (is_python(row[0]), row[0] != ours(row[0]), row[1]["ms"])
+        )
+    )
 
 
 def table(rows):
     lines = ["| way | step ms | theirs / ours |", "| --- | --- | --- |"]
     for way, row in rows.items():
-        ratio = "" if way == ours(way) else f"{row['ratio']:.3g} [{row['ratio_min']:.3g}, {row['ratio_max']:.3g}]"
-        lines.append(f"| {way} | {row['ms']:.4g} [{row['ms_min']:.4g}, {row['ms_max']:.4g}] | {ratio} |")
+        ratio = (
+            ""
+            if way == ours(way)
+            else f"{row['ratio']:.3g} [{row['ratio_min']:.3g}, {row['ratio_max']:.3g}]"
+        )
+        lines.append(
+            f"| {way} | {row['ms']:.4g} [{row['ms_min']:.4g}, {row['ms_max']:.4g}] | {ratio} |"
+        )
     return lines + [""]
 
 
@@ -156,36 +210,62 @@ def python_tables(result):
     """What there is to say of the Python rows beside their step times."""
     if not result["idle_percent"]:
         return []
-    lines = ["## Idle, through Python", "", "CPU time of a rank, the busier one, in percent of a core, while the program sleeps after an allreduce.",
-             "", "| way | % of a core |", "| --- | --- |"]
+    lines = [
+        "## Idle, through Python",
+        "",
+        "CPU time of a rank, the busier one, in percent of a core, while the program sleeps after an allreduce.",
+        "",
+        "| way | % of a core |",
+        "| --- | --- |",
+    ]
     for way, values in result["idle_percent"].items():
-        lines.append(f"| {way} | {statistics.median(values):.2f} [{min(values):.2f}, {max(values):.2f}] |")
-    lines += ["", "## Horovod's autotune", "", "Run to its end once for each model, before the rounds; the row above is measured at what it ended with.",
-              "", "| model | fusion threshold MiB | cycle time ms | cache | samples | steps | minutes |",
-              "| --- | --- | --- | --- | --- | --- | --- |"]
+        lines.append(
+            f"| {way} | {statistics.median(values):.2f} [{min(values):.2f}, {max(values):.2f}] |"
+        )
+    lines += [
+        "",
+        "## Horovod's autotune",
+        "",
+        "Run to its end once for each model, before the rounds; the row above is measured at what it ended with.",
+        "",
+        "| model | fusion threshold MiB | cycle time ms | cache | samples | steps | minutes |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
     for model, best in result["horovod_autotune"].items():
         minutes = "" if best["seconds"] is None else f"{best['seconds'] / 60:.1f}"
-        lines.append(f"| {model} | {best['fusion_threshold_mib']:.4g} | {best['cycle_time_ms']:.4g} | {best['cache_enabled']} "
-                     f"| {best['samples']} | {best['steps']} | {minutes} |")
+        lines.append(
+            f"| {model} | {best['fusion_threshold_mib']:.4g} | {best['cycle_time_ms']:.4g} | {best['cache_enabled']} "
+            f"| {best['samples']} | {best['steps']} | {minutes} |"
+        )
     return lines + [""]
 
 
 def markdown(result):
     lines = [
-        "# Step times against peers", "",
+        "# Step times against peers",
+        "",
         f"{result['date']}, commit {result['commit']}, {result['np']} ranks, {result['rounds']} interleaved rounds of "
         f"{result['steps']} steps.",
         f"{result['machine']}. Load average from {result['load_first']} at the start to {result['load_last']} at the end.",
-        ", ".join(result["versions"].values()) + ".", "",
+        ", ".join(result["versions"].values()) + ".",
+        "",
         "Median over rounds of the median step of the slowest rank; brackets: smallest and largest round. "
-        "Ratio: their step over ours in the same round.", "",
-        f"Made by `{result['command']}`. What each row does: `benches/peers/README.md`.", ""]
+        "Ratio: their step over ours in the same round.",
+        "",
+        f"Made by `{result['command']}`. What each row does: `benches/peers/README.md`.",
+        "",
+    ]
     for model, rows in result["models"].items():
         lines += [f"## {model}", ""]
         programs = {way: row for way, row in rows.items() if not is_python(way)}
         python = {way: row for way, row in rows.items() if is_python(way)}
         lines += table(programs) if programs else []
-        lines += ["Through Python (`horovod.torch`), compared with Ronde through Python:", ""] + table(python) if python else []
+        lines += (
+            ["Through Python (`horovod.torch`), compared with Ronde through Python:", ""]
+            + table(python)
+            if python
+            else []
+        )
     return "\n".join(lines + python_tables(result))
 
 
@@ -204,17 +284,40 @@ def estimate_s(options):
 
 def main():
     names = lambda text: text.split(",")  # noqa: E731
-    parser = argparse.ArgumentParser(prog="bench-peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="bench-peers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--rounds", type=int, help="5; with --quick 1")
     parser.add_argument("--steps", type=int, help="of a round and model: 30; with --quick 3")
     parser.add_argument("--np", type=int, default=2, help="ranks (2)")
     parser.add_argument("--models", type=names, help=f"{MODELS}; with --quick {QUICK_MODELS}")
-    parser.add_argument("--only", type=names, default=["programs", "python"], help="programs (Rust, C and torch's gloo), python (Ronde, Horovod)")
-    parser.add_argument("--quick", action="store_true", help="a smoke test; its figures mean nothing")
-    parser.add_argument("--retune", action="store_true", help="run Horovod's autotune again where its log is there")
+    parser.add_argument(
+        "--only",
+        type=names,
+        default=["programs", "python"],
+        help="programs (Rust, C and torch's gloo), python (Ronde, Horovod)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke test; its figures mean nothing"
+    )
+    parser.add_argument(
+        "--retune", action="store_true", help="run Horovod's autotune again where its log is there"
+    )
     parser.add_argument("--ronde", type=pathlib.Path, default=TARGET / "release" / "ronde")
-    parser.add_argument("--ronde-python", type=pathlib.Path, default=BUILD / "ronde" / "bin" / "python", help="of an environment with Ronde and its shim")
-    parser.add_argument("--horovod-python", type=pathlib.Path, default=BUILD / "horovod" / "bin" / "python", help="of an environment with Horovod")
+    parser.add_argument(
+        "--ronde-python",
+        type=pathlib.Path,
+        default=BUILD / "ronde" / "bin" / "python",
+        help="of an environment with Ronde and its shim",
+    )
+    parser.add_argument(
+        "--horovod-python",
+        type=pathlib.Path,
+        default=BUILD / "horovod" / "bin" / "python",
+        help="of an environment with Horovod",
+    )
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "peers")
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 5)
@@ -231,8 +334,13 @@ def main():
     lists = element_lists(options)
     load_first = os.getloadavg()[0]
     rounds_s, searches_s = estimate_s(options)
-    searches = f", before them at most {searches_s / 60:.0f} for Horovod's autotune" if searches_s else ""
-    print(f"bench-peers: some {rounds_s / 60:.0f} minutes for {options.rounds} rounds{searches}", file=sys.stderr)
+    searches = (
+        f", before them at most {searches_s / 60:.0f} for Horovod's autotune" if searches_s else ""
+    )
+    print(
+        f"bench-peers: some {rounds_s / 60:.0f} minutes for {options.rounds} rounds{searches}",
+        file=sys.stderr,
+    )
     if "python" in options.only:
         for model in options.models:
             contest.python.tune(model, lists[model])
@@ -245,20 +353,32 @@ def main():
             for contestant in contest.contestants[turn:] + contest.contestants[:turn]:
                 times.update(contestant(model, elements))
             rounds[model].append(times)
-            print(f"bench-peers: round {number + 1} of {options.rounds}: {model} done", file=sys.stderr)
+            print(
+                f"bench-peers: round {number + 1} of {options.rounds}: {model} done",
+                file=sys.stderr,
+            )
         left = (time.monotonic() - began) / (number + 1) * (options.rounds - number - 1)
-        print(f"bench-peers: round {number + 1} of {options.rounds} done, {left / 60:.0f} minutes left", file=sys.stderr)
-        write(options, contest, rounds, load_first)  # after every round: a late failure loses nothing
+        print(
+            f"bench-peers: round {number + 1} of {options.rounds} done, {left / 60:.0f} minutes left",
+            file=sys.stderr,
+        )
+        write(
+            options, contest, rounds, load_first
+        )  # after every round: a late failure loses nothing
     print((options.out / "README.md").read_text())
 
 
 def write(options, contest, rounds, load_first):
     result = circumstances("scripts/bench-peers", load_first) | {
-        "np": options.np, "steps": options.steps, "rounds": min(len(done) for done in rounds.values()),
+        "np": options.np,
+        "steps": options.steps,
+        "rounds": min(len(done) for done in rounds.values()),
         "versions": contest.versions | contest.python.versions,
-        "idle_percent": contest.idle_percent, "horovod_autotune": contest.python.tuned,
+        "idle_percent": contest.idle_percent,
+        "horovod_autotune": contest.python.tuned,
         "models": {model: summarise(done) for model, done in rounds.items()},
-        "rounds_ms": rounds}
+        "rounds_ms": rounds,
+    }
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "peers.json").write_text(json.dumps(result, indent=1) + "\n")
     (options.out / "README.md").write_text(markdown(result))

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Step times of a model's gradients through `horovod.torch`: Horovod's own package, or Ronde's shim of that name.
+"""Step times of a model's gradients through `horovod.torch`: Horovod's own package, or Ronde's shim
+of that name.
 
-    ronde run -np 2 -- python hvd_allreduce.py ELEMENTS --out out.json      # in an environment that has Ronde
-    mpirun -np 2 python hvd_allreduce.py ELEMENTS --out out.json            # in one that has Horovod
+    ronde run -np 2 -- python hvd_allreduce.py ELEMENTS --out out.json      # in an environment that
+    has Ronde mpirun -np 2 python hvd_allreduce.py ELEMENTS --out out.json            # in one that
+    has Horovod
 
-A step submits every tensor with `allreduce_async_` (average, in place), in order, and then synchronizes all. ELEMENTS
-has one float32 element count per line (`ronde bench --model NAME --print-elements`). Rank 0 writes one JSON object; a
-step's time is that of its slowest rank.
+A step submits every tensor with `allreduce_async_` (average, in place), in order, and then
+synchronizes all. ELEMENTS has one float32 element count per line (`ronde bench --model NAME
+--print-elements`). Rank 0 writes one JSON object; a step's time is that of its slowest rank.
 
-    --latency    measures one synchronous 4-byte allreduce instead, and the CPU time of a rank that has nothing to do
-    --tune       runs the steps and measures nothing: for HOROVOD_AUTOTUNE
+    --latency    measures one synchronous 4-byte allreduce instead, and the CPU time of a rank that
+    has nothing to do --tune       runs the steps and measures nothing: for HOROVOD_AUTOTUNE
 """
 
 import argparse
@@ -49,8 +51,10 @@ def measure(step, count):
         if index >= 0:
             times.append((time.perf_counter() - start) * 1e3)
     ordered = sorted(slowest(times, "step times"))
-    summary = {name: round(percentile(ordered, fraction), 6)
-               for name, fraction in [("p10", 0.1), ("p50", 0.5), ("p90", 0.9)]}
+    summary = {
+        name: round(percentile(ordered, fraction), 6)
+        for name, fraction in [("p10", 0.1), ("p50", 0.5), ("p90", 0.9)]
+    }
     return dict(summary, steps=count)
 
 
@@ -87,7 +91,9 @@ def idle_cpu_percent():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("elements")
     parser.add_argument("--out", required=True)
     parser.add_argument("--steps", type=int, default=20)
@@ -100,8 +106,13 @@ def main():
     torch.set_num_threads(1)
     hvd.init()
     package = sys.modules.get("ronde", horovod)  # the shim imports it
-    report = {"package": package.__name__, "torch": torch.__version__, "np": hvd.size(),
-              "version": package.__version__, "tensors": len(elements)}
+    report = {
+        "package": package.__name__,
+        "torch": torch.__version__,
+        "np": hvd.size(),
+        "version": package.__version__,
+        "tensors": len(elements),
+    }
     step, tensors = model_step(elements)
     if options.tune:
         for _ in range(options.steps):

@@ -1,4 +1,5 @@
-"""Judges a trial: which outcomes are allowed after a fault, and what was wrong. The rules stand in RULES, for the report."""
+"""Judges a trial: which outcomes are allowed after a fault, and what was wrong. The rules stand in
+RULES, for the report."""
 
 import dataclasses
 import re
@@ -9,19 +10,23 @@ import plan
 RULES = """\
 A trial is one job in which one rank, the *victim*, is hit by one fault. These outcomes are allowed:
 
-- **A survivor gets an error that names the victim**, and no other rank, within the limit. Where a survivor reports another
-  survivor's error (`rank 2 stopped after an error: rank 1 died …`), the innermost error counts. An operation submitted
-  after that fails with an error that names the victim as well, and the rank then leaves and exits by itself within 2 s.
-- **A survivor finishes normally** only where the ranks were about to leave anyway (phase *shutdown*): nobody who has its
-  results needs the victim any more.
-- **A survivor is ended by the launcher** with SIGTERM, if it does not ignore that signal; or it fails because of others that
-  the launcher has ended, and names them. After a signal that killed the victim the launcher must name the victim. After
-  the other faults it may name a survivor that failed: it cannot see that a rank is stopped, or which of two ranks that
-  exit with a code gave up because of the other.
-- A fault that comes after the victim has left in order is no fault: all others must finish normally, and the trial is
-  drawn anew under the same number (`17.1`), so that the number of trials is the number of faults.
+- **A survivor gets an error that names the victim**, and no other rank, within the limit. Where a
+  survivor reports another survivor's error (`rank 2 stopped after an error: rank 1 died …`), the
+  innermost error counts. An operation submitted after that fails with an error that names the
+  victim as well, and the rank then leaves and exits by itself within 2 s.
+- **A survivor finishes normally** only where the ranks were about to leave anyway (phase
+  *shutdown*): nobody who has its results needs the victim any more.
+- **A survivor is ended by the launcher** with SIGTERM, if it does not ignore that signal; or it
+  fails because of others that the launcher has ended, and names them. After a signal that killed
+  the victim the launcher must name the victim. After the other faults it may name a survivor that
+  failed: it cannot see that a rank is stopped, or which of two ranks that exit with a code gave up
+  because of the other.
+- A fault that comes after the victim has left in order is no fault: all others must finish
+  normally, and the trial is drawn anew under the same number (`17.1`), so that the number of trials
+  is the number of faults.
 
-Limits, from the fault to the error (from the end of the meeting if that is later), by the settings of the job:
+Limits, from the fault to the error (from the end of the meeting if that is later), by the settings
+of the job:
 
 | situation | limit |
 | --- | --- |
@@ -31,24 +36,33 @@ Limits, from the fault to the error (from the end of the meeting if that is late
 | any fault while the ranks meet at the start | `HOROVOD_START_TIMEOUT`={START_TIMEOUT_S}, {START_GRACE_S} s in which rank 0's verdict is waited for, and the lateness of a rank that comes late |
 | the launcher's end after a stop | {LAUNCHER_GRACE_S} s more: the stopped rank does not heed SIGTERM |
 
-To each the driver adds its own allowance for a busy machine ({SLACK_S:g} s); the table's times are as measured. A job that has not
-ended {GIVE_UP_S:g} s after its fault counts as hanging, and is killed.
+To each the driver adds its own allowance for a busy machine ({SLACK_S:g} s); the table's times are
+as measured. A job that has not ended {GIVE_UP_S:g} s after its fault counts as hanging, and is
+killed.
 
-Nothing may be left: processes that inherited the trial's mark in their environment (only a stopped victim that was started
-without the launcher is ended by the driver), names in `/dev/shm`, abstract sockets of the job, files in the working folder, in
-the folder of outputs or in `TMPDIR` that nobody asked for. Core dumps are off. A timeline of a rank that ended by itself is
-complete; that of a killed rank can be read up to its last write, and holds what was recorded half a second before the
-fault. An autotune log has whole lines; a state file is valid JSON or absent. A killed rank may leave its own unfinished file
-(`*.tmp`) if it was hit while it wrote it: nobody else can know of it.
+Nothing may be left: processes that inherited the trial's mark in their environment (only a stopped
+victim that was started without the launcher is ended by the driver), names in `/dev/shm`, abstract
+sockets of the job, files in the working folder, in the folder of outputs or in `TMPDIR` that nobody
+asked for. Core dumps are off. A timeline of a rank that ended by itself is complete; that of a
+killed rank can be read up to its last write, and holds what was recorded half a second before the
+fault. An autotune log has whole lines; a state file is valid JSON or absent. A killed rank may
+leave its own unfinished file (`*.tmp`) if it was hit while it wrote it: nobody else can know of it.
 """
 
 LEAVE_LIMIT_S = 2
 
 NAMES = [
-    r"rank (\d+) died", r"rank (\d+) has shut down", r"rank (\d+) on host \S+ has been silent",
-    r"rank (\d+) has not answered", r"missing on ranks (\[[^]]*\])", r"ranks (\[[^]]*\]) did not arrive",
-    r"rank (\d+) \(process \d+\) went away"]
-LAUNCHER_LINE = re.compile(r"^ronde run: (rank (\d+) (?:exited with code|was killed by signal) .*?)(?:; ending|$)", re.M)
+    r"rank (\d+) died",
+    r"rank (\d+) has shut down",
+    r"rank (\d+) on host \S+ has been silent",
+    r"rank (\d+) has not answered",
+    r"missing on ranks (\[[^]]*\])",
+    r"ranks (\[[^]]*\]) did not arrive",
+    r"rank (\d+) \(process \d+\) went away",
+]
+LAUNCHER_LINE = re.compile(
+    r"^ronde run: (rank (\d+) (?:exited with code|was killed by signal) .*?)(?:; ending|$)", re.M
+)
 
 
 def innermost(text):
@@ -89,22 +103,34 @@ class Verdict:
     problems: list  # of the trial as a whole
 
     def all_problems(self):
-        return self.problems + [f"rank {survivor.rank}: {problem}" for survivor in self.survivors
-                                for problem in survivor.problems]
+        return self.problems + [
+            f"rank {survivor.rank}: {problem}"
+            for survivor in self.survivors
+            for problem in survivor.problems
+        ]
 
 
 def judge(trial, outcome, out, slack_s, give_up_s):
     """The verdict on a trial whose outputs are in the folder `out`."""
     victim = outcome.ranks[trial.victim]
     left = victim.time("left")
-    is_void = outcome.fault is None or (left is not None and trial.fault != "quit" and left <= outcome.fault)
-    problems = [f"left behind: {leftover}" for leftover in outcome.leftovers if not own_unfinished_file(trial, leftover)]
+    is_void = outcome.fault is None or (
+        left is not None and trial.fault != "quit" and left <= outcome.fault
+    )
+    problems = [
+        f"left behind: {leftover}"
+        for leftover in outcome.leftovers
+        if not own_unfinished_file(trial, leftover)
+    ]
     if outcome.ended is None:
         problems.append(f"hangs: not ended {give_up_s:g} s after the fault")
     if outcome.fault is None and left is None:
         problems.append("the fault did not happen, and the victim did not finish")
-    survivors = [judge_survivor(trial, outcome, number, is_void, slack_s)
-                 for number in range(trial.ranks) if number != trial.victim]
+    survivors = [
+        judge_survivor(trial, outcome, number, is_void, slack_s)
+        for number in range(trial.ranks)
+        if number != trial.victim
+    ]
     if trial.launcher and not is_void:
         problems += judge_launcher(trial, outcome, survivors, slack_s)
     if not is_void:
@@ -113,7 +139,8 @@ def judge(trial, outcome, out, slack_s, give_up_s):
 
 
 def own_unfinished_file(trial, leftover):
-    """Whether it is a file that the victim was writing; rank 0 writes all files that come into being whole."""
+    """Whether it is a file that the victim was writing; rank 0 writes all files that come into
+    being whole."""
     return trial.victim == 0 and leftover.startswith("file out/") and leftover.endswith(".tmp")
 
 
@@ -142,7 +169,9 @@ def judge_survivor(trial, outcome, number, is_void, slack_s):
         survivor.outcome = "ended by the launcher"
     else:
         survivor.outcome = "hangs" if outcome.ended is None else "no error"
-        problems.append("hangs" if outcome.ended is None else f"ended without an error (exit {exit_})")
+        problems.append(
+            "hangs" if outcome.ended is None else f"ended without an error (exit {exit_})"
+        )
     return survivor
 
 
@@ -155,29 +184,44 @@ def judge_error(trial, outcome, rank, error, survivor, exit_, slack_s):
     is_meeting = error["stage"] == "start"
     survivor.limit_ms = 1e3 * trial.limit_s(is_meeting)
     # A rank may meet the others only after the fault; then its wait begins there.
-    waited_ms = survivor.ms if is_meeting else 1e3 * (error["t"] - max(outcome.fault, rank.time("met")))
+    waited_ms = (
+        survivor.ms if is_meeting else 1e3 * (error["t"] - max(outcome.fault, rank.time("met")))
+    )
     survivor.is_right = named_ranks(error["text"]) == {trial.victim}
     if survivor.ms < 0:
         problems.append(f"an error {-survivor.ms:.1f} ms before the fault")
     if waited_ms > survivor.limit_ms + 1e3 * slack_s:
-        problems.append(f"waited {waited_ms:.0f} ms, the limit is {survivor.limit_ms:.0f} ms ({error['stage']})")
+        problems.append(
+            f"waited {waited_ms:.0f} ms, the limit is {survivor.limit_ms:.0f} ms ({error['stage']})"
+        )
     if not survivor.is_right and names_only(error["text"], trial, outcome):
-        survivor.outcome, survivor.is_right = "ended by the launcher", None  # others were, and this is how it noticed
+        survivor.outcome, survivor.is_right = (
+            "ended by the launcher",
+            None,
+        )  # others were, and this is how it noticed
     elif not survivor.is_right:
-        problems.append(f"names {sorted(named_ranks(error['text']))}, not rank {trial.victim} ({error['stage']}): {error['text']}")
+        problems.append(
+            f"names {sorted(named_ranks(error['text']))}, not rank {trial.victim} "
+            f"({error['stage']}): {error['text']}"
+        )
     later, left = rank.first("later"), rank.time("left")
     was_ended = exit_ in (-15, -9) and trial.launcher and not trial.ignore_term
     if error["stage"] != "start" and not was_ended:
         if not later or not names_only(later["text"], trial, outcome):
             problems.append(f"a later operation: {later['text'] if later else 'no answer'}")
         if not left or left - error["t"] > LEAVE_LIMIT_S + slack_s:
-            problems.append(f"left {left - error['t']:.1f} s after its error" if left else "did not leave after its error")
+            problems.append(
+                f"left {left - error['t']:.1f} s after its error"
+                if left
+                else "did not leave after its error"
+            )
     if exit_ != 3 and not was_ended:
         problems.append(f"exit {exit_} after an error")
 
 
 def names_only(text, trial, outcome):
-    """Whether an error blames none but the victim and ranks that the launcher has ended, which died of that, in truth."""
+    """Whether an error blames none but the victim and ranks that the launcher has ended, which died
+    of that, in truth."""
     ended = {rank for rank, exit_ in launcher_exits(outcome).items() if exit_ in (-15, -9)}
     named = named_ranks(text)
     return bool(named) and named <= {trial.victim} | ended
@@ -186,7 +230,11 @@ def names_only(text, trial, outcome):
 def launcher_exits(outcome):
     """How the ranks ended, as the launcher tells with --verbose: a code, or -n after signal n."""
     exits = {}
-    for match in re.finditer(r"^ronde run: rank (\d+) (exited with code|was killed by signal) (\d+)", outcome.launcher_text, re.M):
+    for match in re.finditer(
+        r"^ronde run: rank (\d+) (exited with code|was killed by signal) (\d+)",
+        outcome.launcher_text,
+        re.M,
+    ):
         number = int(match[3])
         exits.setdefault(int(match[1]), -number if match[2].startswith("was") else number)
     return exits
@@ -197,10 +245,15 @@ def judge_launcher(trial, outcome, survivors, slack_s):
     if outcome.ended is not None:
         waited = outcome.ended - outcome.fault
         if waited > trial.launcher_limit_s() + slack_s:
-            problems.append(f"the launcher ended {waited:.1f} s after the fault, the limit is {trial.launcher_limit_s():.1f} s")
+            problems.append(
+                f"the launcher ended {waited:.1f} s after the fault, "
+                f"the limit is {trial.launcher_limit_s():.1f} s"
+            )
         if outcome.launcher_code == 0:
             problems.append("the launcher reports success")
-    causes = [match for match in LAUNCHER_LINE.finditer(outcome.launcher_text) if "; ending" in match[0]]
+    causes = [
+        match for match in LAUNCHER_LINE.finditer(outcome.launcher_text) if "; ending" in match[0]
+    ]
     if not causes:  # nobody was left to be ended
         return problems
     named = int(causes[0][2])

@@ -45,12 +45,18 @@ def check_timelines(trial, outcome, out):
 def check_events(outcome, rank, events, name):
     """Steps that were over some time before the fault are in the file."""
     record = outcome.ranks[rank]
-    before = [event["steps"] for event in record.events if event["event"] == "steps" and event["t"] < outcome.fault - UNWRITTEN_S]
+    before = [
+        event["steps"]
+        for event in record.events
+        if event["event"] == "steps" and event["t"] < outcome.fault - UNWRITTEN_S
+    ]
     if not before:
         return []
-    # Every step has one operation that is a barrier in one step of four, and else a batch; cycles may be left out if the
-    # writer cannot keep up, so a share of them is enough.
-    batches = sum(event.get("name") in ("ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL") for event in events)
+    # Every step has one operation that is a barrier in one step of four, and else a batch; cycles
+    # may be left out if the writer cannot keep up, so a share of them is enough.
+    batches = sum(
+        event.get("name") in ("ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL") for event in events
+    )
     if batches < before[-1] / 2:
         return [f"{name} holds {batches} operations of {before[-1]} steps"]
     return []
@@ -80,7 +86,8 @@ def read_timeline(path, must_be_whole):
 
 
 def complete_events(text):
-    """The events of a file whose last write was cut, and what is wrong before that: a list without its end."""
+    """The events of a file whose last write was cut, and what is wrong before that: a list without
+    its end."""
     decoder, events = json.JSONDecoder(), []
     position = text.find("[") + 1
     while (position := skip(text, position)) < len(text):
@@ -90,7 +97,10 @@ def complete_events(text):
             rest = text[position:]
             # What was being written holds no further whole event.
             if "}\n{" in rest or "},\n" in rest:
-                return events, f"cannot be read beyond byte {position} of {len(text)}: {rest[:80]!r}"
+                return (
+                    events,
+                    f"cannot be read beyond byte {position} of {len(text)}: {rest[:80]!r}",
+                )
             break
         events.append(event)
     return events, None

@@ -1,4 +1,5 @@
-"""Draws the trials of the kill campaign: what happens to whom, when, in which job. A seed and a number give one trial."""
+"""Draws the trials of the kill campaign: what happens to whom, when, in which job. A seed and a
+number give one trial."""
 
 import dataclasses
 import random
@@ -6,11 +7,11 @@ import random
 PHASES = ("init", "steady", "autotune", "timeline", "process-sets", "shutdown")
 FAULTS = ("kill", "term", "abort", "stop", "exit", "quit")
 
-START_TIMEOUT_S = 3   # HOROVOD_START_TIMEOUT of every job
-START_GRACE_S = 2     # how much longer other ranks wait for rank 0's verdict (docs/KNOBS.md, HOROVOD_START_TIMEOUT)
-STALL_WARNING_S = 1   # HOROVOD_STALL_CHECK_TIME_SECONDS where a rank is stopped
-STALL_LIMIT_S = 2     # HOROVOD_STALL_SHUTDOWN_TIME_SECONDS where a rank is stopped
-DEATH_LIMIT_S = 2     # within how long every survivor knows of a death (docs/TENSOR.md)
+START_TIMEOUT_S = 3  # HOROVOD_START_TIMEOUT of every job
+START_GRACE_S = 2  # how much longer than rank 0 the others wait, for what it then says
+STALL_WARNING_S = 1  # HOROVOD_STALL_CHECK_TIME_SECONDS where a rank is stopped
+STALL_LIMIT_S = 2  # HOROVOD_STALL_SHUTDOWN_TIME_SECONDS where a rank is stopped
+DEATH_LIMIT_S = 2  # within how long every survivor knows of a death (docs/TENSOR.md)
 LAUNCHER_GRACE_S = 5  # what `ronde run` gives the ranks between SIGTERM and SIGKILL
 
 MS = 1000  # microseconds
@@ -27,14 +28,14 @@ class Trial:
     ranks: int
     victim: int
     fault: str
-    outside: bool      # the driver sends the signal; otherwise a thread of the victim
-    after: str         # where the fault's delay begins
+    outside: bool  # the driver sends the signal; otherwise a thread of the victim
+    after: str  # where the fault's delay begins
     delay_us: int
-    late_rank: int     # a rank that comes late to the rendezvous; -1: none
+    late_rank: int  # a rank that comes late to the rendezvous; -1: none
     late_us: int
-    slow_rank: int     # a rank that comes late to every step; -1: none
+    slow_rank: int  # a rank that comes late to every step; -1: none
     slow_us: int
-    steps: int         # 0: the ranks work until they fail
+    steps: int  # 0: the ranks work until they fail
     linger_us: int
     tensors: int
     elements: int
@@ -47,8 +48,9 @@ class Trial:
         return self.fault == "stop"
 
     def limit_s(self, is_meeting):
-        """Within how long a survivor must have its error, by the job's settings: of the fault while the ranks meet
-        (`is_meeting`), else of the fault or the end of the meeting, whichever is later."""
+        """Within how long a survivor must have its error, by the job's settings: of the fault while
+        the ranks meet (`is_meeting`), else of the fault or the end of the meeting, whichever is
+        later."""
         if is_meeting:
             return START_TIMEOUT_S + START_GRACE_S + self.late_us / 1e6
         if self.phase == "process-sets" and self.stops:
@@ -56,13 +58,15 @@ class Trial:
         return STALL_LIMIT_S if self.stops else DEATH_LIMIT_S
 
     def launcher_limit_s(self):
-        """Within how long of the fault the launcher has returned: a stopped rank cannot heed its SIGTERM."""
+        """Within how long of the fault the launcher has returned: a stopped rank cannot heed its
+        SIGTERM."""
         survivor = self.limit_s(False) + (self.limit_s(True) if self.phase == "init" else 0)
         return survivor + (LAUNCHER_GRACE_S if self.stops else 0)
 
 
 def draw(seed, number, attempt, phases):
-    """The trial of this number. `attempt` counts trials of the number whose fault came too late to be one."""
+    """The trial of this number. `attempt` counts trials of the number whose fault came too late to
+    be one."""
     name = f"{number}.{attempt}" if attempt else str(number)
     random_ = random.Random(f"ronde {seed} {number} {attempt}")
     phase = phases[number % len(phases)]
@@ -74,8 +78,12 @@ def draw(seed, number, attempt, phases):
     outside = not launcher and phase == "init" and fault in ("kill", "term", "abort", "stop")
     late = phase == "init" and random_.random() < 0.5
     timing = {
-        # Processes start and meet within some ten milliseconds; a late rank keeps the others at the rendezvous.
-        "init": ("start", random_.randint(0, 400 * MS if late else random_.choice([10, 20, 40, 100]) * MS)),
+        # Processes start and meet within some ten milliseconds; a late rank keeps the others at the
+        # rendezvous.
+        "init": (
+            "start",
+            random_.randint(0, 400 * MS if late else random_.choice([10, 20, 40, 100]) * MS),
+        ),
         "steady": ("met", random_.randint(0, random_.choice([2, 20, 300]) * MS)),
         "autotune": ("met", random_.randint(0, 1500 * MS)),
         "timeline": ("met", random_.randint(0, 700 * MS)),
@@ -91,30 +99,48 @@ def draw(seed, number, attempt, phases):
     # In a quarter of the jobs the victim, in another one some rank, is waited for in every step.
     slow_rank = random_.choice([victim, random_.randrange(ranks), -1, -1])
     return Trial(
-        name=name, phase=phase, variant=random_.choice(variants.get(phase, [""])), launcher=launcher, ranks=ranks,
-        victim=victim, fault=fault, outside=outside, after=after, delay_us=delay_us,
+        name=name,
+        phase=phase,
+        variant=random_.choice(variants.get(phase, [""])),
+        launcher=launcher,
+        ranks=ranks,
+        victim=victim,
+        fault=fault,
+        outside=outside,
+        after=after,
+        delay_us=delay_us,
         late_rank=random_.randrange(ranks) if late else -1,
         late_us=random_.randint(50, 500) * MS if late else 0,
-        slow_rank=slow_rank, slow_us=random_.choice([2, 20]) * MS if slow_rank >= 0 else 0,
+        slow_rank=slow_rank,
+        slow_us=random_.choice([2, 20]) * MS if slow_rank >= 0 else 0,
         steps=random_.randint(1, 20) if phase == "shutdown" else 0,
         linger_us=random_.choice([0, 5 * MS]) if phase == "shutdown" else 0,
-        tensors=random_.randint(1, 5), elements=random_.choice([10, 3000, 300_000]),
-        pause_us=random_.choice([0, 500, 5000]), ignore_term=random_.random() < 0.5, seed=random_.getrandbits(32))
+        tensors=random_.randint(1, 5),
+        elements=random_.choice([10, 3000, 300_000]),
+        pause_us=random_.choice([0, 500, 5000]),
+        ignore_term=random_.random() < 0.5,
+        seed=random_.getrandbits(32),
+    )
 
 
 def environment(trial, out):
     """Variables of the trial's job; what it writes goes to the folder `out`."""
     variables = {"HOROVOD_START_TIMEOUT": str(START_TIMEOUT_S)}
     if trial.stops:
-        variables |= {"HOROVOD_STALL_CHECK_TIME_SECONDS": str(STALL_WARNING_S),
-                      "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(STALL_LIMIT_S)}
+        variables |= {
+            "HOROVOD_STALL_CHECK_TIME_SECONDS": str(STALL_WARNING_S),
+            "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(STALL_LIMIT_S),
+        }
     if trial.phase == "autotune":
         variables |= {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": str(out / "a.csv")}
         if trial.variant == "log and state":
             variables["RONDE_AUTOTUNE_STATE"] = str(out / "s.json")
     if trial.phase == "timeline":
         file = {"plain": str(out / "t.json"), "compressed": str(out / "t.json.gz")}
-        variables |= {"HOROVOD_TIMELINE": file.get(trial.variant, "DYNAMIC"), "RONDE_TIMELINE_ALL_RANKS": "1"}
+        variables |= {
+            "HOROVOD_TIMELINE": file.get(trial.variant, "DYNAMIC"),
+            "RONDE_TIMELINE_ALL_RANKS": "1",
+        }
     if trial.phase == "process-sets":
         variables["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
     return variables
@@ -122,13 +148,25 @@ def environment(trial, out):
 
 def arguments(trial, folder):
     """The rank program's arguments."""
-    programs = {"timeline": "timeline" if trial.variant == "started by the program" else "steady",
-                "process-sets": "process-sets"}
+    programs = {
+        "timeline": "timeline" if trial.variant == "started by the program" else "steady",
+        "process-sets": "process-sets",
+    }
     fields = {
-        "folder": folder, "phase": programs.get(trial.phase, "steady"), "steps": trial.steps, "tensors": trial.tensors,
-        "elements": trial.elements, "pause-us": trial.pause_us, "seed": trial.seed, "victim": trial.victim,
-        "fault": "none" if trial.outside else trial.fault, "after": trial.after, "delay-us": trial.delay_us,
-        "linger-us": trial.linger_us, "ignore-term": int(trial.ignore_term)}
+        "folder": folder,
+        "phase": programs.get(trial.phase, "steady"),
+        "steps": trial.steps,
+        "tensors": trial.tensors,
+        "elements": trial.elements,
+        "pause-us": trial.pause_us,
+        "seed": trial.seed,
+        "victim": trial.victim,
+        "fault": "none" if trial.outside else trial.fault,
+        "after": trial.after,
+        "delay-us": trial.delay_us,
+        "linger-us": trial.linger_us,
+        "ignore-term": int(trial.ignore_term),
+    }
     if trial.late_rank >= 0:
         fields |= {"late-rank": trial.late_rank, "late-us": trial.late_us}
     if trial.slow_rank >= 0:

@@ -1,7 +1,9 @@
-//! One rank of the kill campaign (`scripts/bench-reliability`): works until a fault hits it or an operation fails.
+//! One rank of the kill campaign (`scripts/bench-reliability`): works until a fault hits it or an
+//! operation fails.
 //!
-//! Everything the driver needs goes to `FOLDER/rank.N.log`, one JSON object a line, each written by one system call so that a
-//! killed rank leaves whole lines: `t` is CLOCK_MONOTONIC in seconds, which all processes of a host share.
+//! Everything the driver needs goes to `FOLDER/rank.N.log`, one JSON object a line, each written by
+//! one system call so that a killed rank leaves whole lines: `t` is CLOCK_MONOTONIC in seconds,
+//! which all processes of a host share.
 //!
 //! | event | meaning |
 //! | --- | --- |
@@ -14,7 +16,8 @@
 //! | `wrong` | a result is not what it must be |
 //! | `left` | the context is gone |
 //!
-//! Exit code: 0 after all its steps, 1 for a fault that exits, 3 after an error, 4 after a wrong result.
+//! Exit code: 0 after all its steps, 1 for a fault that exits, 3 after an error, 4 after a wrong
+//! result.
 
 use std::fs::File;
 use std::io::Write;
@@ -59,18 +62,21 @@ struct Options {
     /// A rank that comes late to the rendezvous, and by how much.
     late_rank: usize,
     late: Duration,
-    /// A rank that comes late to every step, and by how much: the others then wait with their tensors submitted.
+    /// A rank that comes late to every step, and by how much: the others then wait with their
+    /// tensors submitted.
     slow_rank: usize,
     slow: Duration,
     /// Longest time that a rank waits before it leaves.
     linger: Duration,
-    /// Ranks other than the victim ignore SIGTERM, so that a launcher does not end them before their own error.
+    /// Ranks other than the victim ignore SIGTERM, so that a launcher does not end them before
+    /// their own error.
     ignore_term: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Allreduces, allgathers, broadcasts and alltoalls until the end; also for autotune and recorded timelines.
+    /// Allreduces, allgathers, broadcasts and alltoalls until the end; also for autotune and
+    /// recorded timelines.
     Steady,
     /// Rank 0 starts and stops the timeline meanwhile.
     Timeline,
@@ -85,7 +91,8 @@ enum Fault {
     Signal(Signal),
     /// `exit(1)` from another thread than that which works.
     Exit,
-    /// The program ends with code 1 in the middle of its work and drops the context, as Python does after `sys.exit(1)`.
+    /// The program ends with code 1 in the middle of its work and drops the context, as Python does
+    /// after `sys.exit(1)`.
     Quit,
 }
 

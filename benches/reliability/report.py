@@ -21,8 +21,10 @@ def spread(values):
     """Median, 99th percentile and maximum."""
     if not values:
         return "– | – | –"
-    return " | ".join(f"{value:.1f}" if value < 100 else f"{value:.0f}" for value in
-                      (quantile(values, 0.5), quantile(values, 0.99), max(values)))
+    return " | ".join(
+        f"{value:.1f}" if value < 100 else f"{value:.0f}"
+        for value in (quantile(values, 0.5), quantile(values, 0.99), max(values))
+    )
 
 
 def row(label, results):
@@ -33,9 +35,13 @@ def row(label, results):
     share = f"{right} of {len(errors)}"
     if errors and right < len(errors):
         share += f" (**{100 * right / len(errors):.2f} %**)"
-    return (f"| {label} | {len(results)} | {len(errors)} | {share} | {spread([survivor.ms for survivor in errors if survivor.ms is not None])} "
-            f"| {outcomes['ended by the launcher']} | {outcomes['finished']} | {count(results, 'waited', 'hangs', 'left ', 'the launcher ended')} "
-            f"| {count(results, 'left behind')} |")
+    times = [survivor.ms for survivor in errors if survivor.ms is not None]
+    late = count(results, "waited", "hangs", "left ", "the launcher ended")
+    return (
+        f"| {label} | {len(results)} | {len(errors)} | {share} | {spread(times)} "
+        f"| {outcomes['ended by the launcher']} | {outcomes['finished']} | {late} "
+        f"| {count(results, 'left behind')} |"
+    )
 
 
 HEADER = """\
@@ -46,7 +52,12 @@ HEADER = """\
 def count(results, *beginnings):
     """Problems of these kinds."""
     problems = [problem for _, verdict in results for problem in verdict.problems]
-    problems += [problem for _, verdict in results for survivor in verdict.survivors for problem in survivor.problems]
+    problems += [
+        problem
+        for _, verdict in results
+        for survivor in verdict.survivors
+        for problem in survivor.problems
+    ]
     kinds = [problem for problem in problems if problem.startswith(beginnings)]
     if "left behind" not in beginnings:
         kinds = [problem for problem in kinds if not problem.startswith("left behind")]
@@ -72,34 +83,61 @@ def markdown(results, facts):
     survivors = [survivor for _, verdict in faults for survivor in verdict.survivors]
 
     def groups(key, order):
-        return [(label, [result for result in faults if key(result[0]) == label]) for label in order]
+        return [
+            (label, [result for result in faults if key(result[0]) == label]) for label in order
+        ]
 
     lines = [
-        "# Reliability: what survivors see when a rank is killed, stopped or ends", "",
-        f"{facts['date']}, commit {facts['commit']}, seed {facts['seed']}: {len(faults)} faults in jobs of 2 to 8 ranks, {len(survivors)} "
-        f"survivors. Void trials beside them: {void}. {facts['jobs']} trials at a time, {facts['minutes']:.1f} minutes.",
-        f"{facts['machine']}. Load average from {facts['load_first']:.2f} at the start to {facts['load_last']:.2f} at the end.", "",
-        f"Made by `{facts['command']}`; a row for each survivor, with its error, in [campaign.csv](campaign.csv).", "",
+        "# Reliability: what survivors see when a rank is killed, stopped or ends",
+        "",
+        f"{facts['date']}, commit {facts['commit']}, seed {facts['seed']}: {len(faults)} faults in jobs "
+        f"of 2 to 8 ranks, {len(survivors)} survivors. Void trials beside them: {void}. {facts['jobs']} trials at a time, {facts['minutes']:.1f} minutes.",
+        f"{facts['machine']}. Load average from {facts['load_first']:.2f} at the start to {facts['load_last']:.2f} at the end.",
+        "",
+        f"Made by `{facts['command']}`; a row for each survivor, with its error, in [campaign.csv](campaign.csv).",
+        "",
     ]
     lines += table("", [("all", faults)])
     lines += table("phase", groups(lambda drawn: drawn.phase, plan.PHASES))
     lines += table("fault", groups(lambda drawn: drawn.fault, plan.FAULTS))
-    lines += table("started", [("`ronde run`", [result for result in faults if result[0].launcher]),
-                               ("each rank by itself", [result for result in faults if not result[0].launcher])])
+    lines += table(
+        "started",
+        [
+            ("`ronde run`", [result for result in faults if result[0].launcher]),
+            ("each rank by itself", [result for result in faults if not result[0].launcher]),
+        ],
+    )
     lines += table("ranks", groups(lambda drawn: drawn.ranks, range(2, 9)))
     kinds = sorted({situation(drawn) for drawn, _ in faults})
     lines += table("situation", groups(situation, kinds))
     lines += ["## Trials with problems", ""]
     if failed:
-        lines += ["Again with `--seed` and `--replay NUMBER`; the moment within a trial depends on the machine, too.", "",
-                  "| trial | phase | ranks | victim | fault | problems |", "| --- | --- | --- | --- | --- | --- |"]
+        lines += [
+            "Again with `--seed` and `--replay NUMBER`; the moment within a trial depends on the machine, too.",
+            "",
+            "| trial | phase | ranks | victim | fault | problems |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
         for drawn, verdict in failed:
             problems = "<br>".join(text.replace("|", "\\|") for text in verdict.all_problems())
             where = drawn.phase + (", `ronde run`" if drawn.launcher else "")
-            lines.append(f"| {drawn.name} | {where} | {drawn.ranks} | {drawn.victim} | {drawn.fault} | {problems} |")
+            lines.append(
+                f"| {drawn.name} | {where} | {drawn.ranks} | {drawn.victim} | {drawn.fault} | {problems} |"
+            )
     else:
         lines.append("None.")
-    lines += ["", "## The phases", "", PHASES, "## The faults", "", FAULTS, "## The rules", "", rules(facts)]
+    lines += [
+        "",
+        "## The phases",
+        "",
+        PHASES,
+        "## The faults",
+        "",
+        FAULTS,
+        "## The rules",
+        "",
+        rules(facts),
+    ]
     return "\n".join(lines)
 
 
@@ -126,6 +164,14 @@ FAULTS = """\
 
 def rules(facts):
     text = judge.RULES
-    for name in ("DEATH_LIMIT_S", "STALL_LIMIT_S", "START_TIMEOUT_S", "START_GRACE_S", "LAUNCHER_GRACE_S"):
+    for name in (
+        "DEATH_LIMIT_S",
+        "STALL_LIMIT_S",
+        "START_TIMEOUT_S",
+        "START_GRACE_S",
+        "LAUNCHER_GRACE_S",
+    ):
         text = text.replace(f"{{{name}}}", str(getattr(plan, name)))
-    return text.replace("{SLACK_S:g}", f"{facts['slack_s']:g}").replace("{GIVE_UP_S:g}", f"{facts['give_up_s']:g}")
+    return text.replace("{SLACK_S:g}", f"{facts['slack_s']:g}").replace(
+        "{GIVE_UP_S:g}", f"{facts['give_up_s']:g}"
+    )

@@ -1,4 +1,5 @@
-"""Runs one trial: starts the job, lets the fault happen, waits for the survivors, and looks for what is left behind."""
+"""Runs one trial: starts the job, lets the fault happen, waits for the survivors, and looks for
+what is left behind."""
 
 import dataclasses
 import json
@@ -13,16 +14,33 @@ import time
 import plan
 
 POLL_S = 0.01
-NO_FAULT_S = 30      # a job in which no fault has happened by then is stuck
+NO_FAULT_S = 30  # a job in which no fault has happened by then is stuck
 LEFTOVER_WAIT_S = 1  # the kernel takes a moment to end processes that have been killed
 MARK = "RELIABILITY_TRIAL"
-SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "abort": signal.SIGABRT, "stop": signal.SIGSTOP}
-FOREIGN = ("HOROVOD_", "RONDE_", "BYTEPS_", "OMPI_", "PMI", "PMIX_", "SLURM_", "WORLD_SIZE", "RANK", "LOCAL_")
+SIGNALS = {
+    "kill": signal.SIGKILL,
+    "term": signal.SIGTERM,
+    "abort": signal.SIGABRT,
+    "stop": signal.SIGSTOP,
+}
+FOREIGN = (
+    "HOROVOD_",
+    "RONDE_",
+    "BYTEPS_",
+    "OMPI_",
+    "PMI",
+    "PMIX_",
+    "SLURM_",
+    "WORLD_SIZE",
+    "RANK",
+    "LOCAL_",
+)
 
 
 @dataclasses.dataclass
 class Rank:
-    """What one rank has left in its log, and how it ended (`None`: not, or the launcher has not said)."""
+    """What one rank has left in its log, and how it ended (`None`: not, or the launcher has not
+    said)."""
 
     events: list
     output: str = ""
@@ -42,8 +60,8 @@ class Outcome:
 
     ranks: list
     started: float
-    fault: float | None       # None: it did not happen
-    ended: float | None       # when all survivors had ended, or the launcher; None: the driver gave up
+    fault: float | None  # None: it did not happen
+    ended: float | None  # when all survivors had ended, or the launcher; None: the driver gave up
     launcher_code: int | None
     launcher_text: str
     leftovers: list
@@ -61,7 +79,8 @@ def read_log(path):
 
 
 def marked_processes(mark):
-    """Processes, other than zombies, that have inherited the trial's mark: [(pid, state, command)]."""
+    """Processes, other than zombies, that have inherited the trial's mark: [(pid, state,
+    command)]."""
     found = []
     wanted = f"{MARK}={mark}".encode()
     for entry in os.listdir("/proc"):
@@ -73,7 +92,7 @@ def marked_processes(mark):
             stat = pathlib.Path("/proc", entry, "stat").read_text()
         except OSError:  # it has ended meanwhile
             continue
-        command = stat[stat.index("(") + 1:stat.rindex(")")]
+        command = stat[stat.index("(") + 1 : stat.rindex(")")]
         state = stat[stat.rindex(")") + 2]
         if state not in "ZX":
             found.append((int(entry), state, command))
@@ -83,7 +102,13 @@ def marked_processes(mark):
 def abstract_sockets(keys):
     """Names of abstract sockets that contain one of the keys."""
     names = (line.rsplit(" ", 1)[-1] for line in open("/proc/net/unix", errors="replace"))
-    return sorted({name.strip() for name in names if name.startswith("@") and any(key in name for key in keys)})
+    return sorted(
+        {
+            name.strip()
+            for name in names
+            if name.startswith("@") and any(key in name for key in keys)
+        }
+    )
 
 
 def shared_memory():
@@ -119,18 +144,43 @@ class Run:
         text = (self.folder / "launcher.out").read_text(errors="replace") if launcher else ""
         victim = ranks[self.trial.victim]
         outcome = Outcome(
-            ranks=ranks, started=started, fault=self.sent if self.trial.outside else victim.time("fault"), ended=ended,
-            launcher_code=launcher and launcher.returncode, launcher_text=text, leftovers=leftovers)
-        keys = [self.key] + [start["job"] for start in (rank.first("start") for rank in ranks) if start and start["job"]]
+            ranks=ranks,
+            started=started,
+            fault=self.sent if self.trial.outside else victim.time("fault"),
+            ended=ended,
+            launcher_code=launcher and launcher.returncode,
+            launcher_text=text,
+            leftovers=leftovers,
+        )
+        keys = [self.key] + [
+            start["job"]
+            for start in (rank.first("start") for rank in ranks)
+            if start and start["job"]
+        ]
         outcome.leftovers += [f"abstract socket {name}" for name in abstract_sockets(keys)]
         new = shared_memory() - before
-        outcome.leftovers += [f"/dev/shm/{name}" for name in new if "ronde" in name or any(key in name for key in keys)]
+        outcome.leftovers += [
+            f"/dev/shm/{name}"
+            for name in new
+            if "ronde" in name or any(key in name for key in keys)
+        ]
         outcome.leftovers += self.unexpected_files()
         return outcome
 
     def start_launcher(self):
-        command = [self.programs["ronde"], "run", "-np", str(self.trial.ranks), "--verbose", "--no-prefix", "--output-filename",
-                   self.folder / "output", "--", self.programs["rank"], *plan.arguments(self.trial, self.folder)]
+        command = [
+            self.programs["ronde"],
+            "run",
+            "-np",
+            str(self.trial.ranks),
+            "--verbose",
+            "--no-prefix",
+            "--output-filename",
+            self.folder / "output",
+            "--",
+            self.programs["rank"],
+            *plan.arguments(self.trial, self.folder),
+        ]
         self.processes[None] = self.spawn(command, "launcher.out", {})
 
     def start_ranks(self):
@@ -140,7 +190,11 @@ class Run:
         random.Random(trial.seed).shuffle(order)
         command = [self.programs["rank"], *plan.arguments(trial, self.folder)]
         for rank in order:
-            variables = {"HOROVOD_RANK": str(rank), "HOROVOD_SIZE": str(trial.ranks), "RONDE_JOB_ID": self.key}
+            variables = {
+                "HOROVOD_RANK": str(rank),
+                "HOROVOD_SIZE": str(trial.ranks),
+                "RONDE_JOB_ID": self.key,
+            }
             self.processes[rank] = self.spawn(command, f"rank.{rank}.out", variables)
             if trial.outside and rank == trial.victim:
                 timer = threading.Timer(trial.delay_us / 1e6, self.send)
@@ -148,19 +202,28 @@ class Run:
         return timer
 
     def spawn(self, command, output, variables):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)
+        }
         environment |= plan.environment(self.trial, self.out) | variables
         environment |= {"TMPDIR": str(self.tmp), MARK: self.mark}
         with open(self.folder / output, "wb") as file:
-            return subprocess.Popen([str(word) for word in command], cwd=self.folder, env=environment,
-                                    stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+            return subprocess.Popen(
+                [str(word) for word in command],
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
 
     def send(self):
         self.sent = time.monotonic()
         self.processes[self.trial.victim].send_signal(SIGNALS[self.trial.fault])
 
     def wait(self, started):
-        """Waits for the launcher, or for all survivors; when they had ended, or `None` after too long a wait."""
+        """Waits for the launcher, or for all survivors; when they had ended, or `None` after too
+        long a wait."""
         trial = self.trial
         waited_for = [process for rank, process in self.processes.items() if rank != trial.victim]
         fault, is_settled = None, False
@@ -177,13 +240,18 @@ class Run:
         return time.monotonic()
 
     def end_stopped_rank(self):
-        """Under the launcher: kills the stopped rank when all others have left in order, for then nobody else ends it."""
+        """Under the launcher: kills the stopped rank when all others have left in order, for then
+        nobody else ends it."""
         others = [rank for rank in range(self.trial.ranks) if rank != self.trial.victim]
         logs = [Rank(read_log(self.folder / f"rank.{rank}.log")) for rank in others]
         if not all(log.first("left") and not log.first("error") for log in logs):
             return False
         start = Rank(read_log(self.folder / f"rank.{self.trial.victim}.log")).first("start")
-        stopped = [pid for pid, state, _ in marked_processes(self.mark) if start and pid == start["pid"] and state == "T"]
+        stopped = [
+            pid
+            for pid, state, _ in marked_processes(self.mark)
+            if start and pid == start["pid"] and state == "T"
+        ]
         for pid in stopped:
             os.kill(pid, signal.SIGKILL)
         return bool(stopped)
@@ -206,29 +274,42 @@ class Run:
                 pass
         for process in self.processes.values():
             process.wait()
-        return [f"process {pid} ({command}, state {state})" for pid, state, command in left if pid not in expected and ended]
+        return [
+            f"process {pid} ({command}, state {state})"
+            for pid, state, command in left
+            if pid not in expected and ended
+        ]
 
     def ranks(self):
         ranks = []
         for number in range(self.trial.ranks):
             rank = Rank(read_log(self.folder / f"rank.{number}.log"))
-            outputs = [self.folder / f"rank.{number}.out", *self.folder.glob(f"output/rank.{number}/*")]
-            rank.output = "".join(path.read_text(errors="replace") for path in outputs if path.exists())
+            outputs = [
+                self.folder / f"rank.{number}.out",
+                *self.folder.glob(f"output/rank.{number}/*"),
+            ]
+            rank.output = "".join(
+                path.read_text(errors="replace") for path in outputs if path.exists()
+            )
             if number in self.processes:
                 rank.code = self.processes[number].returncode
             ranks.append(rank)
         return ranks
 
     def unexpected_files(self):
-        """Files that nobody asked for, in the folders of the job: working folder, outputs, temporary files."""
+        """Files that nobody asked for, in the folders of the job: working folder, outputs,
+        temporary files."""
         trial = self.trial
         known = {"out", "tmp"} | ({"launcher.out", "output"} if trial.launcher else set())
         known |= {f"rank.{rank}.{kind}" for rank in range(trial.ranks) for kind in ("log", "out")}
         end = ".json.gz" if trial.variant == "compressed" else ".json"
         stems = ["t", "t0", "t1", "t2"] if trial.phase == "timeline" else []
         outputs = {"a.csv", "s.json"} if trial.phase == "autotune" else set()
-        outputs |= {f"{stem}{middle}{end}" for stem in stems
-                    for middle in ["", *(f".rank{rank}" for rank in range(1, trial.ranks))]}
+        outputs |= {
+            f"{stem}{middle}{end}"
+            for stem in stems
+            for middle in ["", *(f".rank{rank}" for rank in range(1, trial.ranks))]
+        }
         found = [name for name in os.listdir(self.folder) if name not in known]
         found += [f"out/{name}" for name in os.listdir(self.out) if name not in outputs]
         return [f"file {name}" for name in found + [f"tmp/{name}" for name in os.listdir(self.tmp)]]
