@@ -64,10 +64,8 @@ fn objection(change: &SettingsChange, knobs: &Knobs, why_flat: Option<&str>) -> 
     if problem.is_some() {
         return problem;
     }
-    if let Some(bytes) = change.fusion_threshold_bytes {
-        if bytes > 0 && knobs.disable_group_fusion {
-            return Some("HOROVOD_DISABLE_GROUP_FUSION=1 leaves nothing to fuse".to_owned());
-        }
+    if change.fusion_threshold_bytes.is_some_and(|bytes| bytes > 0) && knobs.disable_group_fusion {
+        return Some("HOROVOD_DISABLE_GROUP_FUSION=1 leaves nothing to fuse".to_owned());
     }
     let by_host = [change.hierarchical_allreduce, change.hierarchical_allgather];
     if by_host.contains(&Some(true))

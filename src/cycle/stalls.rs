@@ -9,8 +9,9 @@ use crate::error::Error;
 use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, StallInspector};
 
-/// How long after the shutdown limit the lowest rank may take to end the set, before the others end it.
-const GRACE: Duration = Duration::from_secs(5);
+/// How long after the shutdown limit the lowest rank may take to end the set, before the others end it. It counts from
+/// its first look at a tensor, which is as late as its thread is scheduled.
+const GRACE: Duration = Duration::from_millis(700);
 
 /// Looks for tensors that have waited too long.
 #[derive(Debug)]

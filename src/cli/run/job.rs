@@ -29,6 +29,10 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Time for the last output of processes that a rank left behind, such as a shell's `| tee` still writing.
 const DRAIN: Duration = Duration::from_millis(500);
 
+/// How long after a rank has exited with an error another one is looked for that was killed by a signal: its peers see its
+/// connections close before the kernel lets this process wait for it.
+const CAUSE_PATIENCE: Duration = Duration::from_millis(100);
+
 /// Exit code after whoever started the job had it ended: that of a program killed by SIGKILL.
 const EXIT_KILLED: u8 = 128 + 9;
 
@@ -110,6 +114,8 @@ struct Job<'a> {
     phase: Phase,
     code: u8,
     cause: Option<String>,
+    /// The first rank that exited with an error, and until when another cause is looked for.
+    failed: Option<(usize, Exit, Instant)>,
     /// Ends the job when it can be read.
     stop: Option<BorrowedFd<'a>>,
 }
@@ -131,6 +137,7 @@ impl<'a> Job<'a> {
             phase: Phase::Running,
             code: 0,
             cause: None,
+            failed: None,
             stop,
         };
         let job_id = random_job_key().map_err(LaunchError::system("draw a name for the job"))?;
@@ -207,7 +214,8 @@ impl<'a> Job<'a> {
         match self.phase {
             Phase::Ending { kill_at } => Some(kill_at),
             Phase::Draining { until } => Some(until),
-            Phase::Running | Phase::Flushing | Phase::Over => None,
+            Phase::Running => self.failed.map(|(_, _, until)| until),
+            Phase::Flushing | Phase::Over => None,
         }
     }
 
@@ -272,18 +280,27 @@ impl<'a> Job<'a> {
         // Ranks that lose a peer fail on their own soon after. Of several found at once, one that was killed is the cause
         // rather than the consequence.
         exits.sort_by_key(|(rank, exit)| (!matches!(exit, Exit::Signal(_)), *rank));
-        if let Some((rank, exit)) = exits.first() {
-            let others = self.ranks.iter().filter(|rank| rank.exit.is_none()).count();
-            let rest = match others {
-                0 => String::new(),
-                1 => "; ending the other rank".to_owned(),
-                others => format!("; ending the other {others} ranks"),
-            };
-            let cause = format!("rank {rank} {exit}");
-            self.say(&format!("{cause}{rest}"));
-            self.cause = Some(cause);
-            self.end(exit.code(), Signal::TERM);
+        match exits.first() {
+            Some(&(rank, exit @ Exit::Signal(_))) => self.fail(rank, exit),
+            Some(&(rank, exit)) if self.failed.is_none() => {
+                self.failed = Some((rank, exit, Instant::now() + CAUSE_PATIENCE));
+            }
+            _ => {}
         }
+    }
+
+    /// Ends the job because of `rank`.
+    fn fail(&mut self, rank: usize, exit: Exit) {
+        let others = self.ranks.iter().filter(|rank| rank.exit.is_none()).count();
+        let rest = match others {
+            0 => String::new(),
+            1 => "; ending the other rank".to_owned(),
+            others => format!("; ending the other {others} ranks"),
+        };
+        let cause = format!("rank {rank} {exit}");
+        self.say(&format!("{cause}{rest}"));
+        self.cause = Some(cause);
+        self.end(exit.code(), Signal::TERM);
     }
 
     /// Begins the end, once, with a signal to every group, also of ranks that have ended: others may live in theirs.
@@ -306,6 +323,11 @@ impl<'a> Job<'a> {
     /// Goes on to the next phase if it is time.
     fn advance(&mut self, now: Instant) {
         let all_ended = self.ranks.iter().all(|rank| rank.exit.is_some());
+        if let (Phase::Running, Some((rank, exit, until))) = (self.phase, self.failed)
+            && (all_ended || now >= until)
+        {
+            self.fail(rank, exit);
+        }
         match self.phase {
             Phase::Running | Phase::Ending { .. } if all_ended => {
                 self.phase = Phase::Draining { until: now + DRAIN };
