@@ -141,9 +141,10 @@ impl Job {
         // Ranks need not have been in the same sets before: the contexts are counted, not the meetings.
         let key = format!("{}#{}/set{id}.{generation}", self.key, self.init);
         let mut meeting = self.meeting(key, 1, &members, Terms::new());
-        // A rank that is silent for as long as a rank may be in any operation is not waited for longer here.
+        // Half of the stall limit: the other ranks wait for the members' answer, and are to hear of a silent member before
+        // that wait is a stall.
         if let Some(limit) = self.knobs.stall_shutdown() {
-            meeting.start_timeout = meeting.start_timeout.min(limit);
+            meeting.start_timeout = meeting.start_timeout.min(limit / 2);
         }
         let observer = Telemetry::of_process_set(
             &self.knobs,

@@ -120,7 +120,7 @@ impl Context {
     /// Makes the process set of `ranks`. Every rank calls it, members or not, with the same ranks, and in the same order
     /// as other calls to add and remove process sets; it returns when all have. Needs `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
     ///
-    /// The members have the time of `HOROVOD_START_TIMEOUT`, or of `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` where that is set and
+    /// The members have the time of `HOROVOD_START_TIMEOUT`, or half of `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` where that is set and
     /// less, to meet. If one of them is silent for so long, and then does not say within 5 s that it could not come, the
     /// context ends on all ranks. Before and after the meeting all ranks agree in an operation of the set of all ranks, in
     /// which a silent rank is waited for as in any other: until `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`.
