@@ -70,6 +70,11 @@ impl Plan {
     pub fn make_by_class(&mut self, items: &[Item], fusion_threshold_bytes: impl Fn(u32) -> u64) {
         self.order.clear();
         self.ends.clear();
+        if fits_one_batch(items, &fusion_threshold_bytes) {
+            self.order.extend(0..items.len() as u32);
+            self.ends.push(items.len() as u32);
+            return;
+        }
         self.scratch.collect_units(items);
         self.scratch.link_classes();
         for first in 0..self.scratch.units.len() {
@@ -130,6 +135,19 @@ impl Plan {
         }
         ends.push(order.len() as u32);
     }
+}
+
+/// Whether `items` are of one class, in no group, and together below its threshold: what most steps of small tensors are.
+fn fits_one_batch(items: &[Item], fusion_threshold_bytes: impl Fn(u32) -> u64) -> bool {
+    let Some(first) = items.first() else {
+        return false;
+    };
+    let is_like_first = |item: &Item| item.class == first.class && item.group.is_none();
+    let bytes = items
+        .iter()
+        .fold(0u64, |sum, item| sum.saturating_add(item.bytes));
+    // Below, not equal to: at the threshold a batch takes nothing more, not even a tensor of no bytes.
+    bytes < fusion_threshold_bytes(first.class) && items.iter().all(is_like_first)
 }
 
 impl Scratch {
@@ -243,6 +261,14 @@ mod tests {
         let items = [item(0, 500), item(0, 1), item(0, 1)];
         assert_eq!(plan(&items, 100), [vec![0], vec![1, 2]]);
         assert_eq!(plan(&items, 0), [vec![0], vec![1], vec![2]]);
+    }
+
+    #[test]
+    fn a_full_batch_takes_no_more_not_even_a_tensor_of_no_bytes() {
+        let items = [item(0, 60), item(0, 40), item(0, 0)];
+        assert_eq!(plan(&items, 100), [vec![0, 1], vec![2]]);
+        assert_eq!(plan(&items, 101), [vec![0, 1, 2]]);
+        assert_eq!(plan(&[], 100), Vec::<Vec<u32>>::new());
     }
 
     #[test]

@@ -161,7 +161,24 @@ impl ProcessSet {
         unsafe { self.submit_group_for(name, parts, true) }
     }
 
-    /// The same; `can_follow`: the caller can put a stream behind the results.
+    /// For front ends that manage memory themselves: submits tensors at once, all or none of them, each as
+    /// [`submit`](Self::submit) does. They do not wait for one another, as a group's do: it is only quicker than as many
+    /// calls, where there are many small tensors.
+    ///
+    /// # Errors
+    /// As for [`submit`](Self::submit), of the first tensor that has one.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit), for each of them.
+    pub unsafe fn submit_batch(
+        &self,
+        parts: &[(Operation<'_>, RawTensor<'_>)],
+    ) -> Result<Vec<RawHandle>, Error> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.submit_all(parts, None, true) }
+    }
+
+    /// [`submit_group`](Self::submit_group); `can_follow`: the caller can put a stream behind the results.
     ///
     /// # Safety
     /// As for [`submit_group`](Self::submit_group).
@@ -171,15 +188,29 @@ impl ProcessSet {
         parts: &[(Operation<'_>, RawTensor<'_>)],
         can_follow: bool,
     ) -> Result<Vec<RawHandle>, Error> {
-        let engine = self.engine()?;
         let group = Group {
             tag: tag(name, parts.iter().map(|(_, tensor)| tensor.name)),
             size: parts.len() as u32,
         };
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.submit_all(parts, Some(group), can_follow) }
+    }
+
+    /// Submits tensors at once, as a group or not.
+    ///
+    /// # Safety
+    /// As for [`submit`](Self::submit), for each of them.
+    unsafe fn submit_all(
+        &self,
+        parts: &[(Operation<'_>, RawTensor<'_>)],
+        group: Option<Group>,
+        can_follow: bool,
+    ) -> Result<Vec<RawHandle>, Error> {
+        let engine = self.engine()?;
         let entries = parts.iter().map(|(operation, tensor)| {
             // SAFETY: the caller's promise is the same.
             let mut entry = unsafe { operation.entry(self, tensor, can_follow) }?;
-            entry.params.group = Some(group);
+            entry.params.group = group;
             Ok(entry)
         });
         let entries = entries.collect::<Result<Vec<Entry<'_>>, Error>>()?;

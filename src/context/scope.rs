@@ -8,12 +8,13 @@ use super::handle::RawHandle;
 use super::operation::{Operation, RawOutput, RawTensor, shape_of};
 use super::{ProcessSet, Reduce};
 use crate::error::Error;
+use crate::queue::Ticket;
 use crate::tensor::{Device, Element};
 
 /// Submits slices that outlive the scope; see [`ProcessSet::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     set: &'scope ProcessSet,
-    in_flight: RefCell<Vec<RawHandle>>,
+    in_flight: RefCell<Vec<Arc<Ticket>>>,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -148,11 +149,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     fn keep(&self, raw: RawHandle) -> ScopedHandle<'scope> {
-        let copy = RawHandle {
-            engine: Arc::clone(&raw.engine),
-            ticket: Arc::clone(&raw.ticket),
-        };
-        self.in_flight.borrow_mut().push(copy);
+        self.in_flight.borrow_mut().push(Arc::clone(&raw.ticket));
         ScopedHandle {
             raw,
             scope: PhantomData,
@@ -173,13 +170,14 @@ pub(super) fn run<'env, R>(
     body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 ) -> R {
     /// Waits also when the body unwinds: the slices must not die before their operations are over.
-    struct WaitForAll<'a>(&'a RefCell<Vec<RawHandle>>);
+    struct WaitForAll<'a>(&'a ProcessSet, &'a RefCell<Vec<Arc<Ticket>>>);
     impl Drop for WaitForAll<'_> {
         fn drop(&mut self) {
-            for handle in self.0.borrow().iter() {
-                // The outcome belongs to the scoped handle; here it only matters that there is one. (In a forked
-                // child nobody works on the slices.)
-                let _ = handle.wait();
+            // No engine: nothing was submitted, or this is a forked child, in which nobody works on the slices.
+            let Ok(engine) = self.0.engine() else { return };
+            for ticket in self.1.borrow().iter() {
+                // The outcome belongs to the scoped handle; here it only matters that there is one.
+                engine.wait(ticket, None);
             }
         }
     }
@@ -189,7 +187,7 @@ pub(super) fn run<'env, R>(
         scope: PhantomData,
         env: PhantomData,
     };
-    let guard = WaitForAll(&scope.in_flight);
+    let guard = WaitForAll(set, &scope.in_flight);
     let result = body(&scope);
     drop(guard);
     result

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::fusion::Plan;
 use crate::gpu::Home;
 use crate::negotiation::coordinator::Ticks;
-use crate::negotiation::{Coordinator, OpKind, Order, Request, ResponseCache};
+use crate::negotiation::{Coordinator, OpKind, Order, Params, Request, ResponseCache};
 use crate::observer::{NoObserver, Observer};
 use crate::queue::{Front, Ordered, Submission};
 use crate::settings::Settings;
@@ -251,7 +251,7 @@ impl Cycle {
     fn find_cached(&self, submission: &Submission) -> Option<u32> {
         let holds = |slot: &u32| {
             self.cache.get(*slot).is_some_and(|entry| {
-                entry.name == submission.tensor.name && entry.params == submission.params
+                same(&entry.name, &submission.tensor.name) && same(&entry.params, &submission.params)
             })
         };
         let hint = submission.tensor.slot.load(Ordering::Relaxed);
@@ -267,7 +267,7 @@ impl Cycle {
         let name = Arc::clone(&submission.tensor.name);
         self.unsent.push(Request {
             name: Arc::clone(&name),
-            params: submission.params.clone(),
+            params: Params::clone(&submission.params),
             ready_us: submission.at.as_micros(), // on this rank's clock until it is sent
         });
         self.misses.insert(name, submission);
@@ -366,6 +366,11 @@ impl Cycle {
 
 /// How often peers are looked at while work is pending but no cycle runs.
 const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Whether both are equal: mostly they are one.
+fn same<T: PartialEq + ?Sized>(one: &Arc<T>, other: &Arc<T>) -> bool {
+    Arc::ptr_eq(one, other) || one == other
+}
 
 fn internal(rank: usize, doing: &str, error: &dyn std::fmt::Display) -> Error {
     Error::Internal {

@@ -297,7 +297,7 @@ impl Cycle {
             rank: self.transport.rank(),
             members: &self.members,
             joined: self.agreed.joined(),
-            own: own.map(|submission| &submission.params),
+            own: own.map(|submission| &*submission.params),
         };
         let others = outcome.as_ref().ok().and_then(|agreed| agreed.params.as_ref());
         match (outcome, receiver.own.or(others)) {

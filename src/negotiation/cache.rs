@@ -27,7 +27,7 @@ pub struct Entry {
     /// Name of the tensor.
     pub name: Arc<str>,
     /// What this rank does with it.
-    pub params: Params,
+    pub params: Arc<Params>,
     /// What else was agreed, with every rank taking part.
     pub agreed: Arc<Agreed>,
     last_used: u64,
@@ -120,7 +120,7 @@ impl ResponseCache {
     pub fn insert(
         &mut self,
         name: Arc<str>,
-        params: Params,
+        params: impl Into<Arc<Params>>,
         agreed: Arc<Agreed>,
     ) -> Option<(u32, Option<u32>)> {
         if self.capacity == 0 {
@@ -155,7 +155,7 @@ impl ResponseCache {
         self.queue(slot);
         self.slots[slot as usize] = Some(Entry {
             name,
-            params,
+            params: params.into(),
             agreed,
             last_used: self.uses,
             queued_at: self.uses,

@@ -1,6 +1,7 @@
 //! The front of the runtime: where callers put tensors and wait for them, and where a cycle picks them up.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +20,7 @@ use crate::error::Error;
 use crate::gpu::OnDevice;
 use crate::negotiation::{OpKind, Order, Params};
 use crate::tensor::Span;
-use crate::timeline::period::{Item, PeriodFinder};
+use crate::timeline::period::{Item, PeriodFinder, mix};
 use crate::transport::Doorbell;
 
 /// Names kept while not in flight. Beyond that many, those that are idle are forgotten: a job whose names never
@@ -69,21 +70,25 @@ pub(crate) struct Entry<'a> {
 pub(crate) struct Submission {
     pub(crate) tensor: Arc<Tensor>,
     pub(crate) ticket: Arc<Ticket>,
-    pub(crate) params: Params,
+    /// Shared with the submission before of the same name, if they are equal, and with the response cache: a submission is
+    /// moved several times on its way, and is small.
+    pub(crate) params: Arc<Params>,
     /// What the searches for the step know it by.
     pub(crate) item: Item,
     /// `None` if nothing travels.
     pub(crate) span: Option<Span>,
     pub(crate) output: Output,
     /// `None` for tensors in host memory, and of other ranks.
-    pub(crate) on: Option<OnDevice>,
+    pub(crate) on: Option<Box<OnDevice>>,
     pub(crate) at: Nanos,
 }
 
 impl Submission {
     /// What stands for the tensor `name` of other ranks on a rank that has joined, from the cycle on that began at `at`.
-    pub(crate) fn absent(name: Arc<str>, mut params: Params, at: Nanos) -> Self {
+    pub(crate) fn absent(name: Arc<str>, params: impl Into<Arc<Params>>, at: Nanos) -> Self {
+        let mut params = params.into();
         if params.kind.has_own_rows() {
+            let params = Arc::make_mut(&mut params);
             params.shape.iter_mut().take(1).for_each(|rows| *rows = 0);
             params.splits.iter_mut().for_each(|splits| splits.fill(0));
         }
@@ -150,7 +155,7 @@ pub(crate) struct Front {
 }
 
 struct Intake {
-    names: HashMap<Arc<str>, (Arc<Tensor>, Arc<Ticket>)>,
+    names: HashMap<Arc<str>, Known, BuildHasherDefault<NameHasher>>,
     queue: Vec<Submission>,
     orders: Vec<Ordered>,
     in_flight: usize,
@@ -166,6 +171,36 @@ struct Intake {
     joined: bool,
 }
 
+/// A name that has been submitted: what lasts, and the submission that came last.
+#[derive(Clone)]
+struct Known {
+    tensor: Arc<Tensor>,
+    ticket: Arc<Ticket>,
+    params: Arc<Params>,
+    item: Item,
+}
+
+/// Hashes names, eight bytes at a time. They are the program's own: nobody chooses them to collide.
+#[derive(Default)]
+struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let words = words.iter().chain(std::iter::once(&last));
+        self.0 = words.fold(self.0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    }
+
+    /// The end of a name.
+    fn write_u8(&mut self, _: u8) {}
+}
+
 impl Front {
     pub(crate) fn new(
         rank: usize,
@@ -176,7 +211,7 @@ impl Front {
         Self {
             rank,
             intake: Mutex::new(Intake {
-                names: HashMap::new(),
+                names: HashMap::default(),
                 queue: Vec::new(),
                 orders: Vec::new(),
                 in_flight: 0,
@@ -210,6 +245,8 @@ impl Front {
         let mut intake = self.open_intake()?;
         intake.check_room(1, entry.name, self.rank)?;
         let ticket = intake.take_in(entry, self.rank, at)?;
+        let last = intake.queue.len() - 1;
+        intake.observe_from(last);
         self.ask_for_cycle(intake);
         Ok(ticket)
     }
@@ -218,20 +255,23 @@ impl Front {
     pub(crate) fn submit_group(&self, entries: Vec<Entry<'_>>) -> Result<Vec<Arc<Ticket>>, Error> {
         let at = self.clock.now();
         let mut intake = self.open_intake()?;
-        let mut names = HashSet::with_capacity(entries.len());
-        for entry in &entries {
-            intake.check_room(entries.len(), entry.name, self.rank)?;
-            if intake.is_in_flight(entry.name) || !names.insert(entry.name) {
-                return Err(duplicate(entry.name, self.rank));
+        let Some(first) = entries.first() else {
+            return Ok(Vec::new());
+        };
+        intake.check_room(entries.len(), first.name, self.rank)?;
+        let before = intake.queue.len();
+        let mut tickets = Vec::with_capacity(entries.len());
+        for entry in entries {
+            match intake.take_in(entry, self.rank, at) {
+                Ok(ticket) => tickets.push(ticket),
+                Err(error) => {
+                    intake.take_back(before);
+                    return Err(error);
+                }
             }
         }
-        let tickets = entries
-            .into_iter()
-            .map(|entry| intake.take_in(entry, self.rank, at));
-        let tickets = tickets.collect::<Result<Vec<_>, _>>()?;
-        if !tickets.is_empty() {
-            self.ask_for_cycle(intake);
-        }
+        intake.observe_from(before);
+        self.ask_for_cycle(intake);
         Ok(tickets)
     }
 
@@ -261,7 +301,7 @@ impl Front {
         let ring = !std::mem::replace(&mut intake.rung, true);
         let eager = self.early_cycle && intake.step_complete;
         // Where one tensor is a whole step, the caller will wait for it at once and drive the cycle itself.
-        let own = intake.period.period().is_none_or(|period| period.items != 1);
+        let own = eager && intake.period.period().is_none_or(|period| period.items != 1);
         let cycle = self.next_cycle.load(Ordering::Relaxed);
         drop(intake);
         if eager {
@@ -416,11 +456,7 @@ impl Intake {
         Ok(())
     }
 
-    fn is_in_flight(&self, name: &str) -> bool {
-        self.names.get(name).is_some_and(|(_, ticket)| !ticket.is_done())
-    }
-
-    /// Puts a tensor in the queue.
+    /// Puts a tensor in the queue; [`observe_from`](Self::observe_from) follows, or [`take_back`](Self::take_back).
     fn take_in(&mut self, entry: Entry<'_>, rank: usize, at: Nanos) -> Result<Arc<Ticket>, Error> {
         let Entry {
             name,
@@ -435,46 +471,76 @@ impl Intake {
                 rank,
             });
         }
-        let (tensor, ticket) = self.admit(name, rank)?;
-        self.joined = params.kind == OpKind::Join;
-        let item = Item::new(name, params.kind, params.dtype, params.elements());
-        self.step_complete = self.period.observe(item).step_complete;
-        self.queue.push(Submission {
+        let is_join = params.kind == OpKind::Join;
+        let Known {
+            tensor,
+            ticket,
+            params,
+            item,
+        } = self.admit(name, params, rank)?;
+        let submission = Submission {
             tensor,
             ticket: Arc::clone(&ticket),
             params,
             item,
             span,
             output,
-            on,
+            on: on.map(Box::new),
             at,
-        });
+        };
+        self.queue.push(submission);
+        self.in_flight += 1;
+        self.joined = is_join;
         Ok(ticket)
     }
 
-    /// The lasting entry for `name` and a fresh ticket; refuses a name that is in flight.
-    fn admit(&mut self, name: &str, rank: usize) -> Result<(Arc<Tensor>, Arc<Ticket>), Error> {
-        if let Some((tensor, ticket)) = self.names.get_mut(name) {
-            if !ticket.is_done() {
-                return Err(duplicate(name, rank));
-            }
-            match Arc::get_mut(ticket) {
-                Some(unused) => *unused = Ticket::default(), // no allocation in a steady state
-                None => *ticket = Arc::default(),
-            }
-            self.in_flight += 1;
-            return Ok((Arc::clone(tensor), Arc::clone(ticket)));
+    /// The lasting entry for `name` with a fresh ticket; refuses a name that is in flight.
+    fn admit(&mut self, name: &str, params: Params, rank: usize) -> Result<Known, Error> {
+        let Some(known) = self.names.get_mut(name) else {
+            return Ok(self.introduce(name, params));
+        };
+        if !known.ticket.is_done() {
+            return Err(duplicate(name, rank));
         }
+        match Arc::get_mut(&mut known.ticket) {
+            Some(unused) => *unused = Ticket::default(), // no allocation in a steady state
+            None => known.ticket = Arc::default(),
+        }
+        if *known.params != params {
+            known.item = Item::new(name, params.kind, params.dtype, params.elements());
+            known.params = Arc::new(params);
+        }
+        Ok(known.clone())
+    }
+
+    /// A lasting entry for a name that has none.
+    fn introduce(&mut self, name: &str, params: Params) -> Known {
         if self.names.len() >= IDLE_NAMES_MAX + self.in_flight {
-            self.names.retain(|_, (_, ticket)| !ticket.is_done());
+            self.names.retain(|_, known| !known.ticket.is_done());
         }
-        let name: Arc<str> = name.into();
-        let tensor = Arc::new(Tensor::new(Arc::clone(&name)));
-        let ticket = Arc::<Ticket>::default();
-        self.names
-            .insert(name, (Arc::clone(&tensor), Arc::clone(&ticket)));
-        self.in_flight += 1;
-        Ok((tensor, ticket))
+        let key: Arc<str> = name.into();
+        let known = Known {
+            tensor: Arc::new(Tensor::new(Arc::clone(&key))),
+            ticket: Arc::default(),
+            item: Item::new(name, params.kind, params.dtype, params.elements()),
+            params: Arc::new(params),
+        };
+        self.names.insert(key, known.clone());
+        known
+    }
+
+    /// Takes what was put in the queue from place `first` on out again: no cycle has seen it, and nobody has its tickets.
+    fn take_back(&mut self, first: usize) {
+        self.in_flight -= self.queue.len() - first;
+        self.queue.truncate(first); // dropped, a submission's ticket is done, and its name free
+    }
+
+    /// Shows the search for the step what was put in the queue from place `first` on.
+    fn observe_from(&mut self, first: usize) {
+        self.step_complete = false;
+        for submission in &self.queue[first..] {
+            self.step_complete |= self.period.observe(submission.item).step_complete;
+        }
     }
 }
 
