@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import models
 import ronde.torch as hvd
+from ronde import _ronde
 
 LEARNING_RATE = 0.01
 ALONE, DDP, RONDE = "no reduction", "DDP (gloo)", "Ronde"
@@ -65,6 +66,12 @@ def resnet50_gradients():
     return Job(model, lambda model: model(), trains=False)
 
 
+def small_gradients():
+    """1,000 parameters of 1 KiB, with gradients that cost next to nothing to compute."""
+    model = models.Tensors([(256,)] * 1000)
+    return Job(model, lambda model: model(), trains=False)
+
+
 def digits():
     model = models.SmallCnn()
     images, labels = models.digits(batch=64)
@@ -84,7 +91,12 @@ def transformer():
     return Job(model, of, trains=True)
 
 
-JOBS = {"ResNet-50's gradients alone": resnet50_gradients, "CNN on digits": digits, "transformer, 12 layers": transformer}
+JOBS = {
+    "ResNet-50's gradients alone": resnet50_gradients,
+    "1,000 gradients of 1 KiB alone": small_gradients,
+    "CNN on digits": digits,
+    "transformer, 12 layers": transformer,
+}
 
 
 def slowest(milliseconds):
@@ -124,6 +136,17 @@ def many_small():
         handles = [hvd.allreduce_async_(tensor, name=name, op=hvd.Sum) for tensor, name in zip(tensors, names)]
         for handle in handles:
             hvd.synchronize(handle)
+
+    return step
+
+
+def many_small_batch():
+    """The same tensors by the one call that the optimizer makes of small gradients."""
+    tensors = [torch.zeros(256) for _ in range(1000)]
+    names = [_ronde.AllreduceName(f"small.{index}") for index in range(1000)]
+
+    def step():
+        hvd.synchronize(_ronde.allreduce_batch(tensors, names, hvd.Sum, 1.0, 1.0, 0))
 
     return step
 
@@ -176,7 +199,7 @@ def main():
 
 
 def measured(rounds, steps):
-    small = contest({RONDE: many_small()}, rounds, steps)
+    small = contest({"each": many_small(), "batch": many_small_batch()}, rounds, steps)
     calls = 200
     scalar = contest({RONDE: one_scalar(calls)}, rounds, steps)
     dist.init_process_group("gloo", init_method="env://", rank=hvd.rank(), world_size=hvd.size())
@@ -186,7 +209,8 @@ def measured(rounds, steps):
         "torch": torch.__version__,
         "ranks": hvd.size(),
         "steps": results,
-        "small_ms": small[RONDE],
+        "small_ms": small["each"],
+        "small_batch_ms": small["batch"],
         "scalar_us": [1e3 * ms / calls for ms in scalar[RONDE]],
     }
 

@@ -4,9 +4,16 @@ The module, as a table of contents.
 
 from _typeshed import SupportsGetItem
 from os import PathLike
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex, final
 
-__all__ = ["add_process_set", "allgather", "allreduce", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "join", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "rank", "reducescatter", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "version"]
+__all__ = ["AllreduceName", "add_process_set", "allgather", "allreduce", "allreduce_batch", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "join", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "rank", "reducescatter", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "version"]
+
+@final
+class AllreduceName:
+    """
+    The name of a tensor that is allreduced again and again, put into the form that the runtime gets to see once.
+    """
+    def __new__(cls, name: str, /) -> AllreduceName: ...
 
 def add_process_set(ranks: SupportsGetItem[int, SupportsIndex], /) -> int:
     """
@@ -22,6 +29,12 @@ def allreduce(tensor: Any, output: Any, name: str | None, op: SupportsIndex, pre
     """
     Combines a tensor with the other ranks', into `output`, which may be the tensor itself. `travels_as`: the torch.dtype that its
     elements have on the way, on a GPU.
+    """
+
+def allreduce_batch(tensors: SupportsGetItem[int, Any], names: SupportsGetItem[int, AllreduceName], op: SupportsIndex, prescale: SupportsFloat | SupportsIndex, postscale: SupportsFloat | SupportsIndex, set_id: SupportsIndex, /) -> int:
+    """
+    Combines tensors with the other ranks', each in place and under its own name, as `allreduce` does one; submits all or none
+    of them. They do not wait for one another, as a group's do. One handle for all.
     """
 
 def alltoall(tensor: Any, splits: SupportsGetItem[int, SupportsIndex] | None, name: str | None, set_id: SupportsIndex, /) -> int:

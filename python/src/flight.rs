@@ -4,6 +4,7 @@
 //! memory stays. (But `resize_` and `set_` give a tensor other memory: that is found out when it is reaped, and is too late.)
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -85,7 +86,30 @@ pub(crate) struct Flight {
 struct Flights {
     /// Handles given so far.
     count: u64,
-    by_handle: HashMap<u64, Flight>,
+    by_handle: HashMap<u64, Flight, BuildHasherDefault<HandleHasher>>,
+}
+
+/// Hashes handles, which are counted: they differ in their low bits, and the map looks at the high ones too.
+#[derive(Default)]
+struct HandleHasher(u64);
+
+impl Hasher for HandleHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, handle: u64) {
+        // Fibonacci hashing (Knuth): the golden ratio spreads consecutive numbers, and the rotation their high bits.
+        self.0 = (self.0 ^ handle)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(32);
+    }
 }
 
 static FLIGHTS: Mutex<Option<Flights>> = Mutex::new(None);

@@ -24,8 +24,8 @@ mod _ronde {
     use super::flight::{poll, synchronize};
     #[pymodule_export]
     use super::operation::{
-        allgather, allreduce, alltoall, broadcast, grouped_allgather, grouped_allreduce,
-        grouped_reducescatter, reducescatter,
+        AllreduceName, allgather, allreduce, allreduce_batch, alltoall, broadcast, grouped_allgather,
+        grouped_allreduce, grouped_reducescatter, reducescatter,
     };
     #[pymodule_export]
     use super::runtime::process_sets::{add_process_set, process_set_rank, process_sets, remove_process_set};

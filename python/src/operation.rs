@@ -533,3 +533,74 @@ fn checked_splits(py: Python<'_>, splits: &[i64], view: &View, set_id: u32) -> P
     }
     Ok(counts)
 }
+
+/// The name of a tensor that is allreduced again and again, put into the form that the runtime gets to see once.
+#[pyclass(frozen, module = "ronde._ronde")]
+pub(crate) struct AllreduceName {
+    text: String,
+}
+
+#[pymethods]
+impl AllreduceName {
+    #[new]
+    #[pyo3(signature = (name, /))]
+    fn new(name: &str) -> Self {
+        let text = format!("allreduce.{name}");
+        Self { text }
+    }
+}
+
+/// Combines tensors with the other ranks', each in place and under its own name, as `allreduce` does one; submits all or none
+/// of them. They do not wait for one another, as a group's do. One handle for all.
+#[pyfunction]
+#[pyo3(signature = (tensors, names, op, prescale, postscale, set_id, /))]
+pub(crate) fn allreduce_batch(
+    py: Python<'_>,
+    tensors: Vec<Bound<'_, PyAny>>,
+    names: Vec<Bound<'_, AllreduceName>>,
+    op: u8,
+    prescale: f64,
+    postscale: f64,
+    set_id: u32,
+) -> PyResult<u64> {
+    if tensors.len() != names.len() {
+        return Err(PyValueError::new_err("as many names as tensors are needed"));
+    }
+    let how = How {
+        op,
+        prescale,
+        postscale,
+        travels_as: None,
+    };
+    let works = tensors.iter().zip(&names).map(|(tensor, name)| {
+        let work = Pair::new(tensor, tensor).and_then(|pair| pair.allreduce(how));
+        work.map_err(|error| of_tensor(py, error, &name.get().text))
+    });
+    let works = works.collect::<PyResult<Vec<Work<'_>>>>()?;
+    let handles = with_set(py, set_id, |set| {
+        let parts = works
+            .iter()
+            .zip(&names)
+            .map(|(work, name)| (work.operation, work.raw(&name.get().text)));
+        let parts: Vec<_> = parts.collect();
+        // SAFETY: as for one tensor.
+        unsafe { set.submit_batch(&parts) }
+    })?;
+    let parts = works
+        .into_iter()
+        .zip(handles)
+        .map(|(work, handle)| work.part(handle));
+    Ok(keep(Flight {
+        parts: parts.collect(),
+        is_group: true,
+    }))
+}
+
+/// The same exception, of which the message says which of several tensors it is about.
+fn of_tensor(py: Python<'_>, error: PyErr, name: &str) -> PyErr {
+    let message = format!("{name}: {}", error.value(py));
+    match error.get_type(py).call1((message,)) {
+        Ok(told) => PyErr::from_value(told),
+        Err(_) => error,
+    }
+}

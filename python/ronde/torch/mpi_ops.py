@@ -243,6 +243,17 @@ def send_in_place(
     return _allreduce(tensor, tensor, name, op, *factors, _set_id(process_set), travels_as)
 
 
+def send_batch_in_place(
+    tensors: list[torch.Tensor],
+    names: list[_ronde.AllreduceName],
+    op: int,
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+) -> int:
+    """:func:`send_in_place` of tensors that do not wait for one another: all or none. Returns one handle."""
+    return _ronde.allreduce_batch(tensors, names, op, *factors, _set_id(process_set))
+
+
 def send_group_in_place(
     tensors: Sequence[torch.Tensor],
     name: Optional[str],

@@ -207,9 +207,9 @@ def DistributedOptimizer(
     """An optimizer like ``optimizer``, whose gradients are reduced over the ranks before each step.
 
     It is of a class of the same name, derived from that of ``optimizer``, shares its parameter groups and has
-    a state of its own. Each gradient is handed over by the backward pass as soon as it is there; :meth:`step`
-    waits for all. All ranks must have the same parameters, in any order: by their names, which are the
-    timeline's too.
+    a state of its own. The backward pass submits each gradient as soon as it is ready; gradients of at most
+    16 KiB in host memory are submitted in batches, the last one when the pass ends. :meth:`step` waits for all.
+    All ranks must have the same parameters, in any order: by their names, which are the timeline's too.
 
     ``named_parameters``
         ``model.named_parameters()``; without it parameters are named by their place in the optimizer.

@@ -1,6 +1,7 @@
 """Reduction of gradients over the ranks, while the backward pass still computes others.
 
-A hook on each parameter's gradient accumulator hands the gradient over as soon as it is there.
+A hook on each parameter's gradient accumulator hands the gradient over as soon as it is there; small ones in host
+memory go along with others, in batches.
 :meth:`Reducer.finish` hands over what no hook has, so that all ranks submit the same, waits, and leaves the
 results in the parameters' ``grad``.
 
@@ -12,17 +13,21 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import deque
 from typing import Any, Callable, Iterable, Optional, Sequence, Union
 
 import torch
 
+from .. import _ronde
 from ..common.process_sets import ProcessSet
 from ..common.util import split_list
 from .compression import Compressor, NoneCompressor, runtime_does
 from .functions import broadcast_object
 from .model_check import check_same_model, largest
 from .mpi_ops import (
+    Adasum,
     Average,
+    send_batch_in_place,
     send_group_in_place,
     send_in_place,
     size,
@@ -32,6 +37,11 @@ from .mpi_ops import (
 
 #: How gradients are to be grouped: into so many groups, or these; parameters in none are reduced alone.
 Groups = Union[int, Sequence[Sequence[torch.Tensor]], None]
+
+#: A larger gradient is handed over at once; smaller ones wait for it, or for so many others, or for the end of the
+#: backward pass, and go along in one call: the call costs more than what they wait for.
+BATCHED_BYTES_MAX = 16 << 10
+BATCH_TENSORS_MAX = 64
 
 #: Counts how often the ranks of this process's job have changed: models are compared again then.
 _generation = 0
@@ -105,7 +115,9 @@ class _Slot:
     __slots__ = (
         "parameter",
         "name",
+        "batch_name",
         "order",
+        "is_small",
         "passes_left",
         "group",
         "gradient",
@@ -120,7 +132,11 @@ class _Slot:
     def __init__(self, parameter: torch.Tensor, name: str, passes: int) -> None:
         self.parameter = parameter
         self.name = name
+        #: The same, as a batch wants it.
+        self.batch_name = _ronde.AllreduceName(name)
         self.order = memory_order(parameter)
+        #: Whether its gradient waits for others.
+        self.is_small = parameter.numel() * parameter.element_size() <= BATCHED_BYTES_MAX
         #: Backward passes until the gradient is complete.
         self.passes_left = passes
         self.group: Optional[_Group] = None
@@ -228,6 +244,7 @@ class Reducer:
     ) -> None:
         self.compression = compression
         self._is_uncompressed = compression is NoneCompressor
+        self._is_batched = self._is_uncompressed and op != Adasum
         self.passes = passes
         self.op = op
         self.groups = groups
@@ -246,8 +263,12 @@ class Reducer:
         self._compared: Optional[int] = None
         #: Complete gradients that wait for the comparison, in the order in which they came.
         self._waiting: list[_Slot] = []
-        #: What has been handed over: gradients, and lists of those that went as a group.
+        #: What has been handed over: gradients, and lists of those that went as a group or a batch.
         self._in_flight: list[Union[_Slot, list[_Slot]]] = []
+        #: Gradients that go with the next batch. Threads of the backward pass may add to it at once.
+        self._batch: deque[_Slot] = deque()
+        #: Whether the end of the backward pass under way sends the batch.
+        self._is_sent_at_end = False
 
     def add(self, parameters: Iterable[tuple[torch.Tensor, str]]) -> None:
         """Takes these parameters in, by these names, and hooks them, those that are frozen now too."""
@@ -295,6 +316,9 @@ class Reducer:
             slot.passes_left -= 1
             if not slot.passes_left:
                 self._hand_over(slot)
+                if self._batch and not self._is_sent_at_end:
+                    self._is_sent_at_end = True
+                    _at_end_of_backward(self._end_backward)
 
         return on_gradient
 
@@ -323,6 +347,11 @@ class Reducer:
         ):
             # As almost all are: it goes as it is.
             slot.gradient = gradient
+            if self._is_batched and gradient.is_cpu:
+                self._batch.append(slot)
+                if not slot.is_small or len(self._batch) >= BATCH_TENSORS_MAX:
+                    self._send_batch()
+                return
             slot.handle = send_in_place(gradient, slot.name, self.op, self._factors, self.process_set)
         elif self._goes_sparse(slot):
             gradient = slot.take_gradient()
@@ -334,6 +363,26 @@ class Reducer:
                 sent, slot.name, self.op, self._factors, self.process_set, travels_as
             )
         self._in_flight.append(slot)
+
+    def _send_batch(self) -> None:
+        slots = []
+        while self._batch:
+            try:
+                slots.append(self._batch.popleft())
+            except IndexError:
+                break  # another thread has sent it
+        if not slots:
+            return
+        gradients = [slot.gradient for slot in slots]
+        names = [slot.batch_name for slot in slots]
+        handle = send_batch_in_place(gradients, names, self.op, self._factors, self.process_set)
+        for slot in slots:
+            slot.handle = handle
+        self._in_flight.append(slots)
+
+    def _end_backward(self) -> None:
+        self._is_sent_at_end = False
+        self._send_batch()
 
     def _goes_sparse(self, slot: _Slot) -> bool:
         if self.sparse_as_dense:
@@ -369,7 +418,9 @@ class Reducer:
             return
         try:
             is_final = self._compared == _generation or self._compare()
+            self._send_batch()
             self._send_rest()
+            self._send_batch()
             self._wait()
             if not is_final:
                 self._compared = None
@@ -381,7 +432,7 @@ class Reducer:
             return slot.handle is None and (slot.passes_left < self.passes or slot.parameter.requires_grad)
 
         for slot in self._slots:
-            if slot.group is None and is_wanted(slot):
+            if slot.handle is None and slot.group is None and is_wanted(slot):
                 self._send(slot)
         for group in self._formed:
             self._send_group([slot for slot in group.slots if is_wanted(slot)])
@@ -401,7 +452,9 @@ class Reducer:
         if isinstance(sent, list):
             synchronize(sent[0].handle)
             for slot in sent:
-                slot.unpack(self.compression)
+                # Looked at here, without a call: mostly there is nothing to do.
+                if slot.shipment is not None or slot.parameter.grad is not slot.gradient:
+                    slot.unpack(self.compression)
         elif callable(sent.handle):
             sent.put_gradient(sent.handle())  # sparse
         else:
@@ -416,6 +469,8 @@ class Reducer:
             group.complete = 0
         self._waiting.clear()
         self._in_flight.clear()
+        self._batch.clear()
+        self._is_sent_at_end = False
         self.is_touched = False
 
     def _compare(self) -> bool:
@@ -466,6 +521,12 @@ class Reducer:
                 self._formed.append(group)
                 for slot in part:
                     slot.group = group
+
+
+#: Has a function called at the end of the backward pass under way, by torch.
+_at_end_of_backward: Callable[[Callable[[], None]], None] = (
+    torch.autograd.Variable._execution_engine.queue_callback
+)
 
 
 def _gradient_accumulator(parameter: torch.Tensor) -> Any:
