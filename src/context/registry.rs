@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::job::Job;
 use super::process_set::{ProcessSet, Running};
+use crate::backend::Failure;
 use crate::error::{Error, Mismatch, ProcessSetProblem};
 use crate::negotiation::{OpKind, Params};
 use crate::queue::{Entry, Output, lock};
@@ -87,14 +88,25 @@ impl Registry {
         let made = self.make(job, ranks);
         // A member that did not answer may be stopped. If so, it would not answer here either.
         if let Err(error) = &made
-            && is_silence(error)
+            && failed_by(error, RendezvousError::is_silence)
         {
             job.limit_waits(Some((Instant::now() + ANSWER_TIMEOUT, error.clone())));
         }
         // Whether it has become a set on all of them: who is not a member would not know otherwise.
         let agreed = self.agree("ronde.process_set.made", &members, made.is_err() as u32);
         job.limit_waits(None);
-        let (set, members) = (made?, members.to_vec());
+        let members = members.to_vec();
+        let set = match (made, &agreed) {
+            (Ok(set), _) => set,
+            // The job has ended: the member went away because of that, and not on its own account.
+            (Err(Error::ProcessSetStart { set, source, .. }), Err(why))
+                if !matches!(why, Error::Mismatch(_)) && failed(&source, RendezvousError::is_departure) =>
+            {
+                let source = Arc::new(why.clone());
+                return Err(Error::ProcessSetStart { set, members, source });
+            }
+            (Err(error), _) => return Err(error),
+        };
         agreed.map_err(|error| {
             self.drop_set(&set);
             let failed = match &error {
@@ -210,13 +222,13 @@ impl Registry {
 /// others may give up a little later than the first; after that the silent member ends the context.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether a process set has not started because nothing was heard of a member in time.
-fn is_silence(error: &Error) -> bool {
-    let Error::ProcessSetStart { source, .. } = error else {
-        return false;
-    };
-    let failed = source.downcast_ref::<RendezvousError>();
-    failed.is_some_and(RendezvousError::is_silence)
+/// Whether a process set has not started because of a failure of that kind when its members met.
+fn failed_by(error: &Error, kind: fn(&RendezvousError) -> bool) -> bool {
+    matches!(error, Error::ProcessSetStart { source, .. } if failed(source, kind))
+}
+
+fn failed(source: &Failure, kind: fn(&RendezvousError) -> bool) -> bool {
+    source.downcast_ref().is_some_and(kind)
 }
 
 /// Why a process set that has started here cannot stay.

@@ -284,3 +284,41 @@ fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
         }
     }
 }
+
+/// Wherever the death finds the members: they may notice it one after another while they meet.
+#[test]
+fn the_death_of_another_rank_while_members_meet_is_not_blamed_on_a_member() {
+    const TEST: &str = "endings::the_death_of_another_rank_while_members_meet_is_not_blamed_on_a_member";
+    for round in 0..10 {
+        let delay = (500 + 1_337 * round).to_string(); // microseconds
+        let job = start(TEST, 6, &[("TEST_RONDE_DELAY", &delay)], || {
+            let context = dynamic();
+            context.barrier().expect("all come");
+            if context.rank() == 0 {
+                let delay = std::env::var("TEST_RONDE_DELAY").expect("set above");
+                let delay = Duration::from_micros(delay.parse().expect("a number"));
+                std::thread::spawn(move || {
+                    std::thread::sleep(delay);
+                    die();
+                });
+            }
+            let error = loop {
+                let turn = context
+                    .add_process_set(&[1, 2, 3, 4, 5])
+                    .and_then(|set| context.remove_process_set(&set));
+                if let Err(error) = turn {
+                    break error;
+                }
+            };
+            println!("error: {error}");
+        });
+        let Some(job) = job else { return };
+        for (rank, outcome) in job.finish().iter().enumerate().skip(1) {
+            let text = &outcome.output;
+            assert!(
+                text.contains("rank 0 died") && !text.contains("went away"),
+                "round {round}, rank {rank}: {text}"
+            );
+        }
+    }
+}

@@ -24,10 +24,10 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use atomic_write_file::AtomicWriteFile;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -206,24 +206,18 @@ impl State {
         Self::from_json(&text)
     }
 
-    /// Writes a state file: beside its place first, then moved there, so that a reader finds the old one or the new one whole.
+    /// Writes a state file. A reader finds the old file or the new one, whole; a process that is killed meanwhile leaves
+    /// no other file behind, on file systems that have unnamed files.
     ///
     /// # Errors
     /// What the operating system says; the file is then as it was.
     pub fn save(&self, path: &Path) -> Result<(), StateError> {
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let beside = path.with_file_name(name);
-        let written = File::create(&beside)
-            .and_then(|mut file| {
-                file.write_all(self.to_json().as_bytes())
-                    .and_then(|()| file.sync_all())
-            })
-            .and_then(|()| fs::rename(&beside, path));
-        written.map_err(|source| {
-            let _ = fs::remove_file(&beside);
-            io_error(path, source)
-        })
+        let write = || {
+            let mut file = AtomicWriteFile::open(path)?;
+            file.write_all(self.to_json().as_bytes())?;
+            file.commit()
+        };
+        write().map_err(|source| io_error(path, source))
     }
 
     /// How near the recorded job is to the one of this key; `None` if it is another model's.

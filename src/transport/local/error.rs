@@ -223,4 +223,9 @@ impl RendezvousError {
     pub(crate) fn is_silence(&self) -> bool {
         matches!(self, Self::Missing { .. } | Self::Silent { .. })
     }
+
+    /// Whether it is about a rank that has ended, for whatever reason.
+    pub(crate) fn is_departure(&self) -> bool {
+        matches!(self, Self::Vanished { .. })
+    }
 }
