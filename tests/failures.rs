@@ -184,7 +184,7 @@ fn a_panic_with_a_context_in_hand_is_seen_by_the_others() {
     assert!(!outcomes[1].status.success());
 }
 
-/// What each rank says of the start: the error, or that it was a rank at all, and then the first error.
+/// The output of each rank about the start: the error, or its rank and then the first error.
 fn say_how_it_starts() {
     let began = Instant::now();
     match Context::from_env() {

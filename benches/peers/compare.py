@@ -166,7 +166,7 @@ def is_python(way):
 
 
 def ours(way):
-    """What a way is compared with: the same work through the same language."""
+    """The reference of a ratio: the same work through the same language."""
     return hvd_peers.OURS if is_python(way) else OURS
 
 
@@ -207,7 +207,7 @@ def table(rows):
 
 
 def python_tables(result):
-    """What there is to say of the Python rows beside their step times."""
+    """The figures of the Python rows other than step times."""
     if not result["idle_percent"]:
         return []
     lines = [

@@ -31,7 +31,7 @@ class Autotune:
     """
 
     def __init__(self, quick):
-        # What cannot matter is fixed: on one host there is no hierarchy.
+        # Hierarchical operations are off: on one host they change nothing.
         self.variables = {
             "HOROVOD_HIERARCHICAL_ALLGATHER": "0",
             "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",
@@ -140,7 +140,7 @@ class Python:
         }
 
     def tuned_settings(self, model):
-        """What Horovod's search ended with, as variables. The response cache is on whatever the
+        """The final settings of Horovod's search, as variables. The response cache is on whatever the
         search says of it: Horovod does not apply that part of its result."""
         best = self.tuned[model]
         return {

@@ -8,7 +8,7 @@ UNWRITTEN_S = 0.5  # an event is in the file by then, even on a busy machine
 
 
 def check(trial, outcome, out):
-    """What is wrong with the outputs of a trial."""
+    """Returns the problems in the outputs of a trial."""
     if trial.phase == "timeline":
         return check_timelines(trial, outcome, out)
     if trial.phase == "autotune":
@@ -95,7 +95,7 @@ def complete_events(text):
             event, position = decoder.raw_decode(text, position)
         except ValueError:
             rest = text[position:]
-            # What was being written holds no further whole event.
+            # The line that was being written is incomplete.
             if "}\n{" in rest or "},\n" in rest:
                 return (
                     events,

@@ -84,7 +84,7 @@ enum Phase {
     ProcessSets,
 }
 
-/// What happens to the victim. The driver may do it instead: then it is `None` here.
+/// The fault that this program inflicts on itself; `None` if the driver sends the signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,

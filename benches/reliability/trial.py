@@ -39,7 +39,7 @@ FOREIGN = (
 
 @dataclasses.dataclass
 class Rank:
-    """What one rank has left in its log, and how it ended (`None`: not, or the launcher has not
+    """The log of one rank, and how it ended (`None`: not, or the launcher has not
     said)."""
 
     events: list
@@ -56,7 +56,7 @@ class Rank:
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of a trial. Times are CLOCK_MONOTONIC in seconds."""
+    """The outcome of a trial. Times are CLOCK_MONOTONIC in seconds."""
 
     ranks: list
     started: float

@@ -141,7 +141,7 @@ def many_small():
 
 
 def many_small_batch():
-    """The same tensors by the one call that the optimizer makes of small gradients."""
+    """The same tensors in one call, as the optimizer submits small gradients."""
     tensors = [torch.zeros(256) for _ in range(1000)]
     names = [_ronde.AllreduceName(f"small.{index}") for index in range(1000)]
 

@@ -596,7 +596,7 @@ pub(crate) fn allreduce_batch(
     }))
 }
 
-/// The same exception, of which the message says which of several tensors it is about.
+/// The same exception; its message names the tensor, one of several.
 fn of_tensor(py: Python<'_>, error: PyErr, name: &str) -> PyErr {
     let message = format!("{name}: {}", error.value(py));
     match error.get_type(py).call1((message,)) {

@@ -35,7 +35,7 @@ fn unnamed() -> MutexGuard<'static, Unnamed> {
     UNNAMED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the set's next unnamed operation is called, after its kind: `noname.7`, or `noname.2.7`
+/// The name of the set's next unnamed operation, after its kind: `noname.7`, or `noname.2.7`
 /// after two joins.
 pub(crate) fn next_unnamed(set_id: u32) -> String {
     let unnamed = unnamed();

@@ -173,7 +173,7 @@ def test_truth_values_of_other_bytes(hvd):
     rows = torch.full((size,), 2, dtype=torch.uint8).view(torch.bool)
     assert bits(hvd.alltoall(rows)) == [1] * size
     assert bits(hvd.reducescatter(rows, op=hvd.Sum)) == [1]
-    # What is only read is as it was.
+    # Inputs are unchanged.
     assert bits(rows) == [2] * size
     assert bits(hvd.allgather(truth()[:0])) == []
 

@@ -239,7 +239,7 @@ impl Cycle {
     /// Handles one response, and its ready times where this rank has them.
     fn respond(&mut self, response: Response, ticks: Option<Ticks>) -> Result<(), Error> {
         let Response { name, group, outcome } = response;
-        // What is invalid ends the cycle, and with it the submission.
+        // Invalid data ends the cycle, and the submission with it.
         if let Err(problem) = self.check_response(self.misses.get(&name), &outcome) {
             return Err(self.invalid_answer(format!("tensor {name}: {problem}")));
         }
@@ -274,7 +274,7 @@ impl Cycle {
             }
             (Ok(_), None) => {} // refused by the check
             (Err(refusal), submission) => {
-                // What this rank knows itself it does not take from others.
+                // Facts that this rank knows are not taken from others.
                 let own = submission.as_ref().map(|submission| submission.params.group);
                 own.unwrap_or(group)
                     .into_iter()

@@ -32,7 +32,8 @@ pub(crate) enum Stalls {
 }
 
 impl Stalls {
-    /// What rank `rank` of a set of `size` looks for: warns after `warn_after`, ends the set after `shutdown_after`.
+    /// The stall check of rank `rank` of a set of `size`: warns after `warn_after`, ends the set after
+    /// `shutdown_after`.
     /// `None` if there is nothing to look for.
     pub(crate) fn new(
         rank: usize,

@@ -3,7 +3,7 @@
 //! Launchers give their jobs names; where none does, the nearest launcher among the process's ancestors stands for the
 //! job, as its pid and start time (a pid alone is reused).
 //!
-//! What Ronde's own launcher gives is drawn at random, so that no other user of the machine can know it before the job
+//! Ronde's own launcher draws the key at random, so that no other user of the machine can know it before the job
 //! has started. The other keys can be worked out by everyone on the host: another user can take the names that follow
 //! from them, which ends the job's start with an error that says who has them. To prevent that, set `RONDE_JOB_ID` to
 //! a random value on all ranks.

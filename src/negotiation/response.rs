@@ -84,7 +84,8 @@ pub struct Agreed {
     pub last_joined: u32,
 }
 
-/// What the rank that receives rank 0's answer knows by itself. Set ranks, unless it says otherwise.
+/// Facts that the receiver of rank 0's answer knows by itself. Ranks are set ranks unless stated
+/// otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receiver<'a> {
     /// This rank.
@@ -93,7 +94,7 @@ pub(crate) struct Receiver<'a> {
     pub(crate) members: &'a [usize],
     /// The ranks that have joined, ascending, as their blocks of this cycle say.
     pub(crate) joined: &'a [usize],
-    /// What this rank submitted under the tensor's name, if anything.
+    /// The parameters that this rank submitted under the tensor's name, if any.
     pub(crate) own: Option<&'a Params>,
 }
 

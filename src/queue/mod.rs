@@ -84,7 +84,8 @@ pub(crate) struct Submission {
 }
 
 impl Submission {
-    /// What stands for the tensor `name` of other ranks on a rank that has joined, from the cycle on that began at `at`.
+    /// The stand-in for tensor `name` of other ranks on a rank that has joined. `at` is the start of
+    /// the first cycle that has it.
     pub(crate) fn absent(name: Arc<str>, params: impl Into<Arc<Params>>, at: Nanos) -> Self {
         let mut params = params.into();
         if params.kind.has_own_rows() {

@@ -25,14 +25,14 @@ const HAS_ORPHAN: u8 = 2;
 #[derive(Default)]
 pub(crate) struct Ticket {
     state: AtomicU8,
-    /// What completing it has to look after: `HAS_WAKER`, `HAS_ORPHAN`.
+    /// Flags for completion: `HAS_WAKER`, `HAS_ORPHAN`.
     flags: AtomicU8,
     /// Most operations have none of these.
     extras: Mutex<Option<Box<Extras>>>,
     waker: AtomicWaker,
 }
 
-/// What few operations have.
+/// State that few operations have.
 #[derive(Default)]
 struct Extras {
     error: Option<Error>,

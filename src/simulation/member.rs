@@ -62,7 +62,8 @@ impl Member {
         Self::over(transport, world, set, setup, home, None)
     }
 
-    /// The same over `transport`, which belongs to a rank of `set`. `stalls` is to end what waits too long.
+    /// [`start`](Self::start) over `transport` of a rank of `set`. `stalls` ends operations that wait too
+    /// long.
     pub(super) fn over(
         transport: Box<dyn Transport>,
         world: &Arc<World>,

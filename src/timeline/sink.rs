@@ -65,7 +65,7 @@ impl Sink {
     /// Appends to the array, of which `text` is what comes next, and empties `text`.
     ///
     /// # Errors
-    /// What the system says. A plain file then ends with the last element that was written whole, and
+    /// The system's error. A plain file then ends with the last element that was written whole, and
     /// with the bracket if that could be written.
     pub(super) fn write(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
         let written = match self {

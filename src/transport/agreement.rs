@@ -10,7 +10,7 @@ use crate::settings::Settings;
 
 use super::block::{BlockView, InvalidBlock, READY_US_MAX, Status, check_facts};
 
-/// What all ranks know alike once every block of a cycle is in. A fold over the blocks in rank order that depends on these
+/// The state that all ranks share once every block of a cycle is in. A fold over the blocks in rank order that depends on these
 /// and on who had joined in the cycle before, so every rank computes the same.
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {

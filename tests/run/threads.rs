@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What two ranks find in the variable, and what the launcher says; `value` is the user's.
+/// The variable's value on two ranks and the launcher's message; `value` is the user's.
 fn seen(value: Option<&str>, flags: &[&str]) -> (Vec<String>, String) {
     let script = "echo ${OMP_NUM_THREADS-unset}";
     let mut command = ronde(&[&["run", "-np", "2"], flags, &["sh", "-c", script]].concat());

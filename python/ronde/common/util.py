@@ -39,7 +39,7 @@ def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def get_ext_suffix() -> str:
-    """What the file names of this Python's extension modules end with."""
+    """The suffix of extension modules of this Python."""
     return sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 
 

@@ -52,7 +52,7 @@ _SWITCHES = (
     "mpi_threads_disable",
 )
 
-# The same, by their flags.
+# Switches whose pair of flags has other names.
 _NAMED_SWITCHES = {
     "no_stall_check": ("--no-stall-check", "--stall-check"),
     "log_with_timestamp": ("--log-with-timestamp", "--log-without-timestamp"),

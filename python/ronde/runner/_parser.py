@@ -169,7 +169,7 @@ class _Interfaces(argparse.Action):
 
 
 class _Interface(_Interfaces):
-    """The same for the flag that is meant for one name."""
+    """A network interface, for a flag that is meant for one."""
 
     def __call__(
         self,

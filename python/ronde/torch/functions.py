@@ -59,7 +59,7 @@ def _broadcast_in_place(named: _Named, root_rank: int) -> None:
 
 
 def _sendable(name: Optional[str], tensor: torch.Tensor) -> torch.Tensor:
-    """What to send of a tensor: itself, or its bytes, of its own memory or in a copy that is
+    """The data to send for a tensor: itself, or its bytes, of its own memory or in a copy that is
     contiguous.
 
     ValueError for one that has no bytes to send, which names it.

@@ -132,7 +132,7 @@ class _Slot:
     def __init__(self, parameter: torch.Tensor, name: str, passes: int) -> None:
         self.parameter = parameter
         self.name = name
-        #: The same, as a batch wants it.
+        #: The same name, as a batch takes it.
         self.batch_name = _ronde.AllreduceName(name)
         self.order = memory_order(parameter)
         #: Whether its gradient waits for others.
@@ -263,7 +263,7 @@ class Reducer:
         self._compared: Optional[int] = None
         #: Complete gradients that wait for the comparison, in the order in which they came.
         self._waiting: list[_Slot] = []
-        #: What has been handed over: gradients, and lists of those that went as a group or a batch.
+        #: Submitted gradients, and lists of those that were submitted as a group or a batch.
         self._in_flight: list[Union[_Slot, list[_Slot]]] = []
         #: Gradients that go with the next batch. Threads of the backward pass may add to it at once.
         self._batch: deque[_Slot] = deque()

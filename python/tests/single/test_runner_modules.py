@@ -1,4 +1,4 @@
-"""What programs and integrations import of `horovod.runner` and `horovod.common`, by both names."""
+"""Modules of `horovod.runner` and `horovod.common` that programs and integrations import, by both names."""
 
 import argparse
 import importlib

@@ -106,7 +106,7 @@ fn encode(transport: &dyn Transport, members: &[usize], say: &impl Serialize) ->
     })
 }
 
-/// What job rank `rank` sent cannot be right.
+/// The error for invalid data from job rank `rank`.
 pub(super) fn invalid(rank: usize, problem: impl std::fmt::Display) -> Error {
     Error::InvalidPeerData {
         rank,

@@ -60,7 +60,7 @@ pub(super) fn run(program: &Program, death: Option<Death>) -> Run {
     run_with(program, death, None)
 }
 
-/// The same, with a rank whose control data is changed on the way, and with a limit for tensors that wait.
+/// [`run`] with a stall limit and one rank whose control data is changed on the way.
 pub(super) fn run_hostile(program: &Program, rank: usize, hostility: &Hostility) -> Run {
     run_with(program, None, Some((rank, hostility)))
 }

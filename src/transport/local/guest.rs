@@ -43,7 +43,7 @@ pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, Rendezvous
         }
         Err(error) => {
             if let RendezvousError::Ended { .. } = error {
-                // What has ended it here may not have reached rank 0 yet, which would miss this rank instead.
+                // Rank 0 may not know the cause yet, and would report this rank as missing.
                 let _ = connection.send(Body::Refused(error.clone()), &[], Instant::now());
             }
             Err(error)

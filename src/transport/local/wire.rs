@@ -220,7 +220,7 @@ mod tests {
             assert_eq!(decode(&frame[..length]), Ok(None), "{length} bytes");
         }
         assert_eq!(decode(&frame), Ok(Some((hello(), frame.len()))));
-        // What comes next stays where it is.
+        // The bytes that follow stay unread.
         let two = [&frame[..], &encode(Body::Go).unwrap()].concat();
         assert_eq!(decode(&two), Ok(Some((hello(), frame.len()))));
         assert_eq!(
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(decode(&frame), Ok(Some((refusal, frame.len()))));
     }
 
-    /// What a peer sent may come back in a refusal, longer than it was.
+    /// A refusal may quote a peer's text, with escapes that make it longer.
     #[test]
     fn a_refusal_too_long_for_a_message_is_cut_and_nothing_else_is() {
         let refusal = Body::Refused(RendezvousError::Malformed {

@@ -1,1 +1,1 @@
-"""What programs for elastic jobs import: hosts that come and go, and settings."""
+"""Modules that elastic programs import: host discovery and settings."""

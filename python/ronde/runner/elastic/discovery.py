@@ -181,7 +181,7 @@ class DiscoveredHosts:
 
     @property
     def host_assignment_order(self) -> list[str]:
-        """The same in order."""
+        """The hosts in the order in which they joined."""
         return self._host_assignment_order
 
     def get_slots(self, host: str) -> int:

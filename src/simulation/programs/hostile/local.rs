@@ -33,7 +33,7 @@ const MUTATIONS: u64 = 200;
 /// How long a rank or a tensor may be waited for. A wait for what a hostile rank left out lasts as long.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// What the ranks of one process have in common.
+/// State that the ranks of one process share.
 struct House {
     /// Names the meetings of this program.
     key: String,

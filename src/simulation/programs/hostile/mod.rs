@@ -1,6 +1,6 @@
 //! Random programs with a hostile rank: one whose blocks, requests and responses are changed on their way to the others.
 //!
-//! What the others then get is right, or an error that names the hostile rank. They never panic, never wait beyond the
+//! The other ranks get right results, or an error that names the hostile rank. They never panic, never wait beyond the
 //! stall limit, and never touch memory that is not theirs: the last is checked on shared memory, under valgrind
 //! ([`local`]).
 //!

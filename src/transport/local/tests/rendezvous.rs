@@ -541,7 +541,7 @@ fn admitted(zero: &Meeting, rank: usize) -> Connection {
     connection
 }
 
-/// The same, up to the moment when it has to map the region.
+/// An [`admitted`] rank, up to the moment when it has to map the region.
 fn welcomed(zero: &Meeting, rank: usize) -> Connection {
     let mut connection = admitted(zero, rank);
     let body = next(&mut connection).unwrap();
@@ -764,7 +764,7 @@ fn a_rank_that_dies_during_the_start_takes_the_start_from_nobody() {
     }
 }
 
-/// What rank 0 sends is looked at before it is mapped: a short file would be a SIGBUS later.
+/// The file that rank 0 sends is checked before it is mapped: a short file would be a SIGBUS later.
 #[test]
 fn files_that_are_not_the_jobs_memory_are_refused() {
     let bytes = LAYOUT.bytes();

@@ -28,7 +28,7 @@ GRACE_SECONDS = 5.0
 def main(descriptor: int) -> int:
     """Returns the command's exit code; 128 and the number of the signal that has ended it."""
     owner = os.getppid()
-    # What the command leaves behind becomes this process's child, where it is found.
+    # Processes that the command leaves behind become children of this process, which can find them.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends when its owner says so

@@ -1,4 +1,4 @@
-"""What a launcher tells a process of its place, and which variables it passes on."""
+"""The variables with which a launcher tells a process its rank, and those that it passes on."""
 
 from __future__ import annotations
 
