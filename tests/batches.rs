@@ -180,3 +180,40 @@ fn of_a_batch_with_one_bad_tensor_none_is_submitted() {
         }
     });
 }
+
+#[test]
+fn slices_lent_to_a_scope_go_as_a_batch_or_not_at_all() {
+    job("slices_lent_to_a_scope_go_as_a_batch_or_not_at_all", 3, || {
+        let context = context();
+        let names: Vec<String> = (0..40).map(|number| format!("lent.{number}")).collect();
+        for step in 0..3 {
+            let mut tensors: Vec<Vec<i64>> = (0..40).map(|number| vec![number + step; 3]).collect();
+            context.scope(|scope| {
+                let lent = names.iter().zip(&mut tensors);
+                let lent = lent.map(|(name, tensor)| (&name[..], &mut tensor[..]));
+                let handles = scope.allreduce_batch(lent, ReduceOp::Sum).expect("submitted");
+                assert_eq!(handles.len(), 40);
+                for handle in handles {
+                    handle.wait().expect("reduced");
+                }
+            });
+            for (number, tensor) in (0..).zip(&tensors) {
+                assert_eq!(tensor, &[3 * (number + step); 3]);
+            }
+        }
+        let (mut first, mut again) = ([1i64; 2], [1i64; 2]);
+        let error = context.scope(|scope| {
+            let twice = [("twice", &mut first[..]), ("twice", &mut again[..])];
+            scope.allreduce_batch(twice, ReduceOp::Sum).err()
+        });
+        assert!(matches!(error, Some(Error::DuplicateName { ref tensor, .. }) if tensor == "twice"));
+        assert_eq!(
+            context
+                .allreduce("twice", vec![1i64], ReduceOp::Sum)
+                .expect("free")
+                .wait()
+                .expect("reduced"),
+            [3]
+        );
+    });
+}

@@ -9,7 +9,7 @@
 //! operation and way, every element, before the time is taken.
 //!
 //! `--many-small` instead lets every rank reduce 1000 tensors of 1 KiB per step and says how each rank fared; see
-//! `starvation.rs`.
+//! `starvation.rs`. With `--batch` a rank submits them in one call instead of 1000.
 //!
 //! Options: `--ranks N`, `--steps N`, `--bytes N`, `--json FILE`. Without `--bench`, which `cargo bench` passes and `cargo
 //! test` does not, or with `--small` it does the same with little data.
@@ -29,7 +29,7 @@ use ronde::collective::local::LocalCollective;
 
 type Failure = Box<dyn std::error::Error>;
 
-const USAGE: &str = "try --ranks, --steps, --bytes, --json, --small, --many-small";
+const USAGE: &str = "try --ranks, --steps, --bytes, --json, --small, --many-small, --batch";
 
 /// Longer than any wait within an operation.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -42,6 +42,7 @@ struct Options {
     bytes: usize,
     json: Option<PathBuf>,
     many_small: bool,
+    batch: bool,
     /// Rank, descriptor of the shared file and the job's key, in a process that this program started.
     child: Option<(usize, i32, String)>,
 }
@@ -53,6 +54,7 @@ fn options() -> Result<Options, Failure> {
         bytes: 64_000_000,
         json: None,
         many_small: false,
+        batch: false,
         child: None,
     };
     let (mut bench, mut small) = (false, false);
@@ -65,6 +67,7 @@ fn options() -> Result<Options, Failure> {
             "--bytes" => options.bytes = value()?.parse()?,
             "--json" => options.json = Some(value()?.into()),
             "--many-small" => options.many_small = true,
+            "--batch" => options.batch = true,
             "--small" => small = true,
             "--bench" => bench = true,
             "--child" => options.child = Some((value()?.parse()?, value()?.parse()?, value()?)),

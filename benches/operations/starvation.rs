@@ -44,11 +44,15 @@ pub(crate) fn measure(context: &Context, options: &Options) -> Result<Value, Fai
             .for_each(|tensor| tensor.fill((rank + step) as f32));
         let began = now(ClockId::Monotonic);
         context.scope(|scope| {
-            let submitted = names.iter().zip(&mut tensors);
-            let handles: Result<Vec<_>, _> = submitted
-                .map(|(name, tensor)| scope.allreduce(name, tensor, ReduceOp::Sum))
-                .collect();
-            handles?.into_iter().try_for_each(|handle| handle.wait())
+            let tensors = names.iter().zip(&mut tensors);
+            let tensors = tensors.map(|(name, tensor)| (&name[..], &mut tensor[..]));
+            let handles = if options.batch {
+                scope.allreduce_batch(tensors, ReduceOp::Sum)?
+            } else {
+                let submitted = tensors.map(|(name, tensor)| scope.allreduce(name, tensor, ReduceOp::Sum));
+                submitted.collect::<Result<_, _>>()?
+            };
+            handles.into_iter().try_for_each(|handle| handle.wait())
         })?;
         let ended = now(ClockId::Monotonic);
         let expected = (size * (size - 1) / 2 + size * step) as f32; // exact: below 2^24

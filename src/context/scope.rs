@@ -55,6 +55,43 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.submit(name, shape.as_deref(), Lent::Both(tensor), &operation)
     }
 
+    /// Combines tensors with the other ranks' in place, each under its own name. Submits all or none of them.
+    ///
+    /// The same as a call of [`allreduce`](Self::allreduce) for each, and faster where many tensors are small: 1,000
+    /// of them share one lock and one reading of the clock. Ranks may divide their tensors into batches differently.
+    ///
+    /// ```no_run
+    /// # let (context, mut weights, mut bias) = (ronde::Context::from_env()?, [0.5f32; 64], [0.5f32; 8]);
+    /// context.scope(|scope| {
+    ///     let tensors = [("weights", &mut weights[..]), ("bias", &mut bias[..])];
+    ///     let handles = scope.allreduce_batch(tensors, ronde::ReduceOp::Average)?;
+    ///     handles.into_iter().try_for_each(|handle| handle.wait())
+    /// })?;
+    /// # Ok::<(), ronde::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`ProcessSet::allreduce`], of the first tensor that has one.
+    pub fn allreduce_batch<'name, T: Element>(
+        &'scope self,
+        tensors: impl IntoIterator<Item = (&'name str, &'scope mut [T])>,
+        options: impl Into<Reduce>,
+    ) -> Result<Vec<ScopedHandle<'scope>>, Error> {
+        let (operation, shape) = options.into().allreduce();
+        let tensors = tensors.into_iter().map(|(name, tensor)| {
+            let shape = shape_of(name, shape.as_deref(), tensor.len())?;
+            Ok((name, Lent::Both(tensor), shape))
+        });
+        let mut tensors = tensors.collect::<Result<Vec<_>, Error>>()?;
+        let parts: Vec<_> = tensors
+            .iter_mut()
+            .map(|(name, lent, shape)| (operation, lent.raw(name, shape)))
+            .collect();
+        // SAFETY: as in `submit`, for each of them.
+        let handles = unsafe { self.set.submit_batch(&parts) }?;
+        Ok(handles.into_iter().map(|raw| self.keep(raw)).collect())
+    }
+
     /// Replaces `tensor` by `root`'s.
     ///
     /// # Errors
@@ -119,29 +156,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &'scope self,
         name: &str,
         shape: Option<&[usize]>,
-        lent: Lent<'scope, T>,
+        mut lent: Lent<'scope, T>,
         operation: &Operation<'_>,
     ) -> Result<ScopedHandle<'scope>, Error> {
-        let (input, elements, output, room) = match lent {
-            Lent::Both(tensor) => {
-                let address = tensor.as_mut_ptr();
-                (address.cast_const(), tensor.len(), address, tensor.len())
-            }
-            Lent::Two(input, output) => (input.as_ptr(), input.len(), output.as_mut_ptr(), output.len()),
-        };
-        let shape = shape_of(name, shape, elements)?;
-        let tensor = RawTensor {
-            name,
-            dtype: T::DTYPE,
-            travels_as: None,
-            shape: &shape,
-            device: Device::Cpu,
-            input: input.cast(),
-            output: RawOutput::Into {
-                address: output.cast(),
-                bytes: room * size_of::<T>(),
-            },
-        };
+        let shape = shape_of(name, shape, lent.elements())?;
+        let tensor = lent.raw(name, &shape);
         // SAFETY: the slices are borrowed for 'scope, what is written mutably, and `run` does not return, nor unwind,
         // before the operation is over.
         let raw = unsafe { self.set.submit(operation, &tensor) }?;
@@ -163,6 +182,38 @@ enum Lent<'scope, T> {
     Both(&'scope mut [T]),
     /// Input and output.
     Two(&'scope [T], &'scope mut [T]),
+}
+
+impl<T: Element> Lent<'_, T> {
+    /// Elements of the input.
+    fn elements(&self) -> usize {
+        match self {
+            Self::Both(tensor) => tensor.len(),
+            Self::Two(input, _) => input.len(),
+        }
+    }
+
+    fn raw<'a>(&mut self, name: &'a str, shape: &'a [usize]) -> RawTensor<'a> {
+        let (input, output, room) = match self {
+            Self::Both(tensor) => {
+                let address = tensor.as_mut_ptr();
+                (address.cast_const(), address, tensor.len())
+            }
+            Self::Two(input, output) => (input.as_ptr(), output.as_mut_ptr(), output.len()),
+        };
+        RawTensor {
+            name,
+            dtype: T::DTYPE,
+            travels_as: None,
+            shape,
+            device: Device::Cpu,
+            input: input.cast(),
+            output: RawOutput::Into {
+                address: output.cast(),
+                bytes: room * size_of::<T>(),
+            },
+        }
+    }
 }
 
 pub(super) fn run<'env, R>(
