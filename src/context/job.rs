@@ -16,7 +16,7 @@ use crate::identity::{self, Hosts, Identity};
 use crate::knobs::Knobs;
 use crate::negotiation::ResponseCache;
 use crate::observer::Observer;
-use crate::queue::{Front, lock};
+use crate::queue::{TensorQueue, lock};
 use crate::settings::Settings;
 use crate::shm::Watch;
 use crate::telemetry::Telemetry;
@@ -256,7 +256,7 @@ impl Job {
             self.spread(&hosts);
         }
         observer.met(hosts);
-        let front = Arc::new(Front::new(
+        let queue = Arc::new(TensorQueue::new(
             self.identity.rank,
             knobs.early_cycle,
             transport.doorbell(),
@@ -267,7 +267,7 @@ impl Job {
             transport,
             collective,
             observer,
-            front: Arc::clone(&front),
+            queue: Arc::clone(&queue),
             cache: ResponseCache::new(words(knobs.cache_capacity) * 64, cache_words(knobs) * 64),
             reference: Arc::clone(&self.reference),
             is_world,
@@ -279,9 +279,9 @@ impl Job {
             home: Arc::clone(home),
             gpu_fusion_threshold_bytes: knobs.gpu_fusion_threshold_bytes,
         });
-        self.fellows.add(Arc::clone(&front));
+        self.fellows.add(Arc::clone(&queue));
         let engine = Arc::new(Engine {
-            front,
+            queue,
             cycle: Mutex::new(cycle),
             rank: self.identity.rank,
             fellows: Arc::clone(&self.fellows),

@@ -350,7 +350,7 @@ impl ProcessSet {
     pub(super) fn submit_entry(&self, entry: Entry<'_>) -> Result<RawHandle, Error> {
         let engine = self.engine()?;
         Ok(RawHandle {
-            ticket: engine.front.submit(entry)?,
+            ticket: engine.queue.submit(entry)?,
             engine: Arc::clone(engine),
         })
     }
@@ -432,7 +432,7 @@ impl Running {
             return true;
         };
         let ended = self.engine.shut_down(why);
-        self.engine.fellows.remove(&self.engine.front);
+        self.engine.fellows.remove(&self.engine.queue);
         if ended {
             // It has caught its own panics: joining can only succeed.
             let _ = thread.join();

@@ -144,13 +144,13 @@ impl Registry {
         }
         let running = set.inner.running.as_ref();
         // Nothing may come in between the count and the end: it would look to the others as if this rank had left.
-        let suspend = |running: &Running| running.engine.front.suspend(Error::ProcessSetRemoved { set: id });
+        let suspend = |running: &Running| running.engine.queue.suspend(Error::ProcessSetRemoved { set: id });
         let in_flight = running.map_or(0, suspend);
         let agreed = self.agree_to_remove(set, in_flight);
         if agreed.is_ok() {
             self.drop_set(set);
         } else if let Some(running) = running {
-            running.engine.front.resume();
+            running.engine.queue.resume();
         }
         agreed
     }

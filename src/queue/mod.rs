@@ -1,4 +1,4 @@
-//! The front of the runtime: where callers put tensors and wait for them, and where a cycle picks them up.
+//! Tensor queue: callers submit tensors here and wait for them; a cycle takes them from here.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -137,8 +137,8 @@ impl Drop for Submission {
     }
 }
 
-/// Shared by all callers of one rank and its cycle.
-pub(crate) struct Front {
+/// Tensor queue of one process set on one rank, shared by all callers and its cycle.
+pub(crate) struct TensorQueue {
     rank: usize,
     intake: Mutex<Intake>,
     /// The cycle that will pick up what is submitted now.
@@ -202,7 +202,7 @@ impl Hasher for NameHasher {
     fn write_u8(&mut self, _: u8) {}
 }
 
-impl Front {
+impl TensorQueue {
     pub(crate) fn new(
         rank: usize,
         early_cycle: bool,

@@ -13,7 +13,7 @@ use crate::drive::{Engine, Fellows};
 use crate::error::Error;
 use crate::gpu;
 use crate::negotiation::{JOIN, OpKind, Order, Params, ResponseCache};
-use crate::queue::{Entry, Front, Output, Ticket, lock};
+use crate::queue::{Entry, Output, TensorQueue, Ticket, lock};
 use crate::settings::Settings;
 use crate::tensor::{Dtype, Shape, Span};
 use crate::transport::Transport;
@@ -76,8 +76,13 @@ impl Member {
         let job_rank = set.members()[rank];
         let log = Arc::new(Mutex::new(Log::default()));
         let clock: Arc<dyn Clock> = Arc::new(SimClock::new(world, job_rank));
-        let front = Arc::new(Front::new(job_rank, setup.early, transport.doorbell(), clock));
-        home.fellows.add(Arc::clone(&front));
+        let queue = Arc::new(TensorQueue::new(
+            job_rank,
+            setup.early,
+            transport.doorbell(),
+            clock,
+        ));
+        home.fellows.add(Arc::clone(&queue));
         let diary = Arc::new(Mutex::new(Diary::default()));
         let observer = Recorder {
             log: Arc::clone(&log),
@@ -98,7 +103,7 @@ impl Member {
             transport,
             collective: Box::new(SimCollective::new(set, rank)),
             observer: Box::new(observer),
-            front: Arc::clone(&front),
+            queue: Arc::clone(&queue),
             cache: ResponseCache::new(setup.cache_capacity, setup.cache_capacity_max),
             reference: Arc::clone(&home.reference),
             is_world: set.members().len() == world.ranks(),
@@ -108,7 +113,7 @@ impl Member {
             gpu_fusion_threshold_bytes: u64::MAX,
         });
         let engine = Arc::new(Engine {
-            front,
+            queue,
             cycle: Mutex::new(cycle),
             rank: job_rank,
             fellows: Arc::clone(&home.fellows),
@@ -149,13 +154,13 @@ impl Member {
 
     /// Orders something of all ranks; on rank 0 of the set of all ranks.
     pub(super) fn order(&self, order: Order) -> Result<Arc<Ticket>, Error> {
-        self.engine.front.order(order)
+        self.engine.queue.order(order)
     }
 
     /// Marks the end of a step and an epoch.
     pub(super) fn mark(&self) {
-        self.engine.front.mark_step();
-        self.engine.front.mark_epoch();
+        self.engine.queue.mark_step();
+        self.engine.queue.mark_epoch();
     }
 
     fn submit(
@@ -166,7 +171,7 @@ impl Member {
         shape: Shape,
         span: Option<Span>,
     ) -> Result<Arc<Ticket>, Error> {
-        self.engine.front.submit(Entry {
+        self.engine.queue.submit(Entry {
             name,
             params: Params::plain(kind, dtype, shape),
             span,
@@ -193,12 +198,12 @@ impl Member {
 
     /// Ends the engine in an orderly way, and the background agent with it.
     pub(super) fn shut_down(&self) {
-        self.engine.front.begin_closing();
-        self.engine.front.doorbell.wake_self();
+        self.engine.queue.begin_closing();
+        self.engine.queue.doorbell.wake_self();
         let engine = Arc::clone(&self.engine);
         self.world
             .wait("for its last cycle", None, move |_| is_free(&engine));
-        self.engine.fellows.remove(&self.engine.front);
+        self.engine.fellows.remove(&self.engine.queue);
         assert!(self.engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
     }
 

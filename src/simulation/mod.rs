@@ -258,7 +258,7 @@ fn ranks_that_wait_for_different_tensors_are_not_served_by_cycles_for_ever() {
             world.spawn(rank, "its program".into(), move || {
                 let ticket = member
                     .submit_barrier(name)
-                    .expect("a fresh front takes a barrier");
+                    .expect("a fresh queue takes a barrier");
                 let end = in_world.now() + Duration::from_secs(600);
                 assert!(!member.wait(&ticket, Some(end)));
                 lock(&cycles).push(member.cycles());

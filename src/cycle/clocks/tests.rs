@@ -9,7 +9,7 @@ use crate::cycle::Parts;
 use crate::gpu::{Home, devices};
 use crate::negotiation::ResponseCache;
 use crate::observer::NoObserver;
-use crate::queue::Front;
+use crate::queue::TensorQueue;
 use crate::settings::Settings;
 use crate::transport::local::{LocalTransport, Meeting, Patience};
 use crate::transport::{Agreement, Block, Doorbell, Transport};
@@ -92,7 +92,12 @@ fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
             opened.watch,
         )),
         observer: Box::new(NoObserver),
-        front: Arc::new(Front::new(rank, true, doorbell, Arc::new(Ahead(ahead(rank))))),
+        queue: Arc::new(TensorQueue::new(
+            rank,
+            true,
+            doorbell,
+            Arc::new(Ahead(ahead(rank))),
+        )),
         cache: ResponseCache::new(64, 64),
         reference: Arc::clone(reference),
         is_world: true,

@@ -131,7 +131,7 @@ fn a_batch_waits_for_the_last_mark_whatever_the_order_of_submission() {
             } else {
                 vec![first, second]
             };
-            let tickets = rank.engine.front.submit_group(entries).expect("submitted");
+            let tickets = rank.engine.queue.submit_group(entries).expect("submitted");
             rank.sum_in_host("host").expect("the job goes on");
             std::thread::sleep(Duration::from_millis(20));
             assert!(
@@ -162,7 +162,7 @@ fn one_tensor_after_another_and_both_kinds_at_once() {
                 rank.entry("on the GPU", at, 5),
                 Rank::in_host("in host memory", &mut data),
             ];
-            for ticket in rank.engine.front.submit_group(entries).expect("submitted") {
+            for ticket in rank.engine.queue.submit_group(entries).expect("submitted") {
                 rank.wait(&ticket).expect("nothing is broken");
             }
             assert_eq!(rank.twin.read(at, 5), [2 * step + 1; 5]);
@@ -209,7 +209,7 @@ fn a_rank_without_a_device_fails_the_batch_on_all_and_the_job_goes_on() {
             let entry = rank.entry("w", at, 4);
             rank.twin
                 .fail_next("make_stream", GpuError::NoDevice { ordinal: 1, count: 1 });
-            let ticket = rank.engine.front.submit(entry).expect("submitted");
+            let ticket = rank.engine.queue.submit(entry).expect("submitted");
             let error = rank.wait(&ticket).expect_err("there is none");
             assert!(error.to_string().contains("no CUDA device 1"), "{error}");
         } else {
@@ -284,7 +284,7 @@ fn a_rank_that_has_joined_takes_part() {
                     .zip(&places)
                     .map(|(name, &at)| rank.entry(name, at, 20)),
             );
-            for ticket in rank.engine.front.submit_group(entries).expect("submitted") {
+            for ticket in rank.engine.queue.submit_group(entries).expect("submitted") {
                 rank.wait(&ticket).expect("nothing is broken");
             }
             assert_eq!(rank.twin.read(other, 20), [9; 20]);

@@ -149,10 +149,10 @@ fn batches_on_the_device_have_a_bound_of_their_own() {
     let tickets: Vec<_> = {
         let cycle = rank.engine.cycle.lock().expect("nobody panics");
         let tickets = entries
-            .map(|entry| rank.engine.front.submit(entry).expect("submitted"))
+            .map(|entry| rank.engine.queue.submit(entry).expect("submitted"))
             .collect();
         drop(cycle);
-        rank.engine.front.doorbell.wake_self();
+        rank.engine.queue.doorbell.wake_self();
         tickets
     };
     tickets
@@ -172,7 +172,7 @@ fn an_early_answer_comes_before_the_result_which_a_stream_waits_for() {
         let at: Vec<u64> = ranks.iter().map(ones).collect();
         let submit = |rank: &Rank| {
             let entry = rank.entry_for("w", at[rank.rank], 6, true);
-            rank.engine.front.submit(entry).expect("no name is in flight")
+            rank.engine.queue.submit(entry).expect("no name is in flight")
         };
         let follow = |rank: &Rank, ticket: &Ticket| {
             rank.wait(ticket).expect("nothing is broken");

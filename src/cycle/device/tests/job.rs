@@ -16,7 +16,7 @@ use crate::gpu::twin::{Fabric, Twin};
 use crate::gpu::{Home, Registry, Stream};
 use crate::negotiation::{OpKind, Params, ResponseCache};
 use crate::observer::{Executed, Negotiated, Observer};
-use crate::queue::{Entry, Front, Output, Tensor, Ticket, lock};
+use crate::queue::{Entry, Output, Tensor, TensorQueue, Ticket, lock};
 use crate::settings::Settings;
 use crate::tensor::{Device, Dtype, ReduceOp, Span};
 use crate::transport::Transport;
@@ -149,7 +149,7 @@ impl Rank {
         };
         let opened = LocalTransport::open(&meeting, 2, LocalCollective::required_bytes(size), patience)
             .expect("all come");
-        let front = Arc::new(Front::new(
+        let queue = Arc::new(TensorQueue::new(
             rank,
             true,
             opened.transport.doorbell(),
@@ -163,7 +163,7 @@ impl Rank {
             transport: Box::new(opened.transport),
             collective: collective(Box::new(in_host)),
             observer: Box::new(diary.clone()),
-            front: Arc::clone(&front),
+            queue: Arc::clone(&queue),
             cache: ResponseCache::new(64, 128),
             reference: Arc::default(),
             is_world: true,
@@ -174,9 +174,9 @@ impl Rank {
         });
         let on_gpu = Arc::clone(&cycle.gpu.shared);
         let fellows = Arc::<Fellows>::default();
-        fellows.add(Arc::clone(&front));
+        fellows.add(Arc::clone(&queue));
         let engine = Arc::new(Engine {
-            front,
+            queue,
             cycle: Mutex::new(cycle),
             rank,
             fellows,
@@ -239,7 +239,7 @@ impl Rank {
 
     pub(super) fn submit(&self, name: &str, at: u64, length: usize) -> Arc<Ticket> {
         self.engine
-            .front
+            .queue
             .submit(self.entry(name, at, length))
             .expect("submitted")
     }
@@ -266,12 +266,12 @@ impl Rank {
             output: Output::Fixed,
             on: None,
         };
-        self.engine.front.submit(entry).expect("submitted")
+        self.engine.queue.submit(entry).expect("submitted")
     }
 
     /// Waits for a ticket's outcome.
     pub(super) fn wait(&self, ticket: &Ticket) -> Result<(), Error> {
-        let deadline = self.engine.front.clock.now() + Duration::from_secs(20);
+        let deadline = self.engine.queue.clock.now() + Duration::from_secs(20);
         assert!(
             self.engine.wait(ticket, Some(deadline)),
             "rank {}: not over: {:?}",
@@ -284,7 +284,7 @@ impl Rank {
     /// A sum in host memory with the other ranks; whether the job goes on.
     pub(super) fn sum_in_host(&self, name: &str) -> Result<u8, Error> {
         let mut data = [1u8];
-        let ticket = self.engine.front.submit(Self::in_host(name, &mut data))?;
+        let ticket = self.engine.queue.submit(Self::in_host(name, &mut data))?;
         self.wait(&ticket)?;
         Ok(data[0])
     }
@@ -356,7 +356,7 @@ impl Tensors {
             .zip(&names)
             .map(|(&at, name)| rank.entry(name, at, self.length));
         rank.engine
-            .front
+            .queue
             .submit_group(entries.collect())
             .expect("submitted")
     }

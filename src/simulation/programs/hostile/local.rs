@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::gpu;
 use crate::negotiation::ResponseCache;
 use crate::observer::Observer;
-use crate::queue::Front;
+use crate::queue::TensorQueue;
 use crate::settings::Settings;
 use crate::simulation::programs::play::{Played, Stage, play};
 use crate::simulation::programs::program::Program;
@@ -119,14 +119,14 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
             None => Box::new(opened.transport),
         };
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
-        let front = Arc::new(Front::new(rank, true, transport.doorbell(), clock));
-        fellows.add(Arc::clone(&front));
+        let queue = Arc::new(TensorQueue::new(rank, true, transport.doorbell(), clock));
+        fellows.add(Arc::clone(&queue));
         let cycle = Cycle::new(Parts {
             members: meeting.members,
             transport,
             collective: Box::new(collective),
             observer: Box::new(Inspector(Stalls::new(set_rank, size, LIMIT, Some(LIMIT)))),
-            front: Arc::clone(&front),
+            queue: Arc::clone(&queue),
             cache: ResponseCache::new(CACHE_SLOTS, CACHE_SLOTS),
             reference: Arc::clone(&reference),
             is_world: place == 0,
@@ -136,7 +136,7 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
             gpu_fusion_threshold_bytes: u64::MAX,
         });
         let engine = Arc::new(Engine {
-            front,
+            queue,
             cycle: Mutex::new(cycle),
             rank,
             fellows: Arc::clone(&fellows),
