@@ -23,27 +23,27 @@ pub(crate) struct Engine {
     pub(crate) cycle: Mutex<Cycle>,
     /// This process's rank in the job.
     pub(crate) rank: usize,
-    pub(crate) fellows: Arc<Fellows>,
+    pub(crate) engine_group: Arc<EngineGroup>,
 }
 
 /// Engine group: the tensor queues of all engines of one rank. An error that ends one engine ends all.
 #[derive(Default)]
-pub(crate) struct Fellows {
+pub(crate) struct EngineGroup {
     known: Mutex<Known>,
 }
 
 #[derive(Default)]
 struct Known {
     queues: Vec<Arc<TensorQueue>>,
-    condemned: Option<Error>,
+    abort_reason: Option<Error>,
 }
 
-impl Fellows {
+impl EngineGroup {
     /// Adds an engine's tensor queue. If the group was aborted before, the queue is aborted at once.
     pub(crate) fn add(&self, queue: Arc<TensorQueue>) {
         let mut known = lock(&self.known);
-        if let Some(error) = &known.condemned {
-            queue.condemn(error);
+        if let Some(error) = &known.abort_reason {
+            queue.abort(error);
         }
         known.queues.push(queue);
     }
@@ -56,10 +56,10 @@ impl Fellows {
     }
 
     /// Aborts every engine of this rank with `error`; the first error counts.
-    fn condemn(&self, error: &Error) {
+    fn abort(&self, error: &Error) {
         let mut known = lock(&self.known);
-        let error = known.condemned.get_or_insert_with(|| error.clone()).clone();
-        known.queues.iter().for_each(|queue| queue.condemn(&error));
+        let error = known.abort_reason.get_or_insert_with(|| error.clone()).clone();
+        known.queues.iter().for_each(|queue| queue.abort(&error));
     }
 }
 
@@ -167,7 +167,7 @@ impl Engine {
         if cycle.ended().is_some() {
             return Advance::Ended;
         }
-        if let Some(error) = self.queue.condemned() {
+        if let Some(error) = self.queue.abort_reason() {
             cycle.end(error);
             return Advance::Ended;
         }
@@ -198,7 +198,7 @@ impl Engine {
     /// Ends the cycle with an unrecoverable error and aborts the other engines of this rank.
     fn fail(&self, cycle: &mut Cycle, error: Error) {
         cycle.end(error.clone());
-        self.fellows.condemn(&error);
+        self.engine_group.abort(&error);
     }
 
     /// Ends the cycle in an orderly way, with `why`, after the step that runs, if one does. False if that step does not
@@ -207,7 +207,7 @@ impl Engine {
     /// If the rank has failed elsewhere and this engine has not ended for it yet, it ends with that error: its peers are to
     /// hear of the cause.
     pub(crate) fn shut_down(&self, why: &Error) -> bool {
-        let why = &self.queue.condemned().unwrap_or_else(|| why.clone());
+        let why = &self.queue.abort_reason().unwrap_or_else(|| why.clone());
         self.queue.begin_closing();
         self.queue.doorbell.wake_self(); // a caller that drives the cycle lets go of it
         let began = Instant::now();

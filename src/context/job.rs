@@ -9,7 +9,7 @@ use crate::autotune::Progress;
 use crate::backend::{Backend, Failure, MpiTraffic, Opened};
 use crate::clock::{Clock, Reference};
 use crate::cycle::{Cycle, Parts};
-use crate::drive::{Engine, Fellows};
+use crate::drive::{Engine, EngineGroup};
 use crate::error::Error;
 use crate::gpu::{self, Home, Registry};
 use crate::identity::{self, Hosts, Identity};
@@ -40,7 +40,7 @@ pub(super) struct Job {
     pub(super) timeline: Arc<Timeline>,
     /// Rank 0's clock, for all process sets.
     reference: Arc<Reference>,
-    fellows: Arc<Fellows>,
+    engine_group: Arc<EngineGroup>,
     key: String,
     backend: Backend,
     /// How many contexts this process has had in the job, this one included.
@@ -79,7 +79,7 @@ impl Job {
             progress,
             timeline,
             reference: Arc::default(),
-            fellows: Arc::default(),
+            engine_group: Arc::default(),
             key,
             backend,
             gpus: Arc::clone(gpu::devices()),
@@ -279,12 +279,12 @@ impl Job {
             home: Arc::clone(home),
             gpu_fusion_threshold_bytes: knobs.gpu_fusion_threshold_bytes,
         });
-        self.fellows.add(Arc::clone(&queue));
+        self.engine_group.add(Arc::clone(&queue));
         let engine = Arc::new(Engine {
             queue,
             cycle: Mutex::new(cycle),
             rank: self.identity.rank,
-            fellows: Arc::clone(&self.fellows),
+            engine_group: Arc::clone(&self.engine_group),
         });
         let affinity = knobs.thread_affinity.get(self.identity.local_rank).copied();
         let thread = std::thread::Builder::new().name("ronde-cycle".into()).spawn({

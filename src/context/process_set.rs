@@ -432,7 +432,7 @@ impl Running {
             return true;
         };
         let ended = self.engine.shut_down(why);
-        self.engine.fellows.remove(&self.engine.queue);
+        self.engine.engine_group.remove(&self.engine.queue);
         if ended {
             // It has caught its own panics: joining can only succeed.
             let _ = thread.join();

@@ -9,7 +9,7 @@ use crate::clock::{Clock, Nanos, Reference};
 use crate::collective::sim::SimCollective;
 use crate::context::ProcessSet;
 use crate::cycle::{Cycle, Parts, Stalls};
-use crate::drive::{Engine, Fellows};
+use crate::drive::{Engine, EngineGroup};
 use crate::error::Error;
 use crate::gpu;
 use crate::negotiation::{JOIN, OpKind, Order, Params, ResponseCache};
@@ -34,7 +34,7 @@ pub(super) struct Setup {
 /// What the engines of one simulated rank have in common.
 #[derive(Clone, Default)]
 pub(super) struct Home {
-    fellows: Arc<Fellows>,
+    engine_group: Arc<EngineGroup>,
     /// Rank 0's clock.
     reference: Arc<Reference>,
 }
@@ -82,7 +82,7 @@ impl Member {
             transport.doorbell(),
             clock,
         ));
-        home.fellows.add(Arc::clone(&queue));
+        home.engine_group.add(Arc::clone(&queue));
         let diary = Arc::new(Mutex::new(Diary::default()));
         let observer = Recorder {
             log: Arc::clone(&log),
@@ -116,7 +116,7 @@ impl Member {
             queue,
             cycle: Mutex::new(cycle),
             rank: job_rank,
-            fellows: Arc::clone(&home.fellows),
+            engine_group: Arc::clone(&home.engine_group),
         });
         let background = Arc::clone(&engine);
         let name = format!("background of the set {:?}", set.members());
@@ -203,7 +203,7 @@ impl Member {
         let engine = Arc::clone(&self.engine);
         self.world
             .wait("for its last cycle", None, move |_| is_free(&engine));
-        self.engine.fellows.remove(&self.engine.queue);
+        self.engine.engine_group.remove(&self.engine.queue);
         assert!(self.engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
     }
 

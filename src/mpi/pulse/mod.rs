@@ -121,7 +121,7 @@ impl Pulse {
                 Err(error) => Err(error),
             };
             if let Err(error) = outcome {
-                shared.condemn(shared.failure(&error));
+                shared.abort(shared.failure(&error));
             }
             shared.ended.store(true, Ordering::Release);
         });
@@ -207,7 +207,7 @@ impl Pulse {
                 ) {
                     start::set_broken();
                 }
-                self.condemn(error.clone());
+                self.abort(error.clone());
                 self.tell_all(&message);
             }
         }
@@ -312,8 +312,8 @@ impl Pulse {
         Ok(())
     }
 
-    /// Ends it for this rank and wakes whoever sleeps.
-    fn condemn(&self, error: Error) {
+    /// Aborts all process sets of this rank with `error` and wakes sleeping threads.
+    fn abort(&self, error: Error) {
         lock(&self.verdict).get_or_insert(error);
         lock(&self.sets).values().for_each(|set| set.bell.alarm());
     }
@@ -397,7 +397,7 @@ impl Pulse {
                     if matches!(how, How::Silent { .. } | How::Lost { .. }) {
                         start::set_broken();
                     }
-                    self.condemn(self.error_of(rank, how));
+                    self.abort(self.error_of(rank, how));
                 }
             }
         }

@@ -55,7 +55,7 @@ fn survivors_of_a_lost_peer_are_told_within_seconds() {
             rank: 1,
             message: "lost".to_owned(),
         };
-        ranks[1].engine.queue.condemn(&why);
+        ranks[1].engine.queue.abort(&why);
         for (rank, tickets) in ranks.iter().zip(&tickets) {
             scope.spawn(move || {
                 for ticket in tickets {

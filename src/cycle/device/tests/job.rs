@@ -10,7 +10,7 @@ use crate::clock::MonotonicClock;
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
 use crate::cycle::{Cycle, Parts};
-use crate::drive::{Engine, Fellows};
+use crate::drive::{Engine, EngineGroup};
 use crate::error::Error;
 use crate::gpu::twin::{Fabric, Twin};
 use crate::gpu::{Home, Registry, Stream};
@@ -173,13 +173,13 @@ impl Rank {
             gpu_fusion_threshold_bytes: GPU_FUSION_THRESHOLD_BYTES,
         });
         let on_gpu = Arc::clone(&cycle.gpu.shared);
-        let fellows = Arc::<Fellows>::default();
-        fellows.add(Arc::clone(&queue));
+        let engine_group = Arc::<EngineGroup>::default();
+        engine_group.add(Arc::clone(&queue));
         let engine = Arc::new(Engine {
             queue,
             cycle: Mutex::new(cycle),
             rank,
-            fellows,
+            engine_group,
         });
         let thread = std::thread::spawn({
             let engine = Arc::clone(&engine);

@@ -12,7 +12,7 @@ use crate::clock::{Clock, MonotonicClock, Nanos, Reference};
 use crate::collective::local::LocalCollective;
 use crate::context::{ProcessSet, RawHandle};
 use crate::cycle::{Cycle, Parts, Stalls};
-use crate::drive::{Engine, Fellows};
+use crate::drive::{Engine, EngineGroup};
 use crate::error::Error;
 use crate::gpu;
 use crate::negotiation::ResponseCache;
@@ -87,7 +87,7 @@ impl Observer for Inspector {
 
 /// Plays rank `rank`'s part of `program`.
 fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, house: &House) -> Played {
-    let (fellows, reference) = (Arc::<Fellows>::default(), Arc::<Reference>::default());
+    let (engine_group, reference) = (Arc::<EngineGroup>::default(), Arc::<Reference>::default());
     let mut engines = Vec::new();
     let mut sets = BTreeMap::new();
     for (place, members) in program.sets.iter().enumerate() {
@@ -120,7 +120,7 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
         };
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
         let queue = Arc::new(TensorQueue::new(rank, true, transport.doorbell(), clock));
-        fellows.add(Arc::clone(&queue));
+        engine_group.add(Arc::clone(&queue));
         let cycle = Cycle::new(Parts {
             members: meeting.members,
             transport,
@@ -139,7 +139,7 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
             queue,
             cycle: Mutex::new(cycle),
             rank,
-            fellows: Arc::clone(&fellows),
+            engine_group: Arc::clone(&engine_group),
         });
         let background = Arc::clone(&engine);
         engines.push((Arc::clone(&engine), thread::spawn(move || background.run())));
