@@ -11,7 +11,7 @@ use crate::clock::{Clock, Reference};
 use crate::cycle::{Cycle, Parts};
 use crate::drive::{Engine, EngineGroup};
 use crate::error::Error;
-use crate::gpu::{self, Home, Registry};
+use crate::gpu::{self, DeviceBinding, Registry};
 use crate::identity::{self, Hosts, Identity};
 use crate::knobs::Knobs;
 use crate::negotiation::ResponseCache;
@@ -117,11 +117,11 @@ impl Job {
         let members: Arc<[usize]> = (0..self.identity.size).collect();
         let terms = terms(&self.knobs, process_sets);
         let meeting = self.meeting(self.key.clone(), self.init, &members, terms);
-        let home = self.home();
+        let binding = self.binding();
         let running = self
-            .start(meeting, observer, &home)
+            .start(meeting, observer, &binding)
             .map_err(|failure| failure.into_error(Error::Rendezvous))?;
-        Ok(self.set(0, members, home, Some(running)))
+        Ok(self.set(0, members, binding, Some(running)))
     }
 
     /// Opens the process set `id`, the `generation`-th of the job, of `members`; without an engine if this rank is none
@@ -136,7 +136,7 @@ impl Job {
         members: Arc<[usize]>,
     ) -> Result<ProcessSet, Error> {
         let Ok(rank) = members.binary_search(&self.identity.rank) else {
-            return Ok(self.set(id, members, self.home(), None));
+            return Ok(self.set(id, members, self.binding(), None));
         };
         // Ranks need not have been in the same sets before: the contexts are counted, not the meetings.
         let key = format!("{}#{}/set{id}.{generation}", self.key, self.init);
@@ -155,9 +155,9 @@ impl Job {
             Arc::clone(&self.progress),
             &self.timeline,
         );
-        let home = self.home();
+        let binding = self.binding();
         let running = self
-            .start(meeting, Box::new(observer), &home)
+            .start(meeting, Box::new(observer), &binding)
             .map_err(|failure| {
                 failure.into_error(|source| Error::ProcessSetStart {
                     set: id,
@@ -165,7 +165,7 @@ impl Job {
                     source,
                 })
             })?;
-        Ok(self.set(id, members, home, Some(running)))
+        Ok(self.set(id, members, binding, Some(running)))
     }
 
     /// The job's ranks are spread over `hosts`: what cannot go host by host there is off, whatever was asked for.
@@ -190,16 +190,22 @@ impl Job {
         self.progress.begin_with(self.progress.settings().flat());
     }
 
-    /// Where the tensors on GPUs of a set that is opened will live.
-    fn home(&self) -> Arc<Home> {
+    /// Device binding for a process set that is being opened.
+    fn binding(&self) -> Arc<DeviceBinding> {
         let (timeline, is_tuned) = (Arc::clone(&self.timeline), self.knobs.autotune);
-        let home = Home::new(Arc::clone(&self.gpus), self.identity.local_rank)
+        let binding = DeviceBinding::new(Arc::clone(&self.gpus), self.identity.local_rank)
             .answering_early(self.knobs.async_completion)
             .telling_times(move || is_tuned || timeline.is_recording());
-        Arc::new(home)
+        Arc::new(binding)
     }
 
-    fn set(&self, id: u32, members: Arc<[usize]>, home: Arc<Home>, running: Option<Running>) -> ProcessSet {
+    fn set(
+        &self,
+        id: u32,
+        members: Arc<[usize]>,
+        binding: Arc<DeviceBinding>,
+        running: Option<Running>,
+    ) -> ProcessSet {
         let job_rank = self.identity.rank;
         ProcessSet {
             inner: Arc::new(Inner {
@@ -207,7 +213,7 @@ impl Job {
                 members,
                 job_rank,
                 strict_join: self.strict_join,
-                home,
+                binding,
                 running,
             }),
         }
@@ -239,7 +245,7 @@ impl Job {
         &self,
         meeting: Meeting,
         mut observer: Box<dyn Observer>,
-        home: &Arc<Home>,
+        binding: &Arc<DeviceBinding>,
     ) -> Result<Running, StartFailure> {
         let knobs = &self.knobs;
         let members = Arc::clone(&meeting.members);
@@ -276,7 +282,7 @@ impl Job {
                 ..self.progress.settings()
             },
             early: knobs.early_cycle,
-            home: Arc::clone(home),
+            binding: Arc::clone(binding),
             gpu_fusion_threshold_bytes: knobs.gpu_fusion_threshold_bytes,
         });
         self.engine_group.add(Arc::clone(&queue));

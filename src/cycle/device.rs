@@ -17,7 +17,7 @@ use super::ready::Ready;
 use crate::clock::Nanos;
 use crate::collective::nccl::{Awaited, Company, Lane, Launched, Place, Trouble, gpu_error};
 use crate::error::Error;
-use crate::gpu::{Device, Home, Mark, Stream};
+use crate::gpu::{Device, DeviceBinding, Mark, Stream};
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
 use crate::queue::{Submission, TensorQueue, lock};
@@ -40,7 +40,7 @@ const ABORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The set's device on this rank, and what is on it.
 pub(super) struct OnGpu {
-    home: Arc<Home>,
+    binding: Arc<DeviceBinding>,
     queue: Arc<TensorQueue>,
     /// Made when there is a first tensor for it.
     lane: Option<Lane>,
@@ -91,9 +91,9 @@ struct Reaper {
 }
 
 impl OnGpu {
-    pub(super) fn new(home: Arc<Home>, queue: Arc<TensorQueue>) -> Self {
+    pub(super) fn new(binding: Arc<DeviceBinding>, queue: Arc<TensorQueue>) -> Self {
         Self {
-            home,
+            binding,
             queue,
             lane: None,
             reaper: None,
@@ -243,7 +243,7 @@ impl Cycle {
         let lane = match &mut gpu.lane {
             Some(lane) => lane,
             none => {
-                let lane = Lane::make(place, gpu.home.device(), &mut company)?;
+                let lane = Lane::make(place, gpu.binding.device(), &mut company)?;
                 met = Some(self.queue.clock.now());
                 none.insert(lane)
             }
@@ -264,7 +264,7 @@ impl Cycle {
         let batch = self.load.on_gpu(first, root);
         let awaited = awaited(members());
         let awaited = Awaited { marks: &awaited };
-        let launched = lane.launch(&batch, &awaited, gpu.home.wants_times(), &mut company)?;
+        let launched = lane.launch(&batch, &awaited, gpu.binding.wants_times(), &mut company)?;
         Ok(Start {
             kind: batch.kind,
             launched,

@@ -20,7 +20,7 @@ use crate::clock::{Nanos, Reference};
 use crate::collective::Collective;
 use crate::error::Error;
 use crate::fusion::Plan;
-use crate::gpu::Home;
+use crate::gpu::DeviceBinding;
 use crate::negotiation::coordinator::Ticks;
 use crate::negotiation::{Coordinator, OpKind, Order, Params, Request, ResponseCache};
 use crate::observer::{NoObserver, Observer};
@@ -123,7 +123,7 @@ pub(crate) struct Parts {
     /// Whether a cycle may start before the cycle time has passed.
     pub(crate) early: bool,
     /// Where tensors on GPUs live.
-    pub(crate) home: Arc<Home>,
+    pub(crate) binding: Arc<DeviceBinding>,
     /// Bytes that one batch of theirs may hold, where the settings allow more.
     pub(crate) gpu_fusion_threshold_bytes: u64,
 }
@@ -141,7 +141,7 @@ impl Cycle {
             is_world,
             settings,
             early,
-            home,
+            binding,
             gpu_fusion_threshold_bytes,
         } = parts;
         let compares = transport.size() > 1 && !transport.shares_clock();
@@ -149,7 +149,7 @@ impl Cycle {
         let coordinator = (transport.rank() == 0).then(|| Coordinator::new(Arc::clone(&members)));
         let agreed = Agreement::new(coordinator.is_some());
         Self {
-            gpu: device::OnGpu::new(home, Arc::clone(&queue)),
+            gpu: device::OnGpu::new(binding, Arc::clone(&queue)),
             members,
             transport,
             collective,

@@ -33,7 +33,7 @@ pub(super) struct Setup {
 
 /// What the engines of one simulated rank have in common.
 #[derive(Clone, Default)]
-pub(super) struct Home {
+pub(super) struct RankState {
     engine_group: Arc<EngineGroup>,
     /// Rank 0's clock.
     reference: Arc<Reference>,
@@ -50,16 +50,16 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Starts set rank `rank`'s engine, with a background agent of its own, at the same rank's `home`.
+    /// Starts set rank `rank`'s engine, with a background agent of its own, at the same rank's `rank_state`.
     pub(super) fn start(
         world: &Arc<World>,
         set: &Arc<SimSet>,
         rank: usize,
         setup: Setup,
-        home: &Home,
+        rank_state: &RankState,
     ) -> Self {
         let transport = Box::new(SimTransport::new(set, rank));
-        Self::over(transport, world, set, setup, home, None)
+        Self::over(transport, world, set, setup, rank_state, None)
     }
 
     /// [`start`](Self::start) over `transport` of a rank of `set`. `stalls` ends operations that wait too
@@ -69,7 +69,7 @@ impl Member {
         world: &Arc<World>,
         set: &Arc<SimSet>,
         setup: Setup,
-        home: &Home,
+        rank_state: &RankState,
         stalls: Option<Stalls>,
     ) -> Self {
         let rank = transport.rank();
@@ -82,7 +82,7 @@ impl Member {
             transport.doorbell(),
             clock,
         ));
-        home.engine_group.add(Arc::clone(&queue));
+        rank_state.engine_group.add(Arc::clone(&queue));
         let diary = Arc::new(Mutex::new(Diary::default()));
         let observer = Recorder {
             log: Arc::clone(&log),
@@ -105,18 +105,18 @@ impl Member {
             observer: Box::new(observer),
             queue: Arc::clone(&queue),
             cache: ResponseCache::new(setup.cache_capacity, setup.cache_capacity_max),
-            reference: Arc::clone(&home.reference),
+            reference: Arc::clone(&rank_state.reference),
             is_world: set.members().len() == world.ranks(),
             settings,
             early: setup.early,
-            home: Arc::new(gpu::Home::new(Arc::clone(gpu::devices()), job_rank)),
+            binding: Arc::new(gpu::DeviceBinding::new(Arc::clone(gpu::devices()), job_rank)),
             gpu_fusion_threshold_bytes: u64::MAX,
         });
         let engine = Arc::new(Engine {
             queue,
             cycle: Mutex::new(cycle),
             rank: job_rank,
-            engine_group: Arc::clone(&home.engine_group),
+            engine_group: Arc::clone(&rank_state.engine_group),
         });
         let background = Arc::clone(&engine);
         let name = format!("background of the set {:?}", set.members());

@@ -6,7 +6,7 @@ use super::*;
 use crate::clock::{Clock, MonotonicClock};
 use crate::collective::local::LocalCollective;
 use crate::cycle::Parts;
-use crate::gpu::{Home, devices};
+use crate::gpu::{DeviceBinding, devices};
 use crate::negotiation::ResponseCache;
 use crate::observer::NoObserver;
 use crate::queue::TensorQueue;
@@ -103,7 +103,7 @@ fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
         is_world: true,
         settings: Settings::default(),
         early: true,
-        home: Arc::new(Home::new(Arc::clone(devices()), rank)),
+        binding: Arc::new(DeviceBinding::new(Arc::clone(devices()), rank)),
         gpu_fusion_threshold_bytes: u64::MAX,
     })
 }

@@ -324,7 +324,7 @@ fn out_of_memory_makes_batches_smaller_and_results_no_less_right() {
 #[test]
 fn a_stream_that_records_a_graph_and_a_device_that_is_not_there_are_refused_at_once() {
     let fabric = Fabric::new(20, 1);
-    let home = Home::new(fabric.registry(0), 0);
+    let binding = DeviceBinding::new(fabric.registry(0), 0);
     let twin = fabric.twin(0);
     let (stream, captured) = (twin.stream(), twin.stream());
     twin.capture(captured);
@@ -333,7 +333,7 @@ fn a_stream_that_records_a_graph_and_a_device_that_is_not_there_are_refused_at_o
             ordinal,
             stream: stream.0,
         };
-        home.submit(device, false).err()
+        binding.submit(device, false).err()
     };
     assert_eq!(submitted(0, stream), None);
     assert_eq!(submitted(0, captured), Some(GpuError::Capturing));

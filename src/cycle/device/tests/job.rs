@@ -13,7 +13,7 @@ use crate::cycle::{Cycle, Parts};
 use crate::drive::{Engine, EngineGroup};
 use crate::error::Error;
 use crate::gpu::twin::{Fabric, Twin};
-use crate::gpu::{Home, Registry, Stream};
+use crate::gpu::{DeviceBinding, Registry, Stream};
 use crate::negotiation::{OpKind, Params, ResponseCache};
 use crate::observer::{Executed, Negotiated, Observer};
 use crate::queue::{Entry, Output, Tensor, TensorQueue, Ticket, lock};
@@ -74,7 +74,7 @@ pub(super) struct Rank {
     pub(super) rank: usize,
     pub(super) twin: Arc<Twin>,
     pub(super) engine: Arc<Engine>,
-    home: Arc<Home>,
+    binding: Arc<DeviceBinding>,
     on_gpu: Arc<Shared>,
     diary: Diary,
     thread: Option<JoinHandle<()>>,
@@ -155,7 +155,7 @@ impl Rank {
             opened.transport.doorbell(),
             Arc::new(MonotonicClock),
         ));
-        let home = Arc::new(Home::new(registry, rank).answering_early(true));
+        let binding = Arc::new(DeviceBinding::new(registry, rank).answering_early(true));
         let diary = Diary::default();
         let in_host = LocalCollective::new(opened.data, rank, size, Duration::ZERO, opened.watch);
         let cycle = Cycle::new(Parts {
@@ -169,7 +169,7 @@ impl Rank {
             is_world: true,
             settings: Settings::default(),
             early: true,
-            home: Arc::clone(&home),
+            binding: Arc::clone(&binding),
             gpu_fusion_threshold_bytes: GPU_FUSION_THRESHOLD_BYTES,
         });
         let on_gpu = Arc::clone(&cycle.gpu.shared);
@@ -191,7 +191,7 @@ impl Rank {
             stream: twin.stream(),
             twin,
             engine,
-            home,
+            binding,
             on_gpu,
             diary,
             thread: Some(thread),
@@ -233,7 +233,10 @@ impl Rank {
             // SAFETY: nobody follows the address: it is the twin's, and looked up there.
             span: Some(unsafe { Span::new(address, address, length) }),
             output: Output::Fixed,
-            on: self.home.submit(on, can_follow).expect("a device that is there"),
+            on: self
+                .binding
+                .submit(on, can_follow)
+                .expect("a device that is there"),
         }
     }
 

@@ -132,7 +132,7 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
             is_world: place == 0,
             settings: Settings::default(),
             early: true,
-            home: Arc::new(gpu::Home::new(Arc::clone(gpu::devices()), rank)),
+            binding: Arc::new(gpu::DeviceBinding::new(Arc::clone(gpu::devices()), rank)),
             gpu_fusion_threshold_bytes: u64::MAX,
         });
         let engine = Arc::new(Engine {
