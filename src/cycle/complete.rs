@@ -77,7 +77,7 @@ impl Cycle {
         let pending = hits
             .chain(self.misses.drain().map(|(_, submission)| submission))
             .chain(ready.map(|ready| ready.submission))
-            .chain(self.gpu.gate.give_up());
+            .chain(self.gpu.throttle.give_up());
         let pending: Vec<Submission> = pending
             .filter(|submission| !submission.ticket.is_done())
             .collect();

@@ -23,13 +23,13 @@ use crate::observer::Executed;
 use crate::queue::{Submission, TensorQueue, lock};
 
 mod anchor;
-mod gate;
+mod launch_throttle;
 #[cfg(test)]
 mod tests;
 mod times;
 
 use anchor::Anchor;
-use gate::Gate;
+use launch_throttle::LaunchThrottle;
 use times::Times;
 
 /// How long what is on the device may take when the context is shut down, before it is ended.
@@ -46,7 +46,7 @@ pub(super) struct OnGpu {
     lane: Option<Lane>,
     reaper: Option<Reaper>,
     shared: Arc<Shared>,
-    pub(super) gate: Gate,
+    pub(super) throttle: LaunchThrottle,
     /// Launched in this cycle, with the positions of their tensors.
     launched: Vec<(Start, SmallVec<[u32; 16]>)>,
 }
@@ -98,7 +98,7 @@ impl OnGpu {
             lane: None,
             reaper: None,
             shared: Arc::default(),
-            gate: Gate::default(),
+            throttle: LaunchThrottle::default(),
             launched: Vec::new(),
         }
     }
@@ -134,7 +134,7 @@ impl OnGpu {
                 .iter()
                 .filter_map(|&position| ready[position as usize].take())
                 .collect();
-            self.gate.launched(&start.launched);
+            self.throttle.launched(&start.launched);
             self.shared.in_flight.fetch_add(members.len(), Ordering::AcqRel);
             answer_early(&mut members, &start.launched, &self.queue);
             // It takes all that comes until `stop`.

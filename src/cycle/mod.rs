@@ -223,8 +223,8 @@ impl Cycle {
         let mut incoming = std::mem::take(&mut self.incoming);
         self.queue
             .collect(&mut incoming, &mut self.orders, self.number + 1);
-        self.land()?; // after: what is submitted again by now has come back before, or is kept at the gate
-        self.gpu.gate.sift(&mut incoming);
+        self.land()?; // after: what is submitted again by now has completed before, or waits in the launch throttle
+        self.gpu.throttle.sift(&mut incoming);
         self.clocks.refresh();
         for submission in incoming.drain(..) {
             self.joined |= submission.params.kind == OpKind::Join;
@@ -287,7 +287,7 @@ impl Cycle {
         self.hits_held
             + self.misses.len()
             + self.groups.held().len()
-            + self.gpu.gate.waiting()
+            + self.gpu.throttle.waiting()
             + self.gpu.in_flight()
     }
 
@@ -328,7 +328,7 @@ impl Cycle {
 
     /// Takes in what a device has brought, and asks for a cycle if others may go now.
     pub(crate) fn catch_up(&mut self) -> Result<(), Error> {
-        if self.land()? && self.gpu.gate.may_open() {
+        if self.land()? && self.gpu.throttle.may_open() {
             self.queue.call_for(self.number + 1);
         }
         Ok(())

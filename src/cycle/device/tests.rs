@@ -94,7 +94,7 @@ fn a_batch_waits_for_its_callers_data_and_holds_up_no_tensor_in_host_memory() {
     on_all(&ranks, |rank| {
         let early = Tensors::of(rank, 1, 8);
         early.step(rank, 2); // what was launched before is through
-        let gate = rank.twin.hold(rank.stream);
+        let hold = rank.twin.hold(rank.stream);
         let tensors = Tensors::of(rank, 2, 50);
         let tickets = tensors.submit(rank);
         for step in 0..3 {
@@ -107,7 +107,7 @@ fn a_batch_waits_for_its_callers_data_and_holds_up_no_tensor_in_host_memory() {
             tickets.iter().all(|ticket| !ticket.is_done()),
             "its data is not there yet"
         );
-        rank.twin.let_go(gate);
+        rank.twin.release(hold);
         for ticket in tickets {
             rank.wait(&ticket).expect("nothing is broken");
         }
@@ -123,7 +123,7 @@ fn a_batch_waits_for_the_last_mark_whatever_the_order_of_submission() {
         on_all(&ranks, |rank| {
             let at = [0, 1].map(|_| rank.twin.allocate_with(&[1; 6]));
             let first = rank.entry("first", at[0], 6);
-            let gate = rank.twin.hold(rank.stream);
+            let hold = rank.twin.hold(rank.stream);
             rank.twin.write_on(rank.stream, at[1], vec![5; 6]);
             let second = rank.entry("second", at[1], 6);
             let entries = if is_reversed {
@@ -138,7 +138,7 @@ fn a_batch_waits_for_the_last_mark_whatever_the_order_of_submission() {
                 tickets.iter().all(|ticket| !ticket.is_done()),
                 "the second one's data is not there yet"
             );
-            rank.twin.let_go(gate);
+            rank.twin.release(hold);
             for ticket in tickets {
                 rank.wait(&ticket).expect("nothing is broken");
             }

@@ -88,7 +88,7 @@ fn what_waits_for_its_data_holds_nobody_up() {
     let fabric = Fabric::new(31, 2);
     let ranks = job(&fabric, 2);
     on_all(&ranks, |rank| Tensors::of(rank, 1, 8).step(rank, 2));
-    let gates: Vec<_> = ranks.iter().map(|rank| rank.twin.hold(rank.stream)).collect();
+    let holds: Vec<_> = ranks.iter().map(|rank| rank.twin.hold(rank.stream)).collect();
     let at: Vec<Vec<u64>> = (0..4).map(|_| ranks.iter().map(ones).collect()).collect();
     let mut tickets = Vec::new();
     for (count, (name, at)) in ["a", "b", "c", "d"].iter().zip(&at).enumerate() {
@@ -97,8 +97,8 @@ fn what_waits_for_its_data_holds_nobody_up() {
     }
     ranks
         .iter()
-        .zip(gates)
-        .for_each(|(rank, gate)| rank.twin.let_go(gate));
+        .zip(holds)
+        .for_each(|(rank, hold)| rank.twin.release(hold));
     on_all(&ranks, |rank| {
         for ticket in tickets.iter().skip(rank.rank).step_by(2) {
             rank.wait(ticket).expect("nothing is broken");

@@ -104,13 +104,13 @@ fn a_shutdown_lets_what_ends_soon_end() {
         let tensors = Tensors::of(rank, 2, 30);
         tensors.step(rank, 2);
         rank.await_in_flight(0);
-        let gate = rank.twin.hold(rank.stream);
+        let hold = rank.twin.hold(rank.stream);
         let tickets = tensors.submit(rank);
         rank.await_in_flight(2);
         std::thread::scope(|scope| {
             scope.spawn(|| rank.shut_down(&Error::ShutDown));
             std::thread::sleep(Duration::from_millis(200));
-            rank.twin.let_go(gate);
+            rank.twin.release(hold);
         });
         for ticket in tickets {
             assert!(matches!(ticket.outcome(), Some(Ok(()))), "{:?}", ticket.outcome());
