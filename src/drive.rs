@@ -15,7 +15,7 @@ use crate::clock::Nanos;
 use crate::cycle::{Cycle, Due};
 use crate::error::Error;
 use crate::queue::{TensorQueue, Ticket, lock};
-use crate::transport::{Nap, Role};
+use crate::transport::{Park, Role};
 
 /// A cycle and its tensor queue, shared by the background thread and all callers.
 pub(crate) struct Engine {
@@ -77,14 +77,14 @@ impl Engine {
         }
         loop {
             let wakes = self.queue.doorbell.wakes();
-            let nap = match self.cycle.try_lock() {
+            let park = match self.cycle.try_lock() {
                 Ok(mut cycle) => match self.advance(&mut cycle) {
                     Advance::Ended => return,
                     Advance::Stepped => None,
-                    Advance::Nap(nap) => Some(nap),
+                    Advance::Park(park) => Some(park),
                 },
                 // Somebody drives it, and wakes this thread when leaving work behind.
-                Err(TryLockError::WouldBlock) => Some(Nap::Idle(None)),
+                Err(TryLockError::WouldBlock) => Some(Park::Idle(None)),
                 Err(TryLockError::Poisoned(poisoned)) => {
                     self.fail(
                         &mut poisoned.into_inner(),
@@ -95,8 +95,8 @@ impl Engine {
             };
             // The cycle is free now: a caller may want to drive it, or be told of its completed ticket.
             self.queue.completions().announce();
-            if let Some(nap) = nap {
-                self.queue.doorbell.park(Role::Background, wakes, nap);
+            if let Some(park) = park {
+                self.queue.doorbell.park(Role::Background, wakes, park);
             }
         }
     }
@@ -157,7 +157,10 @@ impl Engine {
             match self.advance(cycle) {
                 Advance::Ended => return,
                 Advance::Stepped => hurried = false,
-                Advance::Nap(nap) => self.queue.doorbell.park(Role::Driver, wakes, nap.until(deadline)),
+                Advance::Park(park) => self
+                    .queue
+                    .doorbell
+                    .park(Role::Driver, wakes, park.until(deadline)),
             }
         }
     }
@@ -176,8 +179,8 @@ impl Engine {
             cycle.catch_up()?;
             match cycle.due(now) {
                 Due::Now => cycle.step(now).map(|()| Advance::Stepped),
-                Due::At(pace) | Due::Idle(Some(pace)) => Ok(Advance::Nap(Nap::Pace(pace))),
-                Due::Idle(None) => cycle.look_around(now).map(|next| Advance::Nap(Nap::Idle(next))),
+                Due::At(pace) | Due::Idle(Some(pace)) => Ok(Advance::Park(Park::Pace(pace))),
+                Due::Idle(None) => cycle.look_around(now).map(|next| Advance::Park(Park::Idle(next))),
             }
         }));
         match outcome {
@@ -236,6 +239,6 @@ impl Engine {
 
 enum Advance {
     Stepped,
-    Nap(Nap),
+    Park(Park),
     Ended,
 }

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::clock::{Clock, MonotonicClock};
-use crate::transport::{FRAME_BYTES_MAX, Nap, READY_US_MAX, Role, Status};
+use crate::transport::{FRAME_BYTES_MAX, Park, READY_US_MAX, Role, Status};
 
 mod processes;
 mod rendezvous;
@@ -360,7 +360,7 @@ fn no_ring_is_lost() {
                     if bell.rung() >= cycle {
                         break;
                     }
-                    bell.park(role, seen, Nap::Idle(None));
+                    bell.park(role, seen, Park::Idle(None));
                 }
                 bell.present(false);
             }
@@ -379,7 +379,7 @@ fn who_completes_the_eager_condition_wakes_the_others() {
                 if bell.all_eager(cycle) {
                     break;
                 }
-                bell.park(Role::Background, seen, Nap::Idle(None));
+                bell.park(Role::Background, seen, Park::Idle(None));
             }
         }
         assert!(!bell.all_eager(1001));
@@ -414,7 +414,7 @@ fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
             bell.ring(2);
         } else {
             let deadline = began + Duration::from_millis(300);
-            bell.park(Role::Background, bell.wakes(), Nap::Pace(deadline));
+            bell.park(Role::Background, bell.wakes(), Park::Pace(deadline));
             assert!(MonotonicClock.now() >= deadline, "a ring woke a paced sleeper");
         }
         transport.exchange(2, &Block::new(1), &mut agreed).unwrap();
@@ -424,7 +424,11 @@ fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
         } else {
             let seen = bell.wakes();
             bell.eager(3, false);
-            bell.park(Role::Background, seen, Nap::Pace(began + Duration::from_secs(60)));
+            bell.park(
+                Role::Background,
+                seen,
+                Park::Pace(began + Duration::from_secs(60)),
+            );
             assert!(
                 MonotonicClock.now() < began + Duration::from_secs(30),
                 "eagerness woke nobody"
@@ -439,11 +443,11 @@ fn a_park_ends_at_its_deadline() {
         let bell = transport.doorbell();
         for role in [Role::Background, Role::Driver] {
             let deadline = MonotonicClock.now() + Duration::from_millis(20);
-            bell.park(role, bell.wakes(), Nap::Idle(Some(deadline)));
+            bell.park(role, bell.wakes(), Park::Idle(Some(deadline)));
             assert!(MonotonicClock.now() >= deadline, "{role:?} woke early");
         }
         bell.wake_self();
-        bell.park(Role::Background, bell.wakes().wrapping_sub(1), Nap::Idle(None)); // returns: there was one since
+        bell.park(Role::Background, bell.wakes().wrapping_sub(1), Park::Idle(None)); // returns: there was one since
     });
 }
 
@@ -458,7 +462,7 @@ fn a_driver_that_goes_hands_on_what_it_has_not_answered() {
                 while bell.rung() < 2 * cycle {
                     let seen = bell.wakes();
                     if bell.rung() < 2 * cycle {
-                        bell.park(Role::Background, seen, Nap::Idle(None));
+                        bell.park(Role::Background, seen, Park::Idle(None));
                     }
                 }
             }
@@ -480,7 +484,7 @@ fn a_driver_that_goes_hands_on_what_it_has_not_answered() {
                     if bell.rung() >= 2 * cycle - 1 {
                         break;
                     }
-                    bell.park(Role::Background, seen, Nap::Idle(None));
+                    bell.park(Role::Background, seen, Park::Idle(None));
                 }
                 heard.store(cycle, Ordering::Relaxed);
                 bell.ring(2 * cycle);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::mpi::{Bell, Pulse};
-use crate::transport::{Doorbell, Nap, Role};
+use crate::transport::{Doorbell, Park, Role};
 
 /// See the module.
 pub(crate) struct MpiDoorbell {
@@ -61,8 +61,8 @@ impl Doorbell for MpiDoorbell {
         self.host.wakes()
     }
 
-    fn park(&self, role: Role, seen: u32, nap: Nap) {
-        self.host.park(role, seen, nap);
+    fn park(&self, role: Role, seen: u32, park: Park) {
+        self.host.park(role, seen, park);
     }
 
     fn wake_self(&self) {
