@@ -176,11 +176,13 @@ impl Engine {
         }
         let now = self.queue.clock.now();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            cycle.catch_up()?;
+            cycle.poll_device()?;
             match cycle.due(now) {
                 Due::Now => cycle.step(now).map(|()| Advance::Stepped),
                 Due::At(pace) | Due::Idle(Some(pace)) => Ok(Advance::Park(Park::Pace(pace))),
-                Due::Idle(None) => cycle.look_around(now).map(|next| Advance::Park(Park::Idle(next))),
+                Due::Idle(None) => cycle
+                    .check_liveness(now)
+                    .map(|next| Advance::Park(Park::Idle(next))),
             }
         }));
         match outcome {

@@ -252,7 +252,7 @@ impl Observer for Telemetry {
     fn ordered(&mut self, order: &Order) -> Result<(), Error> {
         // The cycle has ended. Nothing of it may come to a recording that begins now.
         self.track.interrupt();
-        self.track.timeline().obey(order)
+        self.track.timeline().apply(order)
     }
 
     fn switched(&mut self, settings: Settings) {

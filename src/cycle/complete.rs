@@ -23,7 +23,7 @@ impl Cycle {
                 ..wanted
             };
         }
-        let outcomes = self.obey(); // what was marked before belongs to what was recorded before
+        let outcomes = self.apply_commands(); // what was marked before belongs to what was recorded before
         if !self.unsent.is_empty() {
             self.queue.doorbell.ring(self.number + 1); // evicted in this cycle: to be asked for in the next
         }
@@ -34,8 +34,8 @@ impl Cycle {
         }
     }
 
-    /// Carries out what rank 0 has ordered, at this cycle's end on every rank.
-    fn obey(&mut self) -> Vec<Result<(), Error>> {
+    /// Applies rank 0's commands at the end of this cycle, on every rank.
+    fn apply_commands(&mut self) -> Vec<Result<(), Error>> {
         let is_first = self.transport.rank() == 0; // where the caller is told
         let carry_out = |order: Order| match order {
             Order::Timeline(order) => {

@@ -326,16 +326,16 @@ impl Cycle {
         }
     }
 
-    /// Takes in what a device has brought, and asks for a cycle if others may go now.
-    pub(crate) fn catch_up(&mut self) -> Result<(), Error> {
+    /// Polls the device for finished batches, and requests a cycle if waiting tensors may be launched now.
+    pub(crate) fn poll_device(&mut self) -> Result<(), Error> {
         if self.land()? && self.gpu.throttle.may_open() {
             self.queue.call_for(self.number + 1);
         }
         Ok(())
     }
 
-    /// Looks after peers and stalled tensors while no cycle runs; the answer is when to look again.
-    pub(crate) fn look_around(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
+    /// Checks that peers are alive and reports stalled tensors while no cycle runs. Returns the time of the next check.
+    pub(crate) fn check_liveness(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
         let pending = self.pending() > 0;
         if pending {
             self.transport.check_peers()?;
