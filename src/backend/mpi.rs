@@ -10,7 +10,7 @@ use crate::collective::mpi::{HierarchicalCollective, Host, Lane, Map, MpiCollect
 use crate::error::Error;
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
-use crate::mpi::{self, Hall, Met};
+use crate::mpi::{self, Met, MpiJob};
 use crate::shm::Watch;
 use crate::transport::local::{LocalTransport, Meeting, Opened as Shared};
 use crate::transport::mpi::{MpiTransport, Places};
@@ -18,14 +18,12 @@ use crate::transport::mpi::{MpiTransport, Places};
 /// A context's MPI.
 pub(crate) struct Mpi {
     /// Where its ranks have met, once they have.
-    hall: OnceLock<Arc<Hall>>,
+    job: OnceLock<Arc<MpiJob>>,
 }
 
 impl Mpi {
     pub(super) fn new() -> Result<Self, Error> {
-        Ok(Self {
-            hall: OnceLock::new(),
-        })
+        Ok(Self { job: OnceLock::new() })
     }
 
     /// See [`super::Backend::traffic`].
@@ -35,23 +33,23 @@ impl Mpi {
 
     pub(super) fn open(&self, meeting: &Meeting, knobs: &Knobs) -> Result<Opened, Failure> {
         let (rank, size) = (meeting.rank, meeting.members.len());
-        let is_world = self.hall.get().is_none();
-        let (hall, met) = match self.hall.get() {
+        let is_world = self.job.get().is_none();
+        let (job, met) = match self.job.get() {
             None => {
                 // A rank here is two threads that may be busy at once: its own and MPI's.
-                let (hall, met) = mpi::meet_job(meeting, |ranks_here| {
+                let (job, met) = mpi::meet_job(meeting, |ranks_here| {
                     super::local::patience(knobs, 2 * ranks_here)
                 })?;
-                (self.hall.get_or_init(|| Arc::new(hall)), met)
+                (self.job.get_or_init(|| Arc::new(job)), met)
             }
-            Some(hall) => {
-                let met = mpi::meet_set(hall, meeting).map_err(failure)?;
-                (hall, met)
+            Some(job) => {
+                let met = mpi::meet_set(job, meeting).map_err(failure)?;
+                (job, met)
             }
         };
-        let by_host = ByHost::of(&hall.leaders, &meeting.members, rank);
+        let by_host = ByHost::of(&job.leaders, &meeting.members, rank);
         let hosts = by_host.hosts();
-        let flat = MpiCollective::new(hall, met, rank, size);
+        let flat = MpiCollective::new(job, met, rank, size);
         let (here, data) = match by_host.meet_here(meeting, knobs)? {
             Some(Shared {
                 transport,
@@ -60,7 +58,7 @@ impl Mpi {
             }) => (Some(transport), Some((data, watch))),
             None => (None, None),
         };
-        let lane = by_host.meet_lane(hall, meeting, met)?;
+        let lane = by_host.meet_lane(job, meeting, met)?;
         let places = Places {
             hosts: by_host.hosts.clone(),
             own: by_host.own,
@@ -78,7 +76,7 @@ impl Mpi {
                     rank,
                     size,
                 };
-                let lane = lane.map(|met| by_host.lane(hall, met));
+                let lane = lane.map(|met| by_host.lane(job, met));
                 let map = Map {
                     hosts: by_host.hosts,
                     own: by_host.own,
@@ -88,11 +86,11 @@ impl Mpi {
             }
             _ => Box::new(flat),
         };
-        let transport = MpiTransport::new(hall, met, rank, &meeting.members, is_world, places);
+        let transport = MpiTransport::new(job, met, rank, &meeting.members, is_world, places);
         Ok(Opened {
             transport: Box::new(transport),
             collective,
-            watch: Arc::clone(&hall.pulse) as Arc<dyn Watch>,
+            watch: Arc::clone(&job.pulse) as Arc<dyn Watch>,
             hosts,
         })
     }
@@ -164,7 +162,7 @@ impl ByHost {
     }
 
     /// Meets the ranks of this rank's lane, if it has one. Those of the first speak for their hosts.
-    fn meet_lane(&self, hall: &Arc<Hall>, meeting: &Meeting, met: Met) -> Result<Option<Met>, Failure> {
+    fn meet_lane(&self, job: &Arc<MpiJob>, meeting: &Meeting, met: Met) -> Result<Option<Met>, Failure> {
         let hosts = self.hosts();
         if hosts.count == 1 || self.place >= hosts.least {
             return Ok(None);
@@ -173,18 +171,18 @@ impl ByHost {
             return Ok(Some(met));
         }
         let lane = of_set(meeting, &self.in_lane().0, &format!("lane{}", self.place));
-        mpi::meet_set(hall, &lane).map(Some).map_err(failure)
+        mpi::meet_set(job, &lane).map(Some).map_err(failure)
     }
 
     /// This rank's lane, which has met.
-    fn lane(&self, hall: &Arc<Hall>, met: Met) -> Lane {
+    fn lane(&self, job: &Arc<MpiJob>, met: Met) -> Lane {
         let (_, hosts) = self.in_lane();
         let rank = hosts
             .iter()
             .position(|&host| host == self.own)
             .expect("in its lane");
         Lane {
-            collective: MpiCollective::new(hall, met, rank, hosts.len()),
+            collective: MpiCollective::new(job, met, rank, hosts.len()),
             hosts,
         }
     }

@@ -63,8 +63,8 @@ fn who(missing: &[usize]) -> String {
     }
 }
 
-/// A job's ranks, met.
-pub(crate) struct Hall {
+/// The job's state on this rank after the rendezvous: MPI engine, heartbeat, and the communicator of all ranks.
+pub(crate) struct MpiJob {
     pub(crate) engine: Arc<Engine>,
     pub(crate) pulse: Arc<Pulse>,
     /// Cycles of the set of all ranks that this rank has entered.
@@ -94,7 +94,7 @@ pub(crate) struct Met {
 pub(crate) fn meet_job(
     meeting: &Meeting,
     patience: impl FnOnce(usize) -> Patience,
-) -> Result<(Hall, Met), Failure> {
+) -> Result<(MpiJob, Met), Failure> {
     let engine = Engine::get(meeting.start_timeout).map_err(|error| failure(MeetingError::from(error)))?;
     let hello = Hello {
         version: env!("CARGO_PKG_VERSION").into(),
@@ -156,7 +156,7 @@ pub(crate) fn meet_job(
     let set = set_key(&key, meeting);
     let met = Met { control, data, set };
     Ok((
-        Hall {
+        MpiJob {
             engine,
             pulse,
             entered,
@@ -173,16 +173,16 @@ pub(crate) fn meet_job(
 ///
 /// # Errors
 /// As for [`meet_job`].
-pub(crate) fn meet_set(hall: &Hall, meeting: &Meeting) -> Result<Met, Error> {
+pub(crate) fn meet_set(job: &MpiJob, meeting: &Meeting) -> Result<Met, Error> {
     let guard = Both {
-        pulse: &hall.pulse,
+        pulse: &job.pulse,
         deadline: Deadline {
             limit: meeting.start_timeout,
             roll_call: RollCall::new(usize::MAX, 0),
         },
     };
-    let (members, set, lobby) = (meeting.members.to_vec(), set_key(&hall.key, meeting), hall.lobby);
-    let [control, data] = hall.engine.run(Duration::ZERO, &guard, move |world| {
+    let (members, set, lobby) = (meeting.members.to_vec(), set_key(&job.key, meeting), job.lobby);
+    let [control, data] = job.engine.run(Duration::ZERO, &guard, move |world| {
         gather(world, lobby, members, set)
     })?;
     Ok(Met { control, data, set })

@@ -29,7 +29,7 @@ mod world;
 
 pub(crate) use calls::{Comm, MpiError, Parts, part_range};
 pub(crate) use engine::{Promise, turn};
-pub(crate) use meeting::{Hall, Met, meet_job, meet_set};
+pub(crate) use meeting::{Met, MpiJob, meet_job, meet_set};
 pub(crate) use pending::Pending;
 pub(crate) use pulse::{Bell, Pulse, Waiting, distances};
 pub(crate) use traffic::traffic;

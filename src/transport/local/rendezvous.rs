@@ -44,7 +44,7 @@ use super::error::RendezvousError;
 use super::layout::Layout;
 use super::peers::{Lifeline, Peer, is_stopped};
 use super::socket::{self, Credentials};
-use super::{SIZE_MAX, guest, host, memory};
+use super::{SIZE_MAX, client, distribute, memory};
 
 /// How much longer than its start timeout a rank waits for rank 0's word on why the meeting has failed.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
@@ -155,8 +155,8 @@ pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, Rendezvous
         return Ok(Met { region, peers });
     }
     match rank {
-        0 => host::meet(meeting, layout, super::socket::open_pidfd),
-        _ => guest::meet(meeting, layout),
+        0 => distribute::meet(meeting, layout, super::socket::open_pidfd),
+        _ => client::meet(meeting, layout),
     }
 }
 

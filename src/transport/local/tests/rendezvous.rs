@@ -1,4 +1,4 @@
-//! Meetings that fail, and meetings that strangers disturb.
+//! Rendezvous that fail, and rendezvous with unauthenticated connections.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,7 +16,7 @@ use super::super::peers::Lifeline;
 use super::super::rendezvous::{Alarm, INTRODUCTION_TIMEOUT, Meeting, Met, address, meet};
 use super::super::socket::{Connection, ReceiveError};
 use super::super::wire::{self, Body, Hello, Message, Origin, Welcome};
-use super::super::{SIZE_MAX, guest, host};
+use super::super::{SIZE_MAX, client, distribute};
 use super::meeting;
 use crate::error::Error;
 use crate::shm::{Area, Region};
@@ -261,13 +261,13 @@ fn ranks_and_sizes_out_of_range_are_refused_at_once() {
     );
 
     // And by rank 0, if a rank does not see it itself.
-    let host = thread::spawn({
+    let server = thread::spawn({
         let zero = zero.clone();
         move || meet(&zero, &LAYOUT)
     });
     let mut stream = connect(&zero);
     stream.write_all(&encode(hello(2, 2))).unwrap();
-    let error = host.join().unwrap().unwrap_err();
+    let error = server.join().unwrap().unwrap_err();
     assert!(
         matches!(error, RendezvousError::InvalidRank { rank: 2, size: 2, .. }),
         "{error}"
@@ -322,13 +322,13 @@ fn who_comes_after_the_end_is_told_too() {
 #[test]
 fn a_rank_of_another_version_is_refused_by_name_on_both_sides() {
     let zero = meeting("version", 2);
-    let host = thread::spawn({
+    let server = thread::spawn({
         let zero = zero.clone();
         move || meet(&zero, &LAYOUT)
     });
     let mut stream = connect(&zero);
     stream.write_all(&foreign(hello(1, 2))).unwrap();
-    let error = host.join().unwrap().unwrap_err();
+    let error = server.join().unwrap().unwrap_err();
     let own = Origin::own();
     assert_eq!(
         error,
@@ -349,10 +349,10 @@ fn a_rank_of_another_version_is_refused_by_name_on_both_sides() {
     // The other way round: rank 0 is the foreign one.
     let zero = meeting("version-0", 2);
     let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
-    let guest = thread::spawn(move || meet(&rank(1, &zero), &LAYOUT));
+    let client = thread::spawn(move || meet(&rank(1, &zero), &LAYOUT));
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(&foreign(Body::Go)).unwrap();
-    let error = guest.join().unwrap().unwrap_err();
+    let error = client.join().unwrap().unwrap_err();
     let RendezvousError::Version {
         version,
         first_version,
@@ -365,9 +365,9 @@ fn a_rank_of_another_version_is_refused_by_name_on_both_sides() {
 }
 
 #[test]
-fn strangers_do_not_disturb() {
-    let zero = meeting("strangers", 2);
-    let host = thread::spawn({
+fn unauthenticated_connections_do_not_disturb() {
+    let zero = meeting("unauthenticated", 2);
+    let server = thread::spawn({
         let zero = zero.clone();
         move || meet(&zero, &LAYOUT)
     });
@@ -396,7 +396,7 @@ fn strangers_do_not_disturb() {
     connect(&zero).write_all(&whole[..20]).unwrap();
     let one = meet(&rank(1, &zero), &LAYOUT).unwrap();
     assert_eq!(one.peers.len(), 2);
-    host.join().unwrap().unwrap();
+    server.join().unwrap().unwrap();
     assert!(
         began.elapsed() < zero.start_timeout,
         "nobody waited for the silent"
@@ -408,7 +408,7 @@ fn strangers_do_not_disturb() {
 fn a_rank_that_goes_before_all_have_come_ends_the_meeting() {
     for (bytes, gone) in [(&b""[..], true), (&b"x"[..], false)] {
         let zero = meeting("vanished", 3);
-        let host = thread::spawn({
+        let server = thread::spawn({
             let zero = zero.clone();
             move || meet(&zero, &layout(3))
         });
@@ -417,7 +417,7 @@ fn a_rank_that_goes_before_all_have_come_ends_the_meeting() {
         thread::sleep(Duration::from_millis(50));
         stream.write_all(bytes).unwrap();
         let stream = (!gone).then_some(stream);
-        let error = host.join().unwrap().unwrap_err();
+        let error = server.join().unwrap().unwrap_err();
         match gone {
             true => assert!(
                 matches!(error, RendezvousError::Vanished { rank: 1, .. }),
@@ -436,9 +436,9 @@ fn a_rank_that_goes_before_all_have_come_ends_the_meeting() {
 fn rank_0_that_goes_is_named() {
     let zero = meeting("vanished-0", 2);
     let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
-    let guest = thread::spawn(move || meet(&rank(1, &zero), &LAYOUT));
+    let client = thread::spawn(move || meet(&rank(1, &zero), &LAYOUT));
     drop(listener.accept().unwrap());
-    let error = guest.join().unwrap().unwrap_err();
+    let error = client.join().unwrap().unwrap_err();
     let own = std::process::id();
     assert_eq!(error, RendezvousError::Vanished { rank: 0, pid: own });
 }
@@ -498,12 +498,12 @@ fn long_job_keys_still_name_one_meeting_each() {
 #[test]
 fn without_pidfds_connections_tell_of_death() {
     let zero = meeting("no-pidfd", 3);
-    let guests = [1, 2].map(|r| {
+    let clients = [1, 2].map(|r| {
         let meeting = rank(r, &zero);
-        thread::spawn(move || guest::meet(&meeting, &layout(3)).unwrap())
+        thread::spawn(move || client::meet(&meeting, &layout(3)).unwrap())
     });
-    let host = host::meet(&zero, &layout(3), |_| None).unwrap();
-    let [one, two] = guests.map(|guest| guest.join().unwrap());
+    let server = distribute::meet(&zero, &layout(3), |_| None).unwrap();
+    let [one, two] = clients.map(|client| client.join().unwrap());
     let hung_up = |met: &Met, rank: usize| {
         let Lifeline::Socket(end) = &met.peers[rank].lifeline else {
             panic!("{:?}", met.peers[rank]);
@@ -512,10 +512,10 @@ fn without_pidfds_connections_tell_of_death() {
         poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
     };
     assert!(matches!(one.peers[2].lifeline, Lifeline::Rank0));
-    assert!(!hung_up(&host, 1) && !hung_up(&host, 2) && !hung_up(&two, 0));
+    assert!(!hung_up(&server, 1) && !hung_up(&server, 2) && !hung_up(&two, 0));
     drop(one);
-    assert!(hung_up(&host, 1) && !hung_up(&host, 2) && !hung_up(&two, 0));
-    drop(host);
+    assert!(hung_up(&server, 1) && !hung_up(&server, 2) && !hung_up(&two, 0));
+    drop(server);
     assert!(hung_up(&two, 0));
 }
 
@@ -669,7 +669,7 @@ fn rank_0_that_falls_silent_is_named_by_the_others() {
             ..meeting("silent-0", 2)
         };
         let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
-        let guest = thread::spawn({
+        let client = thread::spawn({
             let zero = zero.clone();
             move || meet(&rank(1, &zero), &LAYOUT)
         });
@@ -680,7 +680,7 @@ fn rank_0_that_falls_silent_is_named_by_the_others() {
             connection.send(welcome(), &[file.as_fd()], soon()).unwrap();
             assert_eq!(next(&mut connection).unwrap(), Body::Ready);
         }
-        let error = guest.join().unwrap().unwrap_err();
+        let error = client.join().unwrap().unwrap_err();
         let RendezvousError::Silent { ranks, pids, .. } = error else {
             panic!("{error}");
         };
@@ -785,13 +785,13 @@ fn files_that_are_not_the_jobs_memory_are_refused() {
     for (file, part) in cases {
         let zero = meeting("memory-file", 2);
         let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
-        let guest = thread::spawn({
+        let client = thread::spawn({
             let zero = zero.clone();
             move || meet(&rank(1, &zero), &LAYOUT)
         });
         let mut connection = welcoming(&zero, &listener);
         connection.send(welcome(), &[file.as_fd()], soon()).unwrap();
-        let error = guest.join().unwrap().unwrap_err();
+        let error = client.join().unwrap().unwrap_err();
         let RendezvousError::InvalidMemory {
             first_rank: 0,
             rank: 1,
@@ -822,7 +822,7 @@ fn a_welcome_that_does_not_fit_is_refused() {
     ] {
         let zero = meeting("welcome", 2);
         let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
-        let guest = thread::spawn({
+        let client = thread::spawn({
             let zero = zero.clone();
             move || meet(&rank(1, &zero), &LAYOUT)
         });
@@ -830,7 +830,7 @@ fn a_welcome_that_does_not_fit_is_refused() {
         let (_region, file) = Region::create("ronde-test", LAYOUT.bytes()).unwrap();
         let files: Vec<_> = (0..files).map(|_| file.as_fd()).collect();
         connection.send(Body::Welcome(welcome), &files, soon()).unwrap();
-        let error = guest.join().unwrap().unwrap_err();
+        let error = client.join().unwrap().unwrap_err();
         assert!(
             matches!(error, RendezvousError::Malformed { rank: 0, .. }),
             "{error}"
@@ -859,13 +859,13 @@ fn introductions_with_impossible_values_are_errors() {
         change(|hello| hello.agreement = vec![("x".to_owned(), "\u{1}".repeat(9000))]),
     ] {
         let zero = meeting("impossible", 2);
-        let host = thread::spawn({
+        let server = thread::spawn({
             let zero = zero.clone();
             move || meet(&zero, &LAYOUT)
         });
         let mut connection = Connection::connected(connect(&zero));
         connection.send(Body::Hello(hello.clone()), &[], soon()).unwrap();
-        let error = host.join().unwrap().unwrap_err();
+        let error = server.join().unwrap().unwrap_err();
         assert_eq!(
             next(&mut connection).unwrap(),
             Body::Refused(error),

@@ -1,4 +1,4 @@
-//! The rendezvous as the ranks other than 0 see it.
+//! Rendezvous client: the side of all ranks other than 0.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, RendezvousError> {
     let come_by = deadline(meeting.start_timeout);
     let give_up = deadline(meeting.start_timeout.saturating_add(GRACE));
-    let (stream, host) = knock(meeting, come_by)?;
+    let (stream, server) = knock(meeting, come_by)?;
     let mut connection = Connection::connected(stream);
-    let outcome = take_part(meeting, layout, &mut connection, host, come_by, give_up);
+    let outcome = take_part(meeting, layout, &mut connection, server, come_by, give_up);
     match outcome {
         Ok((region, welcome, pidfds)) => {
             let stream = connection.into_stream();
@@ -56,16 +56,16 @@ fn take_part(
     meeting: &Meeting,
     layout: &Layout,
     connection: &mut Connection,
-    host: Credentials,
+    server: Credentials,
     come_by: Instant,
     give_up: Instant,
 ) -> Result<(Area, Welcome, Vec<Arc<OwnedFd>>), RendezvousError> {
     introduce(meeting, layout, connection, come_by, give_up)?;
-    wait_for_admission(meeting, connection, host, give_up)?;
+    wait_for_admission(meeting, connection, server, give_up)?;
     let welcome = match hear(meeting, connection, give_up)? {
         Some(Body::Welcome(welcome)) => welcome,
         Some(body) => return Err(unexpected(meeting, &body)),
-        None => return Err(silent(meeting, &[(meeting.job_rank(0), host.pid)])),
+        None => return Err(silent(meeting, &[(meeting.job_rank(0), server.pid)])),
     };
     let mapped = map(meeting, layout, &welcome, connection.take_descriptors());
     let report = match &mapped {
@@ -77,7 +77,7 @@ fn take_part(
     match hear(meeting, connection, give_up)? {
         Some(Body::Go) => Ok((region, welcome, pidfds)),
         Some(body) => Err(unexpected(meeting, &body)),
-        None => Err(silent(meeting, &[(meeting.job_rank(0), host.pid)])),
+        None => Err(silent(meeting, &[(meeting.job_rank(0), server.pid)])),
     }
 }
 
@@ -92,8 +92,8 @@ fn knock(meeting: &Meeting, come_by: Instant) -> Result<(UnixStream, Credentials
     loop {
         match socket::connect(&name) {
             Ok(stream) => {
-                let host = check_holder(meeting, &stream)?;
-                return Ok((stream, host));
+                let server = check_holder(meeting, &stream)?;
+                return Ok((stream, server));
             }
             Err(Errno::CONNREFUSED) if looked.elapsed() < LOOK_INTERVAL => {}
             Err(Errno::CONNREFUSED) => {
@@ -162,20 +162,20 @@ pub(super) fn introduce(
 fn wait_for_admission(
     meeting: &Meeting,
     connection: &mut Connection,
-    host: Credentials,
+    server: Credentials,
     give_up: Instant,
 ) -> Result<(), RendezvousError> {
     let answer_by = give_up.min(Instant::now() + INTRODUCTION_TIMEOUT);
     let mut answer = hear(meeting, connection, answer_by)?;
-    let stopped = answer.is_none() && host.pid != 0 && is_stopped(host.pid);
+    let stopped = answer.is_none() && server.pid != 0 && is_stopped(server.pid);
     if stopped {
         answer = hear(meeting, connection, give_up)?;
     }
     match answer {
         Some(Body::Admitted) => Ok(()),
         Some(body) => Err(unexpected(meeting, &body)),
-        None if stopped => Err(silent(meeting, &[(meeting.job_rank(0), host.pid)])),
-        None => Err(name_held(meeting, Some(host))),
+        None if stopped => Err(silent(meeting, &[(meeting.job_rank(0), server.pid)])),
+        None => Err(name_held(meeting, Some(server))),
     }
 }
 
@@ -198,7 +198,7 @@ fn send(
         // Rank 0 has hung up; what it said before is still to be read, and better than this.
         Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
         Err(Errno::TIMEDOUT) => {
-            let pid = socket::credentials(connection.stream()).map_or(0, |host| host.pid);
+            let pid = socket::credentials(connection.stream()).map_or(0, |server| server.pid);
             Err(silent(meeting, &[(meeting.job_rank(0), pid)]))
         }
         Err(error) => Err(system(
@@ -230,7 +230,7 @@ pub(super) fn hear(
             Err(ReceiveError::Gone) => {
                 return Err(RendezvousError::Vanished {
                     rank: meeting.job_rank(0),
-                    pid: socket::credentials(connection.stream()).map_or(0, |host| host.pid),
+                    pid: socket::credentials(connection.stream()).map_or(0, |server| server.pid),
                 });
             }
             Err(ReceiveError::Frame(FrameError::Foreign(rank0), _)) => {
