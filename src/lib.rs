@@ -46,6 +46,7 @@ mod delivery;
 mod drive;
 pub mod error;
 pub mod fusion;
+pub mod fusion_class;
 mod gain;
 mod gpu;
 pub mod identity;

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::collective::nccl::Lane;
 use crate::delivery::{Delivery, Memory};
 use crate::error::Error;
+use crate::fusion_class::{Fusible, FusionKey};
 use crate::negotiation::{Agreed, OpKind};
 use crate::queue::{Output, Submission};
 use crate::tensor::Shape;
@@ -62,6 +63,21 @@ impl Ready {
             rows.saturating_mul(params.row_bytes() as u64)
         } else {
             params.bytes() as u64
+        }
+    }
+
+    /// What the tensors of its batch have in common with it.
+    pub(crate) fn fusion_key(&self) -> FusionKey<'_> {
+        let params = &self.submission.params;
+        FusionKey {
+            operation: Fusible::of(params.kind),
+            dtype: Some(params.dtype),
+            wire_dtype: params.travels_as,
+            op: Some(params.op),
+            factors: (params.prescale, params.postscale),
+            root: Some(params.root),
+            is_on_gpu: params.device.is_some(),
+            absent: self.absent(),
         }
     }
 
