@@ -22,7 +22,7 @@
 //!
 //! # The rooms
 //! - [`Context`] and what it hands out: [`context`]. Settings: [`knobs`]. Who am I: [`identity`].
-//! - The heart: `cycle/` (one step: collect, negotiate, plan, execute, complete), [`negotiation`], [`fusion`].
+//! - The heart: `cycle/` (one step: collect, negotiate, plan, execute, finish), [`negotiation`], [`fusion`].
 //! - The seams, each with a simulated twin: [`clock`], [`transport`] (control), [`collective`] (data).
 //! - What is recorded: [`timeline`]; what it would have been otherwise: [`replay`]; what is tuned by both: the crate
 //!   `ronde-tuner`.
@@ -43,7 +43,6 @@ pub mod collective;
 pub mod context;
 mod cycle;
 mod delivery;
-mod drive;
 pub mod error;
 pub mod fusion;
 pub mod fusion_class;
@@ -58,6 +57,7 @@ pub mod negotiation;
 mod observer;
 mod percentile;
 mod queue;
+mod ready;
 pub mod replay;
 pub mod review;
 pub mod settings;

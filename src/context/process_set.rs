@@ -8,7 +8,7 @@ use super::gathered::{Gathered, Returned};
 use super::handle::{Handle, RawHandle};
 use super::operation::{Operation, RawOutput, RawTensor, shape_of};
 use super::{Reduce, Scope, fork, scope};
-use crate::drive::Engine;
+use crate::cycle::engine::Engine;
 use crate::error::Error;
 use crate::gpu::DeviceBinding;
 use crate::negotiation::{JOIN, OpKind, Params};

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::Cycle;
-use super::ready::Ready;
 use crate::clock::Nanos;
 use crate::collective::nccl::{Awaited, Company, Lane, Launched, Place, Trouble, gpu_error};
 use crate::error::Error;
@@ -21,6 +20,7 @@ use crate::gpu::{Device, DeviceBinding, Mark, Stream};
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
 use crate::queue::{Submission, TensorQueue, lock};
+use crate::ready::Ready;
 
 mod anchor;
 mod launch_throttle;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::clocks::micros;
-use super::ready::Ready;
 use super::{Cycle, internal};
 use crate::error::Error;
 use crate::negotiation::coordinator::Ticks;
@@ -12,6 +11,7 @@ use crate::negotiation::response::{decode, encode};
 use crate::negotiation::{Agreed, OpKind, Order, Receiver, Refusal, RequestList, Response, ResponseList};
 use crate::observer::Negotiated;
 use crate::queue::Submission;
+use crate::ready::Ready;
 use crate::transport::Status;
 
 impl Cycle {

@@ -1,9 +1,9 @@
 //! The plan of a cycle: which of the ready tensors share a batch.
 
 use super::Cycle;
-use super::ready::Ready;
 use crate::fusion::{Item, Plan};
 use crate::fusion_class::FusionClasses;
+use crate::ready::Ready;
 
 /// Memory for planning, kept from cycle to cycle.
 pub(super) struct Packing {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::collective::Phases;
-use crate::cycle::Ready;
 use crate::negotiation::{OpKind, Params};
+use crate::ready::Ready;
 use crate::replay::TracedStep;
 use crate::tensor::Dtype;
 
