@@ -65,6 +65,7 @@ mod shm;
 #[cfg(test)]
 mod simulation;
 pub mod sweep;
+mod sync;
 mod telemetry;
 pub mod tensor;
 pub mod timeline;

@@ -12,7 +12,8 @@ use crate::cycle::engine::Engine;
 use crate::error::Error;
 use crate::gpu::DeviceBinding;
 use crate::negotiation::{JOIN, OpKind, Params};
-use crate::queue::{Entry, Output, lock};
+use crate::queue::{Entry, Output};
+use crate::sync::lock;
 use crate::tensor::{Dtype, Shape};
 
 /// Some ranks of a job, and the operations among them. All ranks of a set submit the same tensors to it, each in an

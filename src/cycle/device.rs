@@ -19,8 +19,9 @@ use crate::error::Error;
 use crate::gpu::{Device, DeviceBinding, Mark, Stream};
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
-use crate::queue::{Submission, TensorQueue, lock};
+use crate::queue::{Submission, TensorQueue};
 use crate::ready::Ready;
+use crate::sync::lock;
 
 mod anchor;
 mod launch_throttle;

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use super::{Cycle, Due};
 use crate::clock::Nanos;
 use crate::error::Error;
-use crate::queue::{TensorQueue, Ticket, lock};
+use crate::queue::{TensorQueue, Ticket};
+use crate::sync::lock;
 use crate::transport::{Park, Role};
 
 /// A cycle and its tensor queue, shared by the background thread and all callers.

@@ -35,12 +35,12 @@ use crate::collective::Collective;
 use crate::error::Error;
 use crate::fusion::Plan;
 use crate::negotiation::coordinator::Ticks;
-use crate::negotiation::{Coordinator, Order, Request, ResponseCache};
+use crate::negotiation::{Agreement, Block, Coordinator, Order, Request, ResponseCache};
 use crate::observer::Observer;
 use crate::queue::{Ordered, Submission, TensorQueue};
 use crate::ready::Ready;
 use crate::settings::Settings;
-use crate::transport::{Agreement, Block, Transport};
+use crate::transport::Transport;
 
 impl Cycle {
     /// Runs one cycle that begins at `now`. After an error nothing more can be reduced; see [`end`](Self::end).

@@ -10,11 +10,11 @@ use crate::clock::{Nanos, Reference};
 use crate::collective::Collective;
 use crate::fusion::Plan;
 use crate::gpu::DeviceBinding;
-use crate::negotiation::{Coordinator, ResponseCache};
+use crate::negotiation::{Agreement, Block, Coordinator, ResponseCache};
 use crate::observer::Observer;
 use crate::queue::TensorQueue;
 use crate::settings::Settings;
-use crate::transport::{Agreement, Block, Transport};
+use crate::transport::Transport;
 
 /// The parts of a cycle.
 pub(crate) struct Parts {

@@ -7,8 +7,8 @@ use crate::clock::{Alignment, Nanos};
 use crate::cycle::Stalls;
 use crate::error::Error;
 use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
-use crate::queue::lock;
 use crate::settings::Settings;
+use crate::sync::lock;
 use crate::timeline::Order;
 use crate::transport::sim::{SimClock, World};
 
