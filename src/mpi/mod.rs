@@ -11,17 +11,17 @@
 //! - `engine`: the thread. `start`: how it comes about and how it ends; `farewell`: what all ranks do before.
 //! - `pulse`: who is alive, who has left, who wants a cycle: small messages between neighbours.
 //! - `traffic`: what is sent, counted.
-//! - `meeting`: how the ranks of a job, or of a process set, come together; `roll_call`: who has not; `hello`: what they compare; `mixed`: what is
+//! - `rendezvous`: creates the communicators of a job or of a process set; `roll_call`: who has not; `hello`: what they compare; `mixed`: what is
 //!   said when MPI was started by somebody else than the launcher's variables tell of.
 
 mod calls;
 mod engine;
 mod farewell;
 mod hello;
-mod meeting;
 mod mixed;
 mod pending;
 mod pulse;
+mod rendezvous;
 mod roll_call;
 mod start;
 mod traffic;
@@ -29,8 +29,8 @@ mod world;
 
 pub(crate) use calls::{Comm, MpiError, Parts, part_range};
 pub(crate) use engine::{Promise, turn};
-pub(crate) use meeting::{Met, MpiJob, meet_job, meet_set};
 pub(crate) use pending::Pending;
 pub(crate) use pulse::{Bell, Pulse, Waiting, distances};
+pub(crate) use rendezvous::{Communicators, MpiJob, connect_job, connect_set};
 pub(crate) use traffic::traffic;
 pub(crate) use world::CommId;

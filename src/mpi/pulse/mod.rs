@@ -36,7 +36,7 @@ const LEFT_GRACE: Duration = Duration::from_millis(300);
 
 /// Tag of these messages.
 const TAG: u16 = 0;
-/// Process sets of which a ring is kept until this rank has met their other members.
+/// Process sets of which a ring is kept until this rank has created them too.
 const EARLY_MAX: usize = 1 << 12;
 
 /// What a process set's ring reaches on this rank.
@@ -362,7 +362,7 @@ impl Pulse {
                 lock(&self.heard).insert(envelope.from, entered);
             }
             Message::Ring { set, cycle } => {
-                // Who has met the others first may ring before this rank listens.
+                // A member may ring before this rank has created the set.
                 let mut early = lock(&self.early);
                 let is_news = lock(&self.sets).get(&set).map(|known| known.bell.rung(cycle));
                 match is_news {

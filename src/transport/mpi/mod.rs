@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::mpi::{Bell, Met, MpiJob, Parts, Waiting, distances};
+use crate::mpi::{Bell, Communicators, MpiJob, Parts, Waiting, distances};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::transport::local::own_bell;
 use crate::transport::{
@@ -65,10 +65,10 @@ struct Memory {
 }
 
 impl MpiTransport {
-    /// The transport of set rank `rank` among `members`, who have `met` in `job`, and are where `places` says.
+    /// The transport of set rank `rank` among `members`, over `communicators` of `job`, with the hosts of `places`.
     pub(crate) fn new(
         job: &Arc<MpiJob>,
-        met: Met,
+        communicators: Communicators,
         rank: usize,
         members: &Arc<[usize]>,
         is_world: bool,
@@ -81,19 +81,19 @@ impl MpiTransport {
         };
         let host: Arc<dyn Doorbell> = match &places.here {
             Some(here) => {
-                let (pulse, set) = (Arc::clone(&job.pulse), met.set);
+                let (pulse, set) = (Arc::clone(&job.pulse), communicators.set);
                 here.heed(Box::new(move |waited| pulse.check_wait(set, waited)));
                 here.doorbell()
             }
             None => Arc::new(own_bell(Arc::clone(&entered), job.spin)),
         };
-        let doorbell = Arc::new(MpiDoorbell::new(&job.pulse, met.set, host));
+        let doorbell = Arc::new(MpiDoorbell::new(&job.pulse, communicators.set, host));
         let count = places.hosts.len();
         let next_hosts = distances(count)
             .map(|distance| members[places.hosts[(places.own + distance) % count][0]])
             .collect();
         let bell = Arc::clone(&doorbell) as Arc<dyn Bell>;
-        job.pulse.listen(met.set, members, next_hosts, bell);
+        job.pulse.listen(communicators.set, members, next_hosts, bell);
         Self {
             job: Arc::clone(job),
             rank,
@@ -101,7 +101,7 @@ impl MpiTransport {
             is_world,
             order: places.order(),
             places,
-            set: met.set,
+            set: communicators.set,
             doorbell,
             entered,
             memory: Memory::default(),

@@ -20,7 +20,7 @@ use crate::queue::{Entry, Output, Tensor, TensorQueue, Ticket, lock};
 use crate::settings::Settings;
 use crate::tensor::{Device, Dtype, ReduceOp, Span};
 use crate::transport::Transport;
-use crate::transport::local::{LocalTransport, Meeting, Patience};
+use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
 
 /// Bytes of a batch on a GPU.
 pub(super) const GPU_FUSION_THRESHOLD_BYTES: u64 = 8 << 20;
@@ -137,17 +137,17 @@ impl Rank {
             warn_after: Duration::ZERO,
             give_up_after: Some(Duration::from_secs(60)),
         };
-        let meeting = Meeting {
+        let config = RendezvousConfig {
             job_key: job_key.to_owned(),
             init: 0,
             rank,
             members: (0..size).collect(),
             start_timeout: Duration::from_secs(30),
             host_key: "host".to_owned(),
-            agreement: Vec::new(),
+            contract: Vec::new(),
             alarm: None,
         };
-        let opened = LocalTransport::open(&meeting, 2, LocalCollective::required_bytes(size), patience)
+        let opened = LocalTransport::open(&config, 2, LocalCollective::required_bytes(size), patience)
             .expect("all come");
         let queue = Arc::new(TensorQueue::new(
             rank,
