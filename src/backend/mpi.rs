@@ -89,7 +89,7 @@ impl Mpi {
         Ok(Opened {
             transport: Box::new(transport),
             collective,
-            watch: Arc::clone(&job.pulse) as Arc<dyn Watch>,
+            watch: Arc::clone(&job.heartbeat) as Arc<dyn Watch>,
             hosts,
         })
     }
@@ -144,7 +144,7 @@ impl ByHost {
         let here = of_set(config, &self.hosts[self.own], &format!("host{}", self.own));
         let mut patience = super::local::patience(knobs, 2 * size);
         if self.place > 0 {
-            // It waits for the first of its host, who may wait for somebody elsewhere: the pulse knows for whom.
+            // It waits for the first rank of its host, which may wait for another host: the heartbeat knows for which rank.
             patience.warn_after = Duration::ZERO;
             patience.give_up_after = None;
         }

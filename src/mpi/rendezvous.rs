@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::calls::{MpiError, Parts};
 use super::engine::{Engine, Guard};
+use super::heartbeat::{Heartbeat, distances};
 use super::hello::{self, Difference, Hello, VersionMix};
 use super::mixed::Contradiction;
-use super::pulse::{Pulse, distances};
-use super::roll_call::RollCall;
 use super::start::{self, StartError};
+use super::startup_barrier::StartupBarrier;
 use super::world::{CommId, World};
 use crate::backend::{Failure, failure};
 use crate::error::Error;
@@ -66,7 +66,7 @@ fn who(missing: &[usize]) -> String {
 /// The job's state on this rank after the rendezvous: MPI engine, heartbeat, and the communicator of all ranks.
 pub(crate) struct MpiJob {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
     /// Cycles of the set of all ranks that this rank has entered.
     pub(crate) entered: Arc<AtomicU64>,
     /// By job rank, which ranks are on the same host: the lowest rank of each.
@@ -105,10 +105,10 @@ pub(crate) fn connect_job(
         contract: config.contract.clone(),
     };
     let (rank, size) = (config.rank, config.members.len());
-    let roll_call = RollCall::new(rank, size);
+    let startup_barrier = StartupBarrier::new(rank, size);
     let guard = Deadline {
         limit: config.start_timeout,
-        roll_call: roll_call.clone(),
+        startup_barrier: startup_barrier.clone(),
     };
     // Where this rank ends while others go on, finalizing MPI would wait for them.
     let alone = |failure: Failure| {
@@ -128,7 +128,7 @@ pub(crate) fn connect_job(
             return Ok(Err(Contradiction::new((rank, size), by_mpi)));
         }
         if world.is_ours() {
-            roll_call.hold(world.all(), tag).await?;
+            startup_barrier.wait(world.all(), tag).await?;
         }
         greet(world, said).await.map(Ok)
     });
@@ -139,7 +139,7 @@ pub(crate) fn connect_job(
     })?;
     let hellos = Hello::understand(&hello, rank, &greetings).map_err(|error| alone(failure(error)))?;
     hello::compare(&hellos).map_err(failure)?;
-    let [data, pulse, lobby] = engine
+    let [data, heartbeat, lobby] = engine
         .run(Duration::ZERO, &guard, move |world| async move {
             let mut comms = [control; 3];
             for comm in &mut comms {
@@ -154,14 +154,14 @@ pub(crate) fn connect_job(
     let ranks_here = leaders.iter().filter(|leader| **leader == leaders[rank]).count();
     let patience = patience(ranks_here);
     let entered: Arc<AtomicU64> = Arc::default();
-    let pulse = Pulse::start(&engine, pulse, rank, hosts, Arc::clone(&entered), patience);
+    let heartbeat = Heartbeat::start(&engine, heartbeat, rank, hosts, Arc::clone(&entered), patience);
     let key = config.job_key.clone();
     let set = set_key(&key, config);
     let communicators = Communicators { control, data, set };
     Ok((
         MpiJob {
             engine,
-            pulse,
+            heartbeat,
             entered,
             leaders,
             key,
@@ -178,10 +178,10 @@ pub(crate) fn connect_job(
 /// As for [`connect_job`].
 pub(crate) fn connect_set(job: &MpiJob, config: &RendezvousConfig) -> Result<Communicators, Error> {
     let guard = Both {
-        pulse: &job.pulse,
+        heartbeat: &job.heartbeat,
         deadline: Deadline {
             limit: config.start_timeout,
-            roll_call: RollCall::new(usize::MAX, 0),
+            startup_barrier: StartupBarrier::new(usize::MAX, 0),
         },
     };
     let (members, set, lobby) = (config.members.to_vec(), set_key(&job.key, config), job.lobby);
@@ -250,7 +250,7 @@ async fn gather(
 /// Gives up after a while.
 struct Deadline {
     limit: Duration,
-    roll_call: RollCall,
+    startup_barrier: StartupBarrier,
 }
 
 impl Guard for Deadline {
@@ -260,7 +260,7 @@ impl Guard for Deadline {
         }
         Err(Error::Rendezvous(Arc::new(MpiRendezvousError::Timeout {
             waited_seconds: waited.as_secs(),
-            missing: self.roll_call.missing(),
+            missing: self.startup_barrier.missing(),
         })))
     }
 
@@ -271,18 +271,18 @@ impl Guard for Deadline {
 
 /// Gives up after a while, or once a rank of the job is gone.
 struct Both<'a> {
-    pulse: &'a Pulse,
+    heartbeat: &'a Heartbeat,
     deadline: Deadline,
 }
 
 impl Guard for Both<'_> {
     fn check(&self, waited: Duration) -> Result<(), Error> {
-        self.pulse.check()?;
+        self.heartbeat.check()?;
         self.deadline.check(waited)
     }
 
     fn failure(&self, error: &MpiError) -> Error {
-        self.pulse.failure(error)
+        self.heartbeat.failure(error)
     }
 }
 

@@ -113,7 +113,7 @@ impl MpiCollective {
     /// Waits for what was begun.
     fn keep(&mut self, promise: Promise<Batch>) -> Result<Phases, Error> {
         let guard = Waiting {
-            pulse: &self.job.pulse,
+            heartbeat: &self.job.heartbeat,
             set: self.set,
         };
         let (phases, staging) = promise.keep(self.job.spin, &guard)?;

@@ -9,7 +9,7 @@
 //! Whether the ranks of *other* hosts would start at once a rank cannot know without a message, so a host enters when its own
 //! part holds, or when the cycle time has passed, and waits in the allgather for the rest.
 //!
-//! Waits within the host end, too, when a rank elsewhere is gone: they ask the pulse.
+//! Waits within the host end, too, when a rank elsewhere is gone: they check the heartbeat.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub(crate) use places::Places;
 use places::{length_of, pack, packed_bytes_max, record_range, unpack};
 use record::Record;
 
-/// How long after a rank of this host has given up the pulse may take to say why.
+/// After a rank of this host has given up, how long the heartbeat may take to report the reason.
 const VERDICT_PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is asked meanwhile.
 const VERDICT_INTERVAL: Duration = Duration::from_millis(5);
@@ -81,19 +81,19 @@ impl MpiTransport {
         };
         let host: Arc<dyn Doorbell> = match &places.here {
             Some(here) => {
-                let (pulse, set) = (Arc::clone(&job.pulse), communicators.set);
-                here.heed(Box::new(move |waited| pulse.check_wait(set, waited)));
+                let (heartbeat, set) = (Arc::clone(&job.heartbeat), communicators.set);
+                here.heed(Box::new(move |waited| heartbeat.check_wait(set, waited)));
                 here.doorbell()
             }
             None => Arc::new(own_bell(Arc::clone(&entered), job.spin)),
         };
-        let doorbell = Arc::new(MpiDoorbell::new(&job.pulse, communicators.set, host));
+        let doorbell = Arc::new(MpiDoorbell::new(&job.heartbeat, communicators.set, host));
         let count = places.hosts.len();
         let next_hosts = distances(count)
             .map(|distance| members[places.hosts[(places.own + distance) % count][0]])
             .collect();
         let bell = Arc::clone(&doorbell) as Arc<dyn Bell>;
-        job.pulse.listen(communicators.set, members, next_hosts, bell);
+        job.heartbeat.listen(communicators.set, members, next_hosts, bell);
         Self {
             job: Arc::clone(job),
             rank,
@@ -111,7 +111,7 @@ impl MpiTransport {
 
     fn guard(&self) -> Waiting<'_> {
         Waiting {
-            pulse: &self.job.pulse,
+            heartbeat: &self.job.heartbeat,
             set: self.set,
         }
     }
@@ -121,12 +121,12 @@ impl MpiTransport {
         self.places.hosts[self.places.own][0] == self.rank
     }
 
-    /// What an error of the host's is to this rank: the reason why it is over for all, where the pulse tells one. Who gave up
+    /// What an error of the host's is to this rank: the reason why it is over for all, where the heartbeat has one. Who gave up
     /// on a rank elsewhere has failed the ranks of its host, but is not to blame.
     fn error_of_host(&self, error: Error) -> Error {
         let began = Instant::now();
         loop {
-            match (self.job.pulse.check_set(self.set), &error) {
+            match (self.job.heartbeat.check_set(self.set), &error) {
                 // Of a rank's own error its host knows more.
                 (Err(Error::PeerFailed { rank, .. }), Error::PeerFailed { rank: here, .. })
                     if rank == *here =>
@@ -372,7 +372,7 @@ impl Transport for MpiTransport {
     }
 
     fn check_peers(&mut self) -> Result<(), Error> {
-        self.job.pulse.check_set(self.set)?;
+        self.job.heartbeat.check_set(self.set)?;
         match &mut self.places.here {
             Some(here) => here.check_peers().map_err(|error| self.error_of_host(error)),
             None => Ok(()),
@@ -381,8 +381,8 @@ impl Transport for MpiTransport {
 
     fn leave(&mut self, because: Option<&Error>) {
         if !std::mem::replace(&mut self.left, true) {
-            // The pulse first: who hears of it from the host asks the pulse for the reason.
-            self.job.pulse.leave(self.set, self.is_world, because);
+            // The heartbeat first: who hears of it from the host asks the heartbeat for the reason.
+            self.job.heartbeat.leave(self.set, self.is_world, because);
             if let Some(here) = &mut self.places.here {
                 here.leave(because);
             }
