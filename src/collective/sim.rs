@@ -1,6 +1,6 @@
 //! A simulated collective: the members of a [`SimSet`] meet, and each computes its results by itself from all inputs,
 //! one tensor after another. What it gives is the contract of [`Collective`] spelled out; reductions are the kernels'
-//! reference. Members that do not make the same call fail at once, and also where one of them would go host by host and
+//! reference. Members that do not make the same call fail at once, and also where one of them would be hierarchical and
 //! another would not.
 
 use std::fmt::Debug;
@@ -20,9 +20,9 @@ const FLAT: Activities = Activities {
     alltoall: Stages::streamed("SIM_ALLTOALL"),
     reducescatter: Stages::streamed("SIM_REDUCESCATTER"),
 };
-static BY_HOST: Activities = Activities {
-    allreduce: Stages::streamed("SIM_ALLREDUCE_BY_HOST"),
-    allgather: Stages::streamed("SIM_ALLGATHER_BY_HOST"),
+static HIERARCHICAL: Activities = Activities {
+    allreduce: Stages::streamed("SIM_ALLREDUCE_HIERARCHICAL"),
+    allgather: Stages::streamed("SIM_ALLGATHER_HIERARCHICAL"),
     ..FLAT
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct SimCollective {
     set: Arc<SimSet>,
     rank: usize,
     hierarchy: Hierarchy,
-    went_by_host: bool,
+    was_hierarchical: bool,
 }
 
 impl SimCollective {
@@ -41,14 +41,14 @@ impl SimCollective {
             set: Arc::clone(set),
             rank,
             hierarchy: Hierarchy::default(),
-            went_by_host: false,
+            was_hierarchical: false,
         }
     }
 
     /// The way that an operation goes: a part of what all ranks must agree about.
-    fn way(&mut self, is_by_host: bool) -> &'static str {
-        self.went_by_host = is_by_host;
-        if is_by_host { "host by host" } else { "flat" }
+    fn way(&mut self, is_hierarchical: bool) -> &'static str {
+        self.was_hierarchical = is_hierarchical;
+        if is_hierarchical { "hierarchical" } else { "flat" }
     }
 
     fn size(&self) -> usize {
@@ -122,8 +122,8 @@ fn place(lengths: &[usize], index: usize) -> std::ops::Range<usize> {
 
 impl Collective for SimCollective {
     fn activities(&self) -> &'static Activities {
-        match self.went_by_host {
-            true => &BY_HOST,
+        match self.was_hierarchical {
+            true => &HIERARCHICAL,
             false => &FLAT,
         }
     }

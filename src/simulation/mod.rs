@@ -197,13 +197,13 @@ fn sixty_four_ranks() {
     let outcomes = check_all(&job);
     let log = &outcomes[0].seen[0].log;
     assert!(log.versions.last() > Some(&0), "settings have been switched");
-    // Some went host by host and some did not, while other tensors were on their way.
-    let by_host = log
+    // Some batches were hierarchical and some were not, while other tensors were on their way.
+    let hierarchical = log
         .ways
         .iter()
-        .filter(|way| way.ends_with(record::BY_HOST))
+        .filter(|way| way.ends_with(record::HIERARCHICAL))
         .count();
-    assert!((1..log.ways.len()).contains(&by_host), "{:?}", log.ways);
+    assert!((1..log.ways.len()).contains(&hierarchical), "{:?}", log.ways);
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) struct Log {
     pub(super) orders: Vec<(usize, Order)>,
     /// Settings that came into force by an order, and after how many cycles.
     pub(super) switched: Vec<(usize, Settings)>,
-    /// What each batch that moved something went through, such as `SIM_ALLREDUCE_BY_HOST`.
+    /// What each batch that moved something went through, such as `SIM_ALLREDUCE_HIERARCHICAL`.
     pub(super) ways: Vec<&'static str>,
 }
 
@@ -56,8 +56,8 @@ pub(super) struct Recorder {
     pub(super) stalls: Option<Stalls>,
 }
 
-/// What the name of a batch's way ends with where it goes host by host.
-pub(super) const BY_HOST: &str = "_BY_HOST";
+/// Suffix of the activity name of a hierarchical batch.
+pub(super) const HIERARCHICAL: &str = "_HIERARCHICAL";
 
 impl Observer for Recorder {
     fn negotiated(&mut self, negotiated: &Negotiated<'_>, ready_us: &mut dyn Iterator<Item = Option<u64>>) {
@@ -124,13 +124,18 @@ impl Observer for Recorder {
         let mut log = lock(&self.log);
         log.versions.push(cycle.settings.version);
         for way in &log.ways[self.checked..] {
-            let kind = way.trim_end_matches(BY_HOST);
-            let by_host = match kind {
+            let kind = way.trim_end_matches(HIERARCHICAL);
+            let hierarchical = match kind {
                 "SIM_ALLREDUCE" => cycle.settings.hierarchical_allreduce,
                 "SIM_ALLGATHER" => cycle.settings.hierarchical_allgather,
                 _ => false,
             };
-            assert_eq!(way.ends_with(BY_HOST), by_host, "{way} under {}", cycle.settings);
+            assert_eq!(
+                way.ends_with(HIERARCHICAL),
+                hierarchical,
+                "{way} under {}",
+                cycle.settings
+            );
         }
         self.checked = log.ways.len();
         drop(log);

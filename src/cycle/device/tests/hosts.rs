@@ -1,4 +1,4 @@
-//! Allreduces host by host: on twins of GPUs, with a stand-in for what is between the hosts.
+//! Hierarchical allreduces: on twins of GPUs, with a stand-in for what is between the hosts.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex};
 use super::job::{Rank, Tensors, on_all, start_with};
 use super::*;
 use crate::collective::reference::reduce_present;
-use crate::collective::{Activities, BetweenHosts, Collective, HostPlace, Phases, Reduction};
+use crate::collective::{Activities, Collective, HostPlace, InterNode, Phases, Reduction};
 use crate::gpu::Call;
 use crate::queue::lock;
 use crate::tensor::Span;
@@ -23,7 +23,7 @@ struct Bridge {
     is_broken: AtomicBool,
 }
 
-/// A rank's collective where allreduces of tensors on GPUs go host by host.
+/// A rank's collective where allreduces of tensors on GPUs are hierarchical.
 struct Hosts {
     inner: Box<dyn Collective>,
     bridge: Arc<Bridge>,
@@ -65,7 +65,7 @@ impl Hosts {
     }
 }
 
-impl BetweenHosts for Hosts {
+impl InterNode for Hosts {
     fn place(&self) -> HostPlace {
         self.place
     }
@@ -114,7 +114,7 @@ impl Collective for Hosts {
         self.inner.activities()
     }
 
-    fn between_hosts(&mut self) -> Option<&mut dyn BetweenHosts> {
+    fn inter_node(&mut self) -> Option<&mut dyn InterNode> {
         Some(self)
     }
 
