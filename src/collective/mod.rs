@@ -20,7 +20,7 @@ use crate::tensor::{Dtype, ReduceOp, Span};
 
 pub mod shaped;
 #[cfg(test)]
-pub(crate) mod sim;
+pub(crate) mod simulated;
 
 pub use inter_node::{HostPlace, InterNode};
 

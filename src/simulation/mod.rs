@@ -15,7 +15,7 @@ use self::member::{Member, RankState, Setup};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::queue::lock;
-use crate::transport::sim::{SimSet, World};
+use crate::transport::simulated::{SimulatedSet, World};
 
 mod clocks;
 mod job;
@@ -250,7 +250,7 @@ fn ranks_that_wait_for_different_tensors_are_not_served_by_cycles_for_ever() {
     // Rank 0 waits for `a`, rank 1 for `b`: after both are known no cycle runs any more, however long they wait.
     for seed in 0..4 {
         let world = World::new(2, seed);
-        let set = SimSet::new(&world, &[0, 1]);
+        let set = SimulatedSet::new(&world, &[0, 1]);
         let cycles = Arc::new(Mutex::new(Vec::new()));
         for (rank, name) in ["a", "b"].into_iter().enumerate() {
             let member = Member::start(&world, &set, rank, Job::default().setup, &RankState::default());

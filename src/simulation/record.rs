@@ -10,7 +10,7 @@ use crate::observer::{CycleEnd, Executed, Negotiated, Observer};
 use crate::queue::lock;
 use crate::settings::Settings;
 use crate::timeline::Order;
-use crate::transport::sim::{SimClock, World};
+use crate::transport::simulated::{SimulatedClock, World};
 
 /// What one rank saw in one set: the same on all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,7 +47,7 @@ pub(super) struct Recorder {
     pub(super) diary: Arc<Mutex<Diary>>,
     pub(super) world: Arc<World>,
     /// This rank's clock.
-    pub(super) clock: SimClock,
+    pub(super) clock: SimulatedClock,
     /// Changes them after every so many cycles; 0 = never.
     pub(super) retune_every: u64,
     pub(super) cycles: u64,
@@ -115,7 +115,10 @@ impl Observer for Recorder {
         diary.marks.1 += cycle.epoch_marks.len();
         if let Some(alignment) = diary.alignments.last() {
             let present = self.world.present();
-            let (own, truth) = (self.clock.at(present), SimClock::new(&self.world, 0).at(present));
+            let (own, truth) = (
+                self.clock.at(present),
+                SimulatedClock::new(&self.world, 0).at(present),
+            );
             let thought = alignment.to_reference(own);
             let off = Duration::from_nanos(truth.0.abs_diff(thought.0));
             let bound = alignment.error_at(own);

@@ -17,7 +17,7 @@ pub mod local;
 #[cfg(feature = "mpi")]
 pub(crate) mod mpi;
 #[cfg(test)]
-pub(crate) mod sim;
+pub(crate) mod simulated;
 
 pub use agreement::Agreement;
 pub use block::{Block, BlockView, InvalidBlock, READY_US_MAX, Status};

@@ -1,4 +1,4 @@
-//! Programs, done by the GPU's twin for all ranks of a set, against references.
+//! Programs, run by the simulated GPU for all ranks of a set, against references.
 
 use proptest::prelude::*;
 

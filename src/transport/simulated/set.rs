@@ -10,7 +10,7 @@ use crate::transport::block::check_head;
 use crate::transport::{Agreement, Block};
 
 /// Members of a [`World`] that exchange blocks and bytes. Its ranks are `0..size`; errors name the job's.
-pub(crate) struct SimSet {
+pub(crate) struct SimulatedSet {
     pub(super) world: Arc<World>,
     /// Job rank of each set rank.
     members: Vec<usize>,
@@ -41,7 +41,7 @@ pub(super) struct Seat {
     contribution: Vec<u8>,
 }
 
-impl SimSet {
+impl SimulatedSet {
     /// The set of the job ranks `members`, in this order.
     pub(crate) fn new(world: &Arc<World>, members: &[usize]) -> Arc<Self> {
         let seats = members.iter().map(|_| Seat::default()).collect();
