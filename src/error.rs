@@ -216,10 +216,10 @@ pub enum Error {
         /// The operation.
         what: &'static str,
     },
-    /// Elements that cannot travel as others.
+    /// Elements that cannot be sent as others.
     #[error(
-        "elements of tensor {tensor} ({dtype}) cannot travel as {wire} here: those of float32 and float64 in reductions on GPUs can \
-         travel as float16 or bfloat16"
+        "elements of tensor {tensor} ({dtype}) cannot be sent as {wire} here: those of float32 and float64 in reductions on GPUs can be \
+         sent as float16 or bfloat16"
     )]
     InvalidCompression {
         /// The tensor.

@@ -18,7 +18,7 @@ pub(super) struct Packing {
 struct Class {
     kind: OpKind,
     dtype: Dtype,
-    travels_as: Option<Dtype>,
+    wire_dtype: Option<Dtype>,
     op: ReduceOp,
     prescale: f64,
     postscale: f64,
@@ -35,7 +35,7 @@ impl Class {
         Self {
             kind: params.kind,
             dtype: params.dtype,
-            travels_as: params.travels_as,
+            wire_dtype: params.wire_dtype,
             op: params.op,
             prescale: params.prescale,
             postscale: params.postscale,
@@ -49,8 +49,8 @@ impl Class {
         let params = &ready.submission.params;
         params.kind.fuses()
             && (self.kind, self.dtype, self.op) == (params.kind, params.dtype, params.op)
-            && (self.prescale, self.postscale, self.travels_as)
-                == (params.prescale, params.postscale, params.travels_as)
+            && (self.prescale, self.postscale, self.wire_dtype)
+                == (params.prescale, params.postscale, params.wire_dtype)
             && (self.root, self.is_on_gpu) == (params.root, params.device.is_some())
             && same(&self.absent, ready.absent())
     }

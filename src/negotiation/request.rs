@@ -123,7 +123,7 @@ pub struct Params {
     pub dtype: Dtype,
     /// Element type between ranks, where it is another (reductions on GPUs).
     #[serde(with = "wire::maybe_dtype")]
-    pub travels_as: Option<Dtype>,
+    pub wire_dtype: Option<Dtype>,
     /// Dimensions; the numbers to agree on in an [`OpKind::Agree`].
     pub shape: Shape,
     /// How elements are combined (reductions).
@@ -151,7 +151,7 @@ impl Params {
         Self {
             kind,
             dtype,
-            travels_as: None,
+            wire_dtype: None,
             shape,
             op: ReduceOp::Sum,
             prescale: 1.0,
@@ -208,8 +208,8 @@ impl Params {
                 |params: &Self| format!("prescale {} and postscale {}", params.prescale, params.postscale);
             return Some(("prescale and/or postscale factors", show(self), show(other)));
         }
-        if self.travels_as != other.travels_as {
-            let show = |params: &Self| match params.travels_as {
+        if self.wire_dtype != other.wire_dtype {
+            let show = |params: &Self| match params.wire_dtype {
                 Some(dtype) => format!("as {dtype}"),
                 None => "as they are".to_owned(),
             };
@@ -277,7 +277,7 @@ impl Params {
                 kind.name()
             ));
         }
-        if let Some(wire) = self.travels_as
+        if let Some(wire) = self.wire_dtype
             && !(kind.is_reduction() && self.device.is_some() && self.dtype.narrows_to(wire))
         {
             return Err(format!("{} of {} sent as {wire}", kind.name(), self.dtype));

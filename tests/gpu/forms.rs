@@ -153,7 +153,7 @@ pub(crate) fn in_place<'a, T: Element>(
     RawTensor {
         name,
         dtype: T::DTYPE,
-        travels_as: None,
+        wire_dtype: None,
         shape,
         device: ronde::Device::Cuda { ordinal, stream: 0 },
         input: address,

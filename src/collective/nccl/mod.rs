@@ -44,8 +44,8 @@ pub(crate) struct Batch<'a> {
     /// Tables of lengths; see [`super::Collective`].
     pub(crate) bytes: &'a [usize],
     pub(crate) reduction: Reduction,
-    /// What elements of a reduction travel as, if not as they are or must.
-    pub(crate) travels_as: Option<Dtype>,
+    /// Data type in which elements of a reduction are sent, if it is not their own or the one that NCCL requires.
+    pub(crate) wire_dtype: Option<Dtype>,
     /// Of a broadcast: a place in the set.
     pub(crate) root: usize,
 }
@@ -124,7 +124,7 @@ impl Batch<'_> {
     /// How the elements of a reduction travel.
     fn travel(&self, place: Place) -> Travel {
         let travel = Travel::new(self.reduction.dtype, self.reduction.op, place.size);
-        self.travels_as.map_or(travel, |dtype| travel.compressed(dtype))
+        self.wire_dtype.map_or(travel, |dtype| travel.compressed(dtype))
     }
 
     /// What it wants of the fusion buffer; the same on all ranks.

@@ -19,7 +19,7 @@ pub(super) struct Case {
     pub(super) root: usize,
     pub(super) reduction: Reduction,
     /// Of reductions of wide floats.
-    pub(super) travels_as: Option<Dtype>,
+    pub(super) wire_dtype: Option<Dtype>,
     pub(super) tensors: Vec<Tensor>,
     /// Bits: ranks without data.
     pub(super) absent: u32,
@@ -58,9 +58,9 @@ struct Lying {
 const MARGIN: u8 = 0xee;
 
 impl Case {
-    fn travels_as(&self) -> Option<Dtype> {
+    fn wire_dtype(&self) -> Option<Dtype> {
         let is_wide = matches!(self.reduction.dtype, Dtype::F32 | Dtype::F64);
-        self.travels_as.filter(|_| is_wide && self.kind.is_reduction())
+        self.wire_dtype.filter(|_| is_wide && self.kind.is_reduction())
     }
 
     fn is_absent(&self, rank: usize) -> bool {
@@ -228,7 +228,7 @@ impl Case {
                 spans,
                 bytes: &table,
                 reduction: self.reduction,
-                travels_as: self.travels_as(),
+                wire_dtype: self.wire_dtype(),
                 root: self.root,
             };
             let place = Place {
@@ -289,7 +289,7 @@ impl Case {
     fn look(&self, gpu: &SimulatedGpu, lying: &Lying, shift: usize, whose: &str) {
         if let Some((at, expected)) = &lying.output {
             let found = gpu.read(*at, expected.len());
-            let wire = self.travels_as().unwrap_or(self.reduction.dtype);
+            let wire = self.wire_dtype().unwrap_or(self.reduction.dtype);
             let difference = differs(
                 &found,
                 expected,
