@@ -202,10 +202,10 @@ pub enum Error {
         /// The operation.
         what: &'static str,
     },
-    /// Elements that cannot travel as others.
+    /// Elements that cannot be sent as others.
     #[error(
-        "elements of tensor {tensor} ({dtype}) cannot travel as {wire} here: those of float32 and float64 in reductions on GPUs can \
-         travel as float16 or bfloat16"
+        "elements of tensor {tensor} ({dtype}) cannot be sent as {wire} here: those of float32 and float64 in reductions on GPUs can be \
+         sent as float16 or bfloat16"
     )]
     InvalidCompression {
         /// The tensor.
@@ -313,7 +313,7 @@ pub enum Error {
         /// Tensors in flight there.
         in_flight: usize,
     },
-    /// The ranks of a process set could not meet.
+    /// The rendezvous of a process set failed.
     #[error("process set {set} of ranks {members:?}: {source}")]
     ProcessSetStart {
         /// The set's number.
@@ -429,7 +429,7 @@ pub enum Error {
         /// What MPI says.
         reason: String,
     },
-    /// Meeting the other ranks failed.
+    /// The rendezvous with the other ranks failed.
     #[error(transparent)]
     Rendezvous(Arc<dyn std::error::Error + Send + Sync>),
     /// A setting in the environment is wrong.

@@ -18,14 +18,14 @@ pub struct Settings {
     pub cycle_time_ns: u64,
     /// Whether known tensors are negotiated through the response cache.
     pub cache: bool,
-    /// Whether allreduces go host by host.
+    /// Whether allreduces are hierarchical.
     pub hierarchical_allreduce: bool,
     /// Whether allgathers do.
     pub hierarchical_allgather: bool,
 }
 
 impl Settings {
-    /// Which operations go host by host.
+    /// Which operations are hierarchical.
     pub(crate) fn hierarchy(&self) -> Hierarchy {
         Hierarchy {
             allreduce: self.hierarchical_allreduce,
@@ -33,7 +33,7 @@ impl Settings {
         }
     }
 
-    /// The same where nothing can go host by host.
+    /// The same where no operation can be hierarchical.
     pub(crate) fn flat(self) -> Self {
         Self {
             hierarchical_allreduce: false,
@@ -96,7 +96,7 @@ pub struct SettingsChange {
     pub cycle_time: Option<Duration>,
     /// Whether known tensors are negotiated through the response cache.
     pub cache: Option<bool>,
-    /// Whether allreduces go host by host.
+    /// Whether allreduces are hierarchical.
     pub hierarchical_allreduce: Option<bool>,
     /// Whether allgathers do.
     pub hierarchical_allgather: Option<bool>,
@@ -124,7 +124,7 @@ impl SettingsChange {
 }
 
 impl Default for Settings {
-    /// Horovod's defaults: 128 MiB, 1 ms, with the cache, nothing host by host.
+    /// Horovod's defaults: 128 MiB, 1 ms, with the cache, no operation hierarchical.
     fn default() -> Self {
         Self {
             version: 0,

@@ -10,14 +10,14 @@ use crate::collective::mpi::{HierarchicalCollective, Host, Lane, Map, MpiCollect
 use crate::error::Error;
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
-use crate::mpi::{self, Met, MpiJob};
+use crate::mpi::{self, Communicators, MpiJob};
 use crate::shm::Watch;
-use crate::transport::local::{LocalTransport, Meeting, Opened as Shared};
+use crate::transport::local::{LocalTransport, Opened as Shared, RendezvousConfig};
 use crate::transport::mpi::{MpiTransport, Places};
 
 /// A context's MPI.
 pub(crate) struct Mpi {
-    /// Where its ranks have met, once they have.
+    /// The job's state, after the rendezvous.
     job: OnceLock<Arc<MpiJob>>,
 }
 
@@ -31,26 +31,25 @@ impl Mpi {
         mpi::traffic()
     }
 
-    pub(super) fn open(&self, meeting: &Meeting, knobs: &Knobs) -> Result<Opened, Failure> {
-        let (rank, size) = (meeting.rank, meeting.members.len());
+    pub(super) fn open(&self, config: &RendezvousConfig, knobs: &Knobs) -> Result<Opened, Failure> {
+        let (rank, size) = (config.rank, config.members.len());
         let is_world = self.job.get().is_none();
-        let (job, met) = match self.job.get() {
+        let (job, communicators) = match self.job.get() {
             None => {
                 // A rank here is two threads that may be busy at once: its own and MPI's.
-                let (job, met) = mpi::meet_job(meeting, |ranks_here| {
-                    super::local::patience(knobs, 2 * ranks_here)
-                })?;
-                (self.job.get_or_init(|| Arc::new(job)), met)
+                let (job, communicators) =
+                    mpi::connect_job(config, |ranks_here| super::local::patience(knobs, 2 * ranks_here))?;
+                (self.job.get_or_init(|| Arc::new(job)), communicators)
             }
             Some(job) => {
-                let met = mpi::meet_set(job, meeting).map_err(failure)?;
-                (job, met)
+                let communicators = mpi::connect_set(job, config).map_err(failure)?;
+                (job, communicators)
             }
         };
-        let by_host = ByHost::of(&job.leaders, &meeting.members, rank);
-        let hosts = by_host.hosts();
-        let flat = MpiCollective::new(job, met, rank, size);
-        let (here, data) = match by_host.meet_here(meeting, knobs)? {
+        let host_map = HostMap::of(&job.leaders, &config.members, rank);
+        let hosts = host_map.hosts();
+        let flat = MpiCollective::new(job, communicators, rank, size);
+        let (here, data) = match host_map.connect_intra_node(config, knobs)? {
             Some(Shared {
                 transport,
                 data,
@@ -58,46 +57,46 @@ impl Mpi {
             }) => (Some(transport), Some((data, watch))),
             None => (None, None),
         };
-        let lane = by_host.meet_lane(job, meeting, met)?;
+        let lane = host_map.connect_inter_node(job, config, communicators)?;
         let places = Places {
-            hosts: by_host.hosts.clone(),
-            own: by_host.own,
+            hosts: host_map.hosts.clone(),
+            own: host_map.own,
             here,
-            leaders: lane.filter(|_| by_host.place == 0).map(|lane| lane.control),
+            leaders: lane.filter(|_| host_map.place == 0).map(|lane| lane.control),
         };
         let collective: Box<dyn Collective> = match data {
-            // What goes host by host as soon as that is asked for is there from the beginning: the way may change at any
+            // The hierarchical collective is created at the start, even if it is off: the settings may change at any
             // cycle.
             Some((data, watch)) if hosts.why_flat().is_none() => {
-                let (rank, size) = (by_host.place, by_host.hosts[by_host.own].len());
+                let (rank, size) = (host_map.place, host_map.hosts[host_map.own].len());
                 let spin = super::local::patience(knobs, 2 * size).spin;
                 let host = Host {
                     collective: LocalCollective::new(data, rank, size, spin, watch),
                     rank,
                     size,
                 };
-                let lane = lane.map(|met| by_host.lane(job, met));
+                let lane = lane.map(|communicators| host_map.lane(job, communicators));
                 let map = Map {
-                    hosts: by_host.hosts,
-                    own: by_host.own,
+                    hosts: host_map.hosts,
+                    own: host_map.own,
                     lanes: hosts.least,
                 };
                 Box::new(HierarchicalCollective::new(flat, map, host, lane))
             }
             _ => Box::new(flat),
         };
-        let transport = MpiTransport::new(job, met, rank, &meeting.members, is_world, places);
+        let transport = MpiTransport::new(job, communicators, rank, &config.members, is_world, places);
         Ok(Opened {
             transport: Box::new(transport),
             collective,
-            watch: Arc::clone(&job.pulse) as Arc<dyn Watch>,
+            watch: Arc::clone(&job.heartbeat) as Arc<dyn Watch>,
             hosts,
         })
     }
 }
 
-/// The members of a set, host by host.
-struct ByHost {
+/// The members of a set, grouped by host.
+struct HostMap {
     /// Set ranks, ascending; the hosts in the order of their first ones.
     hosts: Vec<Vec<usize>>,
     /// This rank's.
@@ -106,7 +105,7 @@ struct ByHost {
     place: usize,
 }
 
-impl ByHost {
+impl HostMap {
     /// As rank `rank` of the set of these job ranks, of which `leaders` says who share a host.
     fn of(leaders: &[usize], members: &[usize], rank: usize) -> Self {
         let leader = |rank: usize| leaders[members[rank]];
@@ -130,22 +129,26 @@ impl ByHost {
         Hosts::of(self.hosts.iter().map(Vec::len))
     }
 
-    /// Meets the ranks of this host: for what the set's ranks tell one another, if there are several, and about 2 MiB each for
-    /// tensors, if these may go host by host.
-    fn meet_here(&self, meeting: &Meeting, knobs: &Knobs) -> Result<Option<Shared>, Failure> {
-        let by_host = self.hosts().why_flat().is_none();
+    /// Connects the ranks of this host: for what the set's ranks tell one another, if there are several, and about 2 MiB each for
+    /// tensors, if these may be hierarchical.
+    fn connect_intra_node(
+        &self,
+        config: &RendezvousConfig,
+        knobs: &Knobs,
+    ) -> Result<Option<Shared>, Failure> {
+        let is_hierarchical = self.hosts().why_flat().is_none();
         let size = self.hosts[self.own].len();
-        if size == 1 && !by_host {
+        if size == 1 && !is_hierarchical {
             return Ok(None);
         }
-        let here = of_set(meeting, &self.hosts[self.own], &format!("host{}", self.own));
+        let here = of_set(config, &self.hosts[self.own], &format!("host{}", self.own));
         let mut patience = super::local::patience(knobs, 2 * size);
         if self.place > 0 {
-            // It waits for the first of its host, who may wait for somebody elsewhere: the pulse knows for whom.
+            // It waits for the first rank of its host, which may wait for another host: the heartbeat knows for which rank.
             patience.warn_after = Duration::ZERO;
             patience.give_up_after = None;
         }
-        let data_bytes = match by_host {
+        let data_bytes = match is_hierarchical {
             true => LocalCollective::required_bytes(size),
             false => 0,
         };
@@ -161,40 +164,45 @@ impl ByHost {
         ranks.into_iter().unzip()
     }
 
-    /// Meets the ranks of this rank's lane, if it has one. Those of the first speak for their hosts.
-    fn meet_lane(&self, job: &Arc<MpiJob>, meeting: &Meeting, met: Met) -> Result<Option<Met>, Failure> {
+    /// Connects the ranks of this rank's lane, if it has one. Those of the first speak for their hosts.
+    fn connect_inter_node(
+        &self,
+        job: &Arc<MpiJob>,
+        config: &RendezvousConfig,
+        communicators: Communicators,
+    ) -> Result<Option<Communicators>, Failure> {
         let hosts = self.hosts();
         if hosts.count == 1 || self.place >= hosts.least {
             return Ok(None);
         }
         if hosts.most == 1 {
-            return Ok(Some(met));
+            return Ok(Some(communicators));
         }
-        let lane = of_set(meeting, &self.in_lane().0, &format!("lane{}", self.place));
-        mpi::meet_set(job, &lane).map(Some).map_err(failure)
+        let lane = of_set(config, &self.in_lane().0, &format!("lane{}", self.place));
+        mpi::connect_set(job, &lane).map(Some).map_err(failure)
     }
 
-    /// This rank's lane, which has met.
-    fn lane(&self, job: &Arc<MpiJob>, met: Met) -> Lane {
+    /// This rank's lane, with its communicators.
+    fn lane(&self, job: &Arc<MpiJob>, communicators: Communicators) -> Lane {
         let (_, hosts) = self.in_lane();
         let rank = hosts
             .iter()
             .position(|&host| host == self.own)
             .expect("in its lane");
         Lane {
-            collective: MpiCollective::new(job, met, rank, hosts.len()),
+            collective: MpiCollective::new(job, communicators, rank, hosts.len()),
             hosts,
         }
     }
 }
 
-/// The meeting of some ranks of the set that meets, this one among them, called `name`.
-fn of_set(meeting: &Meeting, ranks: &[usize], name: &str) -> Meeting {
-    Meeting {
-        job_key: format!("{}/{name}", meeting.job_key),
-        rank: ranks.binary_search(&meeting.rank).unwrap_or(usize::MAX),
-        members: ranks.iter().map(|&rank| meeting.members[rank]).collect(),
-        ..meeting.clone()
+/// Rendezvous configuration called `name` for some ranks of the set, this one among them.
+fn of_set(config: &RendezvousConfig, ranks: &[usize], name: &str) -> RendezvousConfig {
+    RendezvousConfig {
+        job_key: format!("{}/{name}", config.job_key),
+        rank: ranks.binary_search(&config.rank).unwrap_or(usize::MAX),
+        members: ranks.iter().map(|&rank| config.members[rank]).collect(),
+        ..config.clone()
     }
 }
 
@@ -206,14 +214,14 @@ mod tests {
     fn a_lane_is_ordered_by_ranks_and_not_by_hosts() {
         // Hosts a, b, b, a, a: the second ranks of a and b are 3 and 2.
         let leaders = [0, 1, 1, 0, 0];
-        let of = |rank| ByHost::of(&leaders, &[0, 1, 2, 3, 4], rank);
+        let of = |rank| HostMap::of(&leaders, &[0, 1, 2, 3, 4], rank);
         assert_eq!(of(3).hosts, [vec![0, 3, 4], vec![1, 2]]);
         assert_eq!((of(3).own, of(3).place, of(2).own, of(2).place), (0, 1, 1, 1));
         assert_eq!(of(0).in_lane(), (vec![0, 1], vec![0, 1]));
         assert_eq!(of(3).in_lane(), (vec![2, 3], vec![1, 0]));
         assert_eq!(of(0).hosts(), Hosts::of([3, 2]));
         // Of a set of job ranks 1, 3 and 4 the first is on the host that comes first.
-        let set = ByHost::of(&leaders, &[1, 3, 4], 2);
+        let set = HostMap::of(&leaders, &[1, 3, 4], 2);
         assert_eq!((&set.hosts[..], set.own), (&[vec![0], vec![1, 2]][..], 1));
     }
 }

@@ -22,7 +22,7 @@ use crate::shm::Watch;
 use crate::sync::lock;
 use crate::telemetry::Telemetry;
 use crate::timeline::{Options, Timeline};
-use crate::transport::local::{Alarm, Meeting, Terms};
+use crate::transport::local::{Alarm, JobContract, RendezvousConfig};
 
 /// Knobs that ranks go by each for itself, and that must be the same on all. (Settings are rank 0's, from the first cycle.)
 const ALIKE: [&str; 4] = [
@@ -100,7 +100,7 @@ impl Job {
         self.backend.traffic()
     }
 
-    /// Why nothing can go host by host in this job; none where something can.
+    /// Why no operation can be hierarchical in this job; none where something can.
     pub(super) fn why_flat(&self) -> Option<&'static str> {
         self.hosts.get().and_then(Hosts::why_flat)
     }
@@ -116,11 +116,11 @@ impl Job {
         process_sets: String,
     ) -> Result<ProcessSet, Error> {
         let members: Arc<[usize]> = (0..self.identity.size).collect();
-        let terms = terms(&self.knobs, process_sets);
-        let meeting = self.meeting(self.key.clone(), self.init, &members, terms);
+        let contract = job_contract(&self.knobs, process_sets);
+        let config = self.rendezvous_config(self.key.clone(), self.init, &members, contract);
         let binding = self.binding();
         let running = self
-            .start(meeting, observer, &binding)
+            .start(config, observer, &binding)
             .map_err(|failure| failure.into_error(Error::Rendezvous))?;
         Ok(self.set(0, members, binding, Some(running)))
     }
@@ -139,13 +139,13 @@ impl Job {
         let Ok(rank) = members.binary_search(&self.identity.rank) else {
             return Ok(self.set(id, members, self.binding(), None));
         };
-        // Ranks need not have been in the same sets before: the contexts are counted, not the meetings.
+        // Ranks need not have been in the same sets before: the contexts are counted, not the sets.
         let key = format!("{}#{}/set{id}.{generation}", self.key, self.init);
-        let mut meeting = self.meeting(key, 1, &members, Terms::new());
+        let mut config = self.rendezvous_config(key, 1, &members, JobContract::new());
         // Half of the stall limit: the other ranks wait for the members' answer, and are to hear of a silent member before
         // that wait is a stall.
         if let Some(limit) = self.knobs.stall_shutdown() {
-            meeting.start_timeout = meeting.start_timeout.min(limit / 2);
+            config.start_timeout = config.start_timeout.min(limit / 2);
         }
         let observer = Telemetry::of_process_set(
             &self.knobs,
@@ -158,7 +158,7 @@ impl Job {
         );
         let binding = self.binding();
         let running = self
-            .start(meeting, Box::new(observer), &binding)
+            .start(config, Box::new(observer), &binding)
             .map_err(|failure| {
                 failure.into_error(|source| Error::ProcessSetStart {
                     set: id,
@@ -169,7 +169,7 @@ impl Job {
         Ok(self.set(id, members, binding, Some(running)))
     }
 
-    /// The job's ranks are spread over `hosts`: what cannot go host by host there is off, whatever was asked for.
+    /// The job's ranks are spread over `hosts`: what cannot be hierarchical there is off, whatever was asked for.
     fn spread(&self, hosts: &Hosts) {
         self.hosts.get_or_init(|| *hosts);
         let Some(because) = hosts.why_flat() else { return };
@@ -228,41 +228,47 @@ impl Job {
         }
     }
 
-    fn meeting(&self, job_key: String, init: u32, members: &Arc<[usize]>, agreement: Terms) -> Meeting {
-        Meeting {
+    fn rendezvous_config(
+        &self,
+        job_key: String,
+        init: u32,
+        members: &Arc<[usize]>,
+        contract: JobContract,
+    ) -> RendezvousConfig {
+        RendezvousConfig {
             job_key,
             init,
             rank: members.binary_search(&self.identity.rank).unwrap_or(usize::MAX),
             members: Arc::clone(members),
             start_timeout: Duration::from_secs(self.knobs.start_timeout_seconds),
             host_key: identity::host_key(&identity::environment, &identity::HostFacts::read()),
-            agreement,
+            contract,
             alarm: self.watch.get().map(|watch| alarm(watch, members)),
         }
     }
 
-    /// Meets the other members and starts the engine.
+    /// Runs the rendezvous with the other members and starts the engine.
     fn start(
         &self,
-        meeting: Meeting,
+        config: RendezvousConfig,
         mut observer: Box<dyn Observer>,
         binding: &Arc<DeviceBinding>,
     ) -> Result<Running, StartFailure> {
         let knobs = &self.knobs;
-        let members = Arc::clone(&meeting.members);
+        let members = Arc::clone(&config.members);
         let is_world = self.watch.get().is_none(); // it is opened first
-        let opened = self.backend.open(&meeting, cache_words(knobs), knobs);
+        let opened = self.backend.open(&config, cache_words(knobs), knobs);
         let Opened {
             transport,
             collective,
             watch,
             hosts,
-        } = opened.map_err(StartFailure::Meeting)?;
+        } = opened.map_err(StartFailure::Rendezvous)?;
         self.watch.get_or_init(|| watch); // that of the set of all ranks
         if is_world {
             self.spread(&hosts);
         }
-        observer.met(hosts);
+        observer.connected(hosts);
         let queue = Arc::new(TensorQueue::new(
             self.identity.rank,
             knobs.early_cycle,
@@ -316,14 +322,14 @@ impl Job {
 
 /// Why an engine did not start.
 enum StartFailure {
-    Meeting(Failure),
+    Rendezvous(Failure),
     Thread(Error),
 }
 
 impl StartFailure {
-    fn into_error(self, meeting: impl FnOnce(Failure) -> Error) -> Error {
+    fn into_error(self, rendezvous: impl FnOnce(Failure) -> Error) -> Error {
         match self {
-            Self::Meeting(source) => meeting(source),
+            Self::Rendezvous(source) => rendezvous(source),
             Self::Thread(error) => error,
         }
     }
@@ -348,7 +354,7 @@ fn first_settings(knobs: &Knobs) -> Settings {
 }
 
 /// 64-bit words that hold a bit for each of `tensors`. Capacities are rounded up to whole words, and the ranks compare
-/// words when they meet: caches of different sizes would drift apart.
+/// words at the rendezvous: caches of different sizes would drift apart.
 fn words(tensors: usize) -> usize {
     tensors.div_ceil(64)
 }
@@ -361,19 +367,19 @@ fn cache_words(knobs: &Knobs) -> usize {
     }
 }
 
-/// What all ranks of a job must have in common.
-fn terms(knobs: &Knobs, process_sets: String) -> Terms {
+/// Settings that must be equal on all ranks of a job.
+fn job_contract(knobs: &Knobs, process_sets: String) -> JobContract {
     let knobs = knobs.print().into_iter();
     let alike = knobs.filter(|(knob, _)| ALIKE.contains(&knob.env));
-    let mut terms: Terms = alike
+    let mut contract: JobContract = alike
         .map(|(knob, value)| (knob.env.to_owned(), value.to_string_lossy().into_owned()))
         .collect();
-    debug_assert_eq!(terms.len(), ALIKE.len());
-    terms.push(("process sets".to_owned(), process_sets));
-    terms
+    debug_assert_eq!(contract.len(), ALIKE.len());
+    contract.push(("process sets".to_owned(), process_sets));
+    contract
 }
 
-/// What tells a rank that meets others in a process set that one of them is gone.
+/// Ends a process set's rendezvous when one of its members has failed.
 fn alarm(watch: &Arc<dyn Watch>, members: &Arc<[usize]>) -> Alarm {
     let (watch, members) = (Arc::clone(watch), Arc::clone(members));
     Alarm(Arc::new(move || {
@@ -382,7 +388,7 @@ fn alarm(watch: &Arc<dyn Watch>, members: &Arc<[usize]>) -> Alarm {
     }))
 }
 
-/// How many contexts this process has had in `job` under `rank`: every meeting has a name of its own.
+/// How many contexts this process has had in `job` under `rank`: every rendezvous has a name of its own.
 fn next_init(job: &str, rank: usize) -> u32 {
     static INITS: Mutex<Option<HashMap<(String, usize), u32>>> = Mutex::new(None);
     let mut inits = lock(&INITS);

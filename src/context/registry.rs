@@ -64,7 +64,7 @@ impl Registry {
     /// Makes the process set of `ranks`, on every rank at once.
     ///
     /// # Errors
-    /// Ranks that cannot be a process set; members that cannot meet.
+    /// Ranks that cannot be a process set; members whose rendezvous fails.
     pub(super) fn make(&self, job: &Job, ranks: &[usize]) -> Result<ProcessSet, Error> {
         let members = self.check(ranks, job.identity.size)?;
         let (id, generation) = {
@@ -223,7 +223,7 @@ impl Registry {
 /// others may give up a little later than the first; after that the silent member ends the context.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether a process set has not started because of a failure of that kind when its members met.
+/// Whether a process set has not started because its rendezvous failed in that way.
 fn failed_by(error: &Error, kind: fn(&RendezvousError) -> bool) -> bool {
     matches!(error, Error::ProcessSetStart { source, .. } if failed(source, kind))
 }

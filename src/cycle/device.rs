@@ -56,9 +56,9 @@ pub(super) struct OnGpu {
 struct Start {
     kind: OpKind,
     launched: Launched,
-    /// When the host was about to launch it, and when it had made the communicator for it, if it had to.
+    /// When the launch began, and when its NCCL communicator was created, if it did not exist before.
     began: Nanos,
-    met: Option<Nanos>,
+    connected: Option<Nanos>,
 }
 
 /// A launched batch and its tensors.
@@ -234,18 +234,18 @@ impl Cycle {
             size: self.transport.size(),
         };
         let began = self.queue.clock.now();
-        let mut met = None;
+        let mut connected = None;
         let gpu = &mut self.gpu;
         let mut company = Company {
             transport: &mut *self.transport,
             members: &self.members,
-            between: self.collective.between_hosts(),
+            inter_node: self.collective.inter_node(),
         };
         let lane = match &mut gpu.lane {
             Some(lane) => lane,
             none => {
                 let lane = Lane::make(place, gpu.binding.device(), &mut company)?;
-                met = Some(self.queue.clock.now());
+                connected = Some(self.queue.clock.now());
                 none.insert(lane)
             }
         };
@@ -270,7 +270,7 @@ impl Cycle {
             kind: batch.kind,
             launched,
             began,
-            met,
+            connected,
         })
     }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use super::calls::MpiError;
-use super::farewell::{self, FINALIZE_PATIENCE};
+use super::finalize::{self, FINALIZE_PATIENCE};
 use super::start::{self, FINALIZE_INTERVAL, StartError};
 use super::world::World;
 use crate::error::Error;
@@ -376,7 +376,7 @@ fn live(orders: &Receiver<Command>, ready: &SyncSender<Result<bool, StartError>>
                     std::thread::yield_now();
                 }
                 tasks.clear(); // their requests are left to MPI
-                let mut outcome = farewell::wait_for_all(&world);
+                let mut outcome = finalize::wait_for_all(&world);
                 let _ = done.send(());
                 if !start::is_broken() && outcome.is_ok() {
                     outcome = world.finalize();

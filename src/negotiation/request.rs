@@ -116,7 +116,7 @@ pub struct Params {
     pub dtype: Dtype,
     /// Element type between ranks, where it is another (reductions on GPUs).
     #[serde(with = "wire::maybe_dtype")]
-    pub travels_as: Option<Dtype>,
+    pub wire_dtype: Option<Dtype>,
     /// Dimensions; the numbers to agree on in an [`OpKind::Agree`].
     pub shape: Shape,
     /// How elements are combined (reductions).
@@ -144,7 +144,7 @@ impl Params {
         Self {
             kind,
             dtype,
-            travels_as: None,
+            wire_dtype: None,
             shape,
             op: ReduceOp::Sum,
             prescale: 1.0,
@@ -201,9 +201,9 @@ impl Params {
                 postscale: params.postscale,
             });
         }
-        if self.travels_as != other.travels_as {
+        if self.wire_dtype != other.wire_dtype {
             return differ(Mismatched::WireDtype, |params| {
-                Submitted::WireDtype(params.travels_as)
+                Submitted::WireDtype(params.wire_dtype)
             });
         }
         if self.root != other.root && self.kind == OpKind::Agree {
@@ -266,7 +266,7 @@ impl Params {
                 kind.name()
             ));
         }
-        if let Some(wire) = self.travels_as
+        if let Some(wire) = self.wire_dtype
             && !(kind.is_reduction() && self.device.is_some() && self.dtype.narrows_to(wire))
         {
             return Err(format!("{} of {} sent as {wire}", kind.name(), self.dtype));

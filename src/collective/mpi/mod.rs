@@ -16,7 +16,7 @@ use super::kernels::{Level, Reducer};
 use super::stream::Stream;
 use super::{Activities, Collective, Phases, Reduction, Stages};
 use crate::error::Error;
-use crate::mpi::{Comm, CommId, Met, MpiError, MpiJob, Promise, Waiting};
+use crate::mpi::{Comm, CommId, Communicators, MpiError, MpiJob, Promise, Waiting};
 use crate::tensor::Span;
 
 mod allreduce;
@@ -71,12 +71,12 @@ pub(crate) struct MpiCollective {
 }
 
 impl MpiCollective {
-    /// The collective of rank `rank` of `size` who have `met` in `job`.
-    pub(crate) fn new(job: &Arc<MpiJob>, met: Met, rank: usize, size: usize) -> Self {
+    /// The collective of rank `rank` of `size` over `communicators` of `job`.
+    pub(crate) fn new(job: &Arc<MpiJob>, communicators: Communicators, rank: usize, size: usize) -> Self {
         Self {
             job: Arc::clone(job),
-            data: met.data,
-            set: met.set,
+            data: communicators.data,
+            set: communicators.set,
             rank,
             size,
             level: Level::detect(),
@@ -113,7 +113,7 @@ impl MpiCollective {
     /// Waits for what was begun.
     fn keep(&mut self, promise: Promise<Batch>) -> Result<Phases, Error> {
         let guard = Waiting {
-            pulse: &self.job.pulse,
+            heartbeat: &self.job.heartbeat,
             set: self.set,
         };
         let (phases, staging) = promise.keep(self.job.spin, &guard)?;

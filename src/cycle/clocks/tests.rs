@@ -11,7 +11,7 @@ use crate::negotiation::ResponseCache;
 use crate::observer::NoObserver;
 use crate::queue::TensorQueue;
 use crate::settings::Settings;
-use crate::transport::local::{LocalTransport, Meeting, Patience};
+use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
 use crate::transport::{Combine, Contribution, Doorbell, Transport};
 
 /// The local transport, as if its ranks were on hosts of their own.
@@ -66,25 +66,25 @@ fn ahead(rank: usize) -> Duration {
     Duration::from_secs(1_000) * rank as u32
 }
 
-/// A cycle of rank `rank` of `size`, in a set that has just met.
+/// A cycle of rank `rank` of `size`, in a new set.
 fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
     let patience = Patience {
         spin: Duration::ZERO,
         warn_after: Duration::ZERO,
         give_up_after: Some(Duration::from_secs(60)),
     };
-    let meeting = Meeting {
+    let config = RendezvousConfig {
         job_key: format!("test-clocks-{}-{size}", std::process::id()),
         init: 0,
         rank,
         members: (0..size).collect(),
         start_timeout: Duration::from_secs(30),
         host_key: "host".to_owned(),
-        agreement: Vec::new(),
+        contract: Vec::new(),
         alarm: None,
     };
     let data_bytes = LocalCollective::required_bytes(size);
-    let opened = LocalTransport::open(&meeting, 1, data_bytes, patience).expect("all come");
+    let opened = LocalTransport::open(&config, 1, data_bytes, patience).expect("all come");
     let doorbell = opened.transport.doorbell();
     Cycle::new(Parts {
         members: (0..size).collect(),

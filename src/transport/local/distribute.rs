@@ -14,7 +14,8 @@ use super::error::RendezvousError;
 use super::layout::Layout;
 use super::peers::{Lifeline, Peer};
 use super::rendezvous::{
-    INTRODUCTION_TIMEOUT, Meeting, Met, address, check_holder, create_region, deadline, name, system,
+    Connected, INTRODUCTION_TIMEOUT, RendezvousConfig, address, check_holder, create_region, deadline, name,
+    system,
 };
 use super::server::Server;
 use super::socket::{self, Connection};
@@ -30,14 +31,14 @@ pub(super) type OpenPidfd = fn(&UnixStream) -> Option<OwnedFd>;
 ///
 /// # Errors
 /// Any [`RendezvousError`]; every connected rank receives it.
-pub(super) fn meet(
-    meeting: &Meeting,
+pub(super) fn serve(
+    config: &RendezvousConfig,
     layout: &Layout,
     open_pidfd: OpenPidfd,
-) -> Result<Met, RendezvousError> {
-    let deadline = deadline(meeting.start_timeout);
-    let listener = listen(meeting, layout, deadline)?;
-    let mut server = Server::new(meeting, layout, deadline);
+) -> Result<Connected, RendezvousError> {
+    let deadline = deadline(config.start_timeout);
+    let listener = listen(config, layout, deadline)?;
+    let mut server = Server::new(config, layout, deadline);
     let outcome = server.fill(&listener).and_then(|()| server.conclude(open_pidfd));
     if let Err(error) = &outcome {
         server.refuse_all(error);
@@ -50,12 +51,16 @@ pub(super) fn meet(
 
 /// Binds the job's socket name. If another process of this user holds it, that process may be a second rank 0: both
 /// then return an error. Any other holder is an error, at the latest when its time to answer is over.
-fn listen(meeting: &Meeting, layout: &Layout, deadline: Instant) -> Result<UnixListener, RendezvousError> {
-    let address = address(meeting)?;
+fn listen(
+    config: &RendezvousConfig,
+    layout: &Layout,
+    deadline: Instant,
+) -> Result<UnixListener, RendezvousError> {
+    let address = address(config)?;
     let failed = |error: std::io::Error| {
         let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
         system(
-            meeting,
+            config,
             "listen for the other ranks",
             Errno::from_raw_os_error(code),
         )
@@ -71,20 +76,20 @@ fn listen(meeting: &Meeting, layout: &Layout, deadline: Instant) -> Result<UnixL
             Err(error) => return Err(failed(error)),
         }
         let mut holder = None;
-        if let Ok(stream) = socket::connect(&name(meeting)) {
-            holder = Some(check_holder(meeting, &stream)?);
+        if let Ok(stream) = socket::connect(&name(config)) {
+            holder = Some(check_holder(config, &stream)?);
             let mut connection = Connection::connected(stream);
-            client::introduce(meeting, layout, &connection, deadline, answer_by)?;
-            match client::hear(meeting, &mut connection, answer_by) {
+            client::introduce(config, layout, &connection, deadline, answer_by)?;
+            match client::hear(config, &mut connection, answer_by) {
                 // The holder has closed its socket: it was another rendezvous, and the name is free again.
                 Err(RendezvousError::Vanished { .. }) => {}
                 Err(error) => return Err(error),
                 // No rank 0 admits another one.
-                Ok(_) => return Err(client::name_held(meeting, holder)),
+                Ok(_) => return Err(client::name_held(config, holder)),
             }
         }
         if Instant::now() >= answer_by {
-            return Err(client::name_held(meeting, holder));
+            return Err(client::name_held(config, holder));
         }
         std::thread::sleep(NAME_PAUSE);
     }
@@ -92,8 +97,8 @@ fn listen(meeting: &Meeting, layout: &Layout, deadline: Instant) -> Result<UnixL
 
 impl Server<'_> {
     /// Called when all clients are connected: creates the region, sends it to them, and starts all when each has mapped it.
-    fn conclude(&mut self, open_pidfd: OpenPidfd) -> Result<Met, RendezvousError> {
-        let (region, file) = create_region(self.meeting, self.layout)?;
+    fn conclude(&mut self, open_pidfd: OpenPidfd) -> Result<Connected, RendezvousError> {
+        let (region, file) = create_region(self.config, self.layout)?;
         let (welcome, pidfds) = self.identify(open_pidfd);
         let descriptors: Vec<_> = std::iter::once(file.as_fd())
             .chain(pidfds.iter().map(|pidfd| pidfd.as_fd()))
@@ -104,7 +109,7 @@ impl Server<'_> {
                 .send(Body::Welcome(welcome.clone()), &descriptors, self.deadline)
                 .map_err(|error| {
                     client.failed(
-                        self.meeting,
+                        self.config,
                         rank,
                         "send the job's memory and descriptors to a rank",
                         error,
@@ -127,7 +132,7 @@ impl Server<'_> {
             }
         }
         let peers = self.lifelines(&welcome, &pidfds);
-        Ok(Met { region, peers })
+        Ok(Connected { region, peers })
     }
 
     /// Process ids and pidfds of all ranks. Ranks of one process share a pidfd.

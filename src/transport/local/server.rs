@@ -15,7 +15,9 @@ use rustix::process::getuid;
 
 use super::error::RendezvousError;
 use super::layout::Layout;
-use super::rendezvous::{ALARM_INTERVAL, INTRODUCTION_TIMEOUT, Meeting, Terms, silent, system};
+use super::rendezvous::{
+    ALARM_INTERVAL, INTRODUCTION_TIMEOUT, JobContract, RendezvousConfig, silent, system,
+};
 use super::socket::{self, Connection, Credentials, ReceiveError};
 use super::wire::{Body, FrameError, Hello, Origin, shorten};
 
@@ -49,7 +51,7 @@ enum Reading {
 
 /// See the module.
 pub(super) struct Server<'a> {
-    pub(super) meeting: &'a Meeting,
+    pub(super) config: &'a RendezvousConfig,
     pub(super) layout: &'a Layout,
     /// When the start timeout of the first rank is over.
     pub(super) deadline: Instant,
@@ -60,12 +62,12 @@ pub(super) struct Server<'a> {
 
 impl<'a> Server<'a> {
     /// A server without connections; rank 0 waits until `deadline`, and no longer than any client.
-    pub(super) fn new(meeting: &'a Meeting, layout: &'a Layout, deadline: Instant) -> Self {
+    pub(super) fn new(config: &'a RendezvousConfig, layout: &'a Layout, deadline: Instant) -> Self {
         Self {
-            meeting,
+            config,
             layout,
             deadline,
-            clients: (1..meeting.size()).map(|_| None).collect(),
+            clients: (1..config.size()).map(|_| None).collect(),
             unauthenticated: Vec::new(),
         }
     }
@@ -76,20 +78,20 @@ impl<'a> Server<'a> {
             self.accept(listener)?;
             self.read_unauthenticated()?;
             self.read_clients(false)?;
-            let missing: Vec<usize> = (1..self.meeting.size())
+            let missing: Vec<usize> = (1..self.config.size())
                 .filter(|rank| self.clients[rank - 1].is_none())
-                .map(|rank| self.meeting.job_rank(rank))
+                .map(|rank| self.config.job_rank(rank))
                 .collect();
             if missing.is_empty() {
                 return Ok(());
             }
-            self.meeting.check_alarm()?;
+            self.config.check_alarm()?;
             let now = Instant::now();
             if now >= self.deadline {
                 return Err(RendezvousError::Missing {
                     missing,
-                    size: self.meeting.size(),
-                    waited_seconds: self.meeting.start_timeout.as_secs(),
+                    size: self.config.size(),
+                    waited_seconds: self.config.start_timeout.as_secs(),
                 });
             }
             let next = self
@@ -111,10 +113,10 @@ impl<'a> Server<'a> {
             if waiting.is_empty() {
                 return Ok(());
             }
-            self.meeting.check_alarm()?;
+            self.config.check_alarm()?;
             let left = self.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(silent(self.meeting, &waiting));
+                return Err(silent(self.config, &waiting));
             }
             self.sleep(None, left)?;
         }
@@ -122,7 +124,7 @@ impl<'a> Server<'a> {
 
     /// Sleeps until there is something to accept or to read, or it is time to ask the alarm.
     fn sleep(&self, listener: Option<&UnixListener>, timeout: Duration) -> Result<(), RendezvousError> {
-        let timeout = match self.meeting.alarm {
+        let timeout = match self.config.alarm {
             Some(_) => timeout.min(ALARM_INTERVAL),
             None => timeout,
         };
@@ -138,7 +140,7 @@ impl<'a> Server<'a> {
             .collect();
         match poll(&mut fds, Some(&socket::timespec(timeout))) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(system(self.meeting, "wait for the other ranks", error)),
+            Err(error) => Err(system(self.config, "wait for the other ranks", error)),
         }
     }
 
@@ -159,7 +161,7 @@ impl<'a> Server<'a> {
                 Err(error) => {
                     let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
                     return Err(system(
-                        self.meeting,
+                        self.config,
                         "accept a rank",
                         Errno::from_raw_os_error(code),
                     ));
@@ -216,7 +218,7 @@ impl<'a> Server<'a> {
                         pid: unauthenticated.pid,
                         version: origin.version,
                         layout: origin.layout,
-                        first_rank: self.meeting.own_job_rank(),
+                        first_rank: self.config.own_job_rank(),
                         first_version: own.version,
                         first_layout: own.layout,
                     });
@@ -244,14 +246,14 @@ impl<'a> Server<'a> {
 
     /// Checks a client's `Hello` against rank 0's configuration.
     fn admit(&self, hello: &Hello, pid: u32) -> Result<(), RendezvousError> {
-        let (meeting, rank, size) = (self.meeting, hello.rank, self.meeting.size());
+        let (config, rank, size) = (self.config, hello.rank, self.config.size());
         let job_rank = hello.members.get(rank).copied().unwrap_or(rank);
         let agree = |what: &str, found: String, expected: String| match (shorten(&found), shorten(&expected))
         {
             (found, expected) if found == expected => Ok(()),
             (found, expected) => Err(RendezvousError::Disagreement {
                 what: what.to_owned(),
-                first_rank: meeting.own_job_rank(),
+                first_rank: config.own_job_rank(),
                 expected,
                 rank: job_rank,
                 found,
@@ -259,16 +261,16 @@ impl<'a> Server<'a> {
         };
         // Two sizes of the whole job are easier to read than two lists.
         let whole = |members: &[usize]| members.iter().copied().eq(0..members.len());
-        if whole(&hello.members) && whole(&meeting.members) {
+        if whole(&hello.members) && whole(&config.members) {
             agree("job size", hello.members.len().to_string(), size.to_string())?;
         }
         let list = |members: &[usize]| format!("{members:?}");
         agree(
             "members of the process set",
             list(&hello.members),
-            list(&meeting.members),
+            list(&config.members),
         )?;
-        agree("host key", hello.host_key.clone(), meeting.host_key.clone())?;
+        agree("host key", hello.host_key.clone(), config.host_key.clone())?;
         if rank >= size {
             return Err(RendezvousError::InvalidRank { rank, pid, size });
         }
@@ -283,13 +285,13 @@ impl<'a> Server<'a> {
                 pid,
             });
         }
-        let names = |terms: &Terms| terms.iter().map(|(what, _)| what.clone()).collect::<Vec<_>>();
+        let names = |terms: &JobContract| terms.iter().map(|(what, _)| what.clone()).collect::<Vec<_>>();
         agree(
-            "terms",
-            names(&hello.agreement).join(", "),
-            names(&meeting.agreement).join(", "),
+            "job contract",
+            names(&hello.contract).join(", "),
+            names(&config.contract).join(", "),
         )?;
-        for ((what, expected), (_, found)) in meeting.agreement.iter().zip(&hello.agreement) {
+        for ((what, expected), (_, found)) in config.contract.iter().zip(&hello.contract) {
             agree(what, found.clone(), expected.clone())?;
         }
         let (words, bytes) = (self.layout.cache_words, self.layout.bytes());
@@ -308,8 +310,8 @@ impl<'a> Server<'a> {
     /// Reads from clients. A waiting client sends `Ready`, if `may_be_ready`, or `Refused`; a closed connection or any other
     /// message is an error.
     fn read_clients(&mut self, may_be_ready: bool) -> Result<(), RendezvousError> {
-        let meeting = self.meeting;
-        for (&rank, client) in meeting.members[1..].iter().zip(&mut self.clients) {
+        let config = self.config;
+        for (&rank, client) in config.members[1..].iter().zip(&mut self.clients) {
             let Some(client) = client else { continue };
             let malformed = |bytes, problem| RendezvousError::Malformed { rank, bytes, problem };
             match client.connection.try_receive() {
@@ -333,7 +335,7 @@ impl<'a> Server<'a> {
                     return Err(malformed(bytes, problem.to_string()));
                 }
                 Err(ReceiveError::System(error)) => {
-                    return Err(client.failed(meeting, rank, "hear from a rank", error));
+                    return Err(client.failed(config, rank, "hear from a rank", error));
                 }
             }
         }
@@ -342,7 +344,7 @@ impl<'a> Server<'a> {
 
     /// The connected clients, with their job ranks.
     pub(super) fn clients(&self) -> impl Iterator<Item = (usize, &Client)> {
-        let members = self.meeting.members[1..].iter();
+        let members = self.config.members[1..].iter();
         members
             .zip(&self.clients)
             .filter_map(|(&rank, client)| Some((rank, client.as_ref()?)))
@@ -370,7 +372,7 @@ impl<'a> Server<'a> {
     pub(super) fn refuse_latecomers(&mut self, listener: &UnixListener, error: &RendezvousError) {
         let deadline = Instant::now() + REFUSAL_TIMEOUT;
         let told = self.clients().count() + self.unauthenticated.len();
-        let mut expected = (self.meeting.size() - 1).saturating_sub(told);
+        let mut expected = (self.config.size() - 1).saturating_sub(told);
         self.clients.clear();
         self.unauthenticated.clear();
         loop {
@@ -398,11 +400,17 @@ fn refuse(connection: &Connection, error: &RendezvousError) {
 
 impl Client {
     /// A failed call on the connection to this rank, whose job rank is `rank`, as an error.
-    pub(super) fn failed(&self, meeting: &Meeting, rank: usize, what: &str, error: Errno) -> RendezvousError {
+    pub(super) fn failed(
+        &self,
+        config: &RendezvousConfig,
+        rank: usize,
+        what: &str,
+        error: Errno,
+    ) -> RendezvousError {
         match error {
             Errno::PIPE | Errno::CONNRESET => RendezvousError::Vanished { rank, pid: self.pid },
-            Errno::TIMEDOUT => silent(meeting, &[(rank, self.pid)]),
-            error => system(meeting, &format!("{what} (rank {rank})"), error),
+            Errno::TIMEDOUT => silent(config, &[(rank, self.pid)]),
+            error => system(config, &format!("{what} (rank {rank})"), error),
         }
     }
 }

@@ -16,17 +16,17 @@ mod processes;
 mod rendezvous;
 mod sets;
 
-/// A name of its own for each meeting of this test process.
-pub(super) fn meeting(name: &str, size: usize) -> Meeting {
+/// Rendezvous configuration with a name of its own in this test process.
+pub(super) fn config(name: &str, size: usize) -> RendezvousConfig {
     static INIT: AtomicU32 = AtomicU32::new(0);
-    Meeting {
+    RendezvousConfig {
         job_key: format!("test-{name}-{}", std::process::id()),
         init: INIT.fetch_add(1, Ordering::Relaxed),
         rank: 0,
         members: (0..size).collect(),
         start_timeout: Duration::from_secs(30),
         host_key: "host".to_owned(),
-        agreement: Vec::new(),
+        contract: Vec::new(),
         alarm: None,
     }
 }
@@ -46,20 +46,20 @@ pub(super) fn on_ranks<T: Send>(
     size: usize,
     body: impl Fn(LocalTransport) -> T + Sync,
 ) -> Vec<T> {
-    let meeting = meeting(name, size);
-    let (meeting, body) = (&meeting, &body);
+    let config = config(name, size);
+    let (config, body) = (&config, &body);
     thread::scope(|scope| {
         let ranks: Vec<_> = (0..size)
             .map(|rank| {
                 scope.spawn(move || {
-                    let meeting = Meeting {
+                    let config = RendezvousConfig {
                         rank,
-                        ..meeting.clone()
+                        ..config.clone()
                     };
                     // Two ranks have a core each in most places, so they also spin; more only sleep.
                     let spin = Duration::from_micros(if size == 2 { 20 } else { 0 });
                     let patience = Patience { spin, ..PATIENCE };
-                    let opened = LocalTransport::open(&meeting, WORDS, 1 << 16, patience).unwrap();
+                    let opened = LocalTransport::open(&config, WORDS, 1 << 16, patience).unwrap();
                     body(opened.transport)
                 })
             })
@@ -304,19 +304,19 @@ fn a_departure_passed_on_names_the_rank_that_left_first() {
 
 #[test]
 fn a_silent_rank_is_given_up_on_at_the_limit() {
-    let meeting = meeting("stalled", 2);
+    let config = config("stalled", 2);
     let over = AtomicBool::new(false);
     let open = |rank: usize| {
-        let meeting = Meeting {
+        let config = RendezvousConfig {
             rank,
-            ..meeting.clone()
+            ..config.clone()
         };
         let patience = Patience {
             warn_after: Duration::from_millis(100),
             give_up_after: Some(Duration::from_secs(1)),
             ..PATIENCE
         };
-        LocalTransport::open(&meeting, WORDS, 0, patience)
+        LocalTransport::open(&config, WORDS, 0, patience)
             .unwrap()
             .transport
     };

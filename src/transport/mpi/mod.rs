@@ -9,13 +9,13 @@
 //! Whether the ranks of *other* hosts would start at once a rank cannot know without a message, so a host enters when its own
 //! part holds, or when the cycle time has passed, and waits in the allgather for the rest.
 //!
-//! Waits within the host end, too, when a rank elsewhere is gone: they ask the pulse.
+//! Waits within the host end, too, when a rank elsewhere is gone: they check the heartbeat.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::mpi::{Bell, Met, MpiJob, Parts, Waiting, distances};
+use crate::mpi::{Bell, Communicators, MpiJob, Parts, Waiting, distances};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::transport::local::own_bell;
 use crate::transport::{
@@ -32,7 +32,7 @@ pub(crate) use places::Places;
 use places::{length_of, pack, packed_bytes_max, record_range, unpack};
 use record::Record;
 
-/// How long after a rank of this host has given up the pulse may take to say why.
+/// After a rank of this host has given up, how long the heartbeat may take to report the reason.
 const VERDICT_PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is asked meanwhile.
 const VERDICT_INTERVAL: Duration = Duration::from_millis(5);
@@ -66,10 +66,10 @@ struct Memory {
 }
 
 impl MpiTransport {
-    /// The transport of set rank `rank` among `members`, who have `met` in `job`, and are where `places` says.
+    /// The transport of set rank `rank` among `members`, over `communicators` of `job`, with the hosts of `places`.
     pub(crate) fn new(
         job: &Arc<MpiJob>,
-        met: Met,
+        communicators: Communicators,
         rank: usize,
         members: &Arc<[usize]>,
         is_world: bool,
@@ -82,19 +82,19 @@ impl MpiTransport {
         };
         let host: Arc<dyn Doorbell> = match &places.here {
             Some(here) => {
-                let (pulse, set) = (Arc::clone(&job.pulse), met.set);
-                here.heed(Box::new(move |waited| pulse.check_wait(set, waited)));
+                let (heartbeat, set) = (Arc::clone(&job.heartbeat), communicators.set);
+                here.heed(Box::new(move |waited| heartbeat.check_wait(set, waited)));
                 here.doorbell()
             }
             None => Arc::new(own_bell(Arc::clone(&entered), job.spin)),
         };
-        let doorbell = Arc::new(MpiDoorbell::new(&job.pulse, met.set, host));
+        let doorbell = Arc::new(MpiDoorbell::new(&job.heartbeat, communicators.set, host));
         let count = places.hosts.len();
         let next_hosts = distances(count)
             .map(|distance| members[places.hosts[(places.own + distance) % count][0]])
             .collect();
         let bell = Arc::clone(&doorbell) as Arc<dyn Bell>;
-        job.pulse.listen(met.set, members, next_hosts, bell);
+        job.heartbeat.listen(communicators.set, members, next_hosts, bell);
         Self {
             job: Arc::clone(job),
             rank,
@@ -102,7 +102,7 @@ impl MpiTransport {
             is_world,
             order: places.order(),
             places,
-            set: met.set,
+            set: communicators.set,
             doorbell,
             entered,
             memory: Memory::default(),
@@ -112,7 +112,7 @@ impl MpiTransport {
 
     fn guard(&self) -> Waiting<'_> {
         Waiting {
-            pulse: &self.job.pulse,
+            heartbeat: &self.job.heartbeat,
             set: self.set,
         }
     }
@@ -122,12 +122,12 @@ impl MpiTransport {
         self.places.hosts[self.places.own][0] == self.rank
     }
 
-    /// What an error of the host's is to this rank: the reason why it is over for all, where the pulse tells one. Who gave up
+    /// What an error of the host's is to this rank: the reason why it is over for all, where the heartbeat has one. Who gave up
     /// on a rank elsewhere has failed the ranks of its host, but is not to blame.
     fn error_of_host(&self, error: Error) -> Error {
         let began = Instant::now();
         loop {
-            match (self.job.pulse.check_set(self.set), &error) {
+            match (self.job.heartbeat.check_set(self.set), &error) {
                 // Of a rank's own error its host knows more.
                 (Err(Error::PeerFailed { rank, .. }), Error::PeerFailed { rank: here, .. })
                     if rank == *here =>
@@ -175,7 +175,7 @@ impl MpiTransport {
     }
 
     /// Brings the blocks of this host, `bytes` bytes each, to all hosts, and the times, `time_bytes` each, to the first.
-    fn exchange_between(
+    fn exchange_inter_node(
         &mut self,
         mut memory: Memory,
         bytes: usize,
@@ -261,7 +261,7 @@ impl Transport for MpiTransport {
                 blocks.extend_from_slice(&brought[..bytes]);
                 times.extend_from_slice(&brought[bytes..]);
             }
-            memory = self.exchange_between(memory, bytes, time_bytes)?;
+            memory = self.exchange_inter_node(memory, bytes, time_bytes)?;
         }
         self.hand_out(&mut memory.blocks[1])?;
         let (all, all_times) = (&memory.blocks[1], &memory.times[1]);
@@ -377,7 +377,7 @@ impl Transport for MpiTransport {
     }
 
     fn check_peers(&mut self) -> Result<(), Error> {
-        self.job.pulse.check_set(self.set)?;
+        self.job.heartbeat.check_set(self.set)?;
         match &mut self.places.here {
             Some(here) => here.check_peers().map_err(|error| self.error_of_host(error)),
             None => Ok(()),
@@ -386,8 +386,8 @@ impl Transport for MpiTransport {
 
     fn leave(&mut self, because: Option<&Error>) {
         if !std::mem::replace(&mut self.left, true) {
-            // The pulse first: who hears of it from the host asks the pulse for the reason.
-            self.job.pulse.leave(self.set, self.is_world, because);
+            // The heartbeat first: who hears of it from the host asks the heartbeat for the reason.
+            self.job.heartbeat.leave(self.set, self.is_world, because);
             if let Some(here) = &mut self.places.here {
                 here.leave(because);
             }

@@ -22,7 +22,7 @@ use crate::settings::Settings;
 use crate::simulation::programs::play::{Played, Stage, play};
 use crate::simulation::programs::program::Program;
 use crate::transport::Transport;
-use crate::transport::local::{LocalTransport, Meeting, Patience};
+use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
 
 /// Slots of the response cache.
 const CACHE_SLOTS: usize = 64;
@@ -35,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// State that the ranks of one process share.
 struct House {
-    /// Names the meetings of this program.
+    /// Numbers the rendezvous of this program.
     key: String,
     /// Nobody leaves before all have what they were waiting for.
     all_played: Barrier,
@@ -96,14 +96,14 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
         let Some(set_rank) = members.iter().position(|member| *member == rank) else {
             continue;
         };
-        let meeting = Meeting {
+        let config = RendezvousConfig {
             job_key: format!("{}-{place}", house.key),
             init: 0,
             rank: set_rank,
             members: members.clone().into(),
             start_timeout: Duration::from_secs(60),
             host_key: "host".to_owned(),
-            agreement: Vec::new(),
+            contract: Vec::new(),
             alarm: None,
         };
         let patience = Patience {
@@ -112,8 +112,7 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
             give_up_after: Some(LIMIT),
         };
         let data_bytes = LocalCollective::required_bytes(members.len());
-        let opened =
-            LocalTransport::open(&meeting, CACHE_SLOTS / 64, data_bytes, patience).expect("all come");
+        let opened = LocalTransport::open(&config, CACHE_SLOTS / 64, data_bytes, patience).expect("all come");
         let size = members.len();
         let collective = LocalCollective::new(opened.data, set_rank, size, Duration::ZERO, opened.watch);
         let transport: Box<dyn Transport> = match hostility {
@@ -124,7 +123,7 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
         let queue = Arc::new(TensorQueue::new(rank, true, transport.doorbell(), clock));
         engine_group.add(Arc::clone(&queue));
         let cycle = Cycle::new(Parts {
-            members: meeting.members,
+            members: config.members,
             transport,
             collective: Box::new(collective),
             observer: Box::new(Inspector(Stalls::new(set_rank, size, LIMIT, Some(LIMIT)))),
