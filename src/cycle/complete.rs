@@ -2,7 +2,7 @@
 
 use super::Cycle;
 use crate::error::Error;
-use crate::negotiation::Order;
+use crate::negotiation::JobCommand;
 use crate::observer::{CycleEnd, NoObserver};
 use crate::queue::Submission;
 use crate::settings::Settings;
@@ -28,8 +28,8 @@ impl Cycle {
             self.queue.doorbell.ring(self.number + 1); // evicted in this cycle: to be asked for in the next
         }
         self.queue.renew_eagerness();
-        for (order, outcome) in self.orders.drain(..).zip(outcomes) {
-            order.ticket.complete(outcome);
+        for (command, outcome) in self.commands.drain(..).zip(outcomes) {
+            command.ticket.complete(outcome);
             self.queue.completions().announce();
         }
     }
@@ -37,22 +37,22 @@ impl Cycle {
     /// Applies rank 0's commands at the end of this cycle, on every rank.
     fn apply_commands(&mut self) -> Vec<Result<(), Error>> {
         let is_first = self.transport.rank() == 0; // where the caller is told
-        let carry_out = |order: Order| match order {
-            Order::Timeline(order) => {
-                let outcome = self.observer.ordered(&order);
+        let carry_out = |command: JobCommand| match command {
+            JobCommand::Timeline(command) => {
+                let outcome = self.observer.apply_timeline_command(&command);
                 if let (Err(error), false) = (&outcome, is_first) {
                     tracing::error!("{error}; the other ranks record all the same");
                 }
                 outcome
             }
-            Order::Settings(change) => {
+            JobCommand::Settings(change) => {
                 self.settings = change.after(&self.settings);
                 self.newest = self.settings;
                 self.observer.switched(self.settings);
                 Ok(())
             }
         };
-        self.ordered.drain(..).map(carry_out).collect()
+        self.agreed_commands.drain(..).map(carry_out).collect()
     }
 
     /// What the observer is told at the end of a cycle.
@@ -93,7 +93,7 @@ impl Cycle {
         self.ended = Some(error);
     }
 
-    /// Lets the observer go, and answers those whose orders it will not carry out.
+    /// Lets the observer go, and answers those whose commands it will not carry out.
     fn close_books(&mut self, error: &Error) {
         if self.land().is_err() {
             // Its tensors have been told.
@@ -106,12 +106,12 @@ impl Cycle {
         }
         // The timeline is complete and closed when the last handle has its answer.
         self.observer = Box::new(NoObserver);
-        for ordered in self.orders.drain(..) {
-            // Where a peer has left before it heard of the order, what it was to stop has ended all the same.
-            let is_done = ordered.order == Order::Timeline(timeline::Order::Stop)
+        for pending in self.commands.drain(..) {
+            // Where a peer has left before it heard of the command, what it was to stop has ended all the same.
+            let is_done = pending.command == JobCommand::Timeline(timeline::TimelineCommand::Stop)
                 && matches!(error, Error::PeerLeft { .. });
             let outcome = if is_done { Ok(()) } else { Err(error.clone()) };
-            ordered.ticket.complete(outcome);
+            pending.ticket.complete(outcome);
         }
         self.queue.completions().announce();
     }

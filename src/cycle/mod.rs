@@ -22,9 +22,9 @@ use crate::error::Error;
 use crate::fusion::Plan;
 use crate::gpu::DeviceBinding;
 use crate::negotiation::coordinator::Ticks;
-use crate::negotiation::{Coordinator, OpKind, Order, Params, Request, ResponseCache};
+use crate::negotiation::{Coordinator, JobCommand, OpKind, Params, Request, ResponseCache};
 use crate::observer::{NoObserver, Observer};
-use crate::queue::{Ordered, Submission, TensorQueue};
+use crate::queue::{PendingCommand, Submission, TensorQueue};
 use crate::settings::Settings;
 use crate::transport::{Agreement, Block, Transport};
 
@@ -88,9 +88,9 @@ pub(crate) struct Cycle {
     groups: Groups,
     clocks: Clocks,
     /// What this rank has ordered and no cycle has carried out; on rank 0.
-    orders: Vec<Ordered>,
+    commands: Vec<PendingCommand>,
     /// What is to be carried out at the end of this cycle; the same on every rank.
-    ordered: Vec<Order>,
+    agreed_commands: Vec<JobCommand>,
 
     // Emptied and filled again in every cycle; kept for their memory.
     incoming: Vec<Submission>,
@@ -172,8 +172,8 @@ impl Cycle {
             all_joined_at: None,
             groups: Groups::default(),
             clocks,
-            orders: Vec::new(),
-            ordered: Vec::new(),
+            commands: Vec::new(),
+            agreed_commands: Vec::new(),
             incoming: Vec::new(),
             ready: Vec::new(),
             packing: plan::Packing::new(gpu_fusion_threshold_bytes),
@@ -222,7 +222,7 @@ impl Cycle {
         self.observer.cycle_began(now);
         let mut incoming = std::mem::take(&mut self.incoming);
         self.queue
-            .collect(&mut incoming, &mut self.orders, self.number + 1);
+            .collect(&mut incoming, &mut self.commands, self.number + 1);
         self.land()?; // after: what is submitted again by now has completed before, or waits in the launch throttle
         self.gpu.throttle.sift(&mut incoming);
         self.clocks.refresh();

@@ -6,15 +6,15 @@
 //! order; these fill the cache, so that the caches of all ranks stay equal without ever being compared.
 
 pub mod cache;
+pub mod command;
 pub mod coordinator;
-pub mod order;
 pub mod request;
 pub mod response;
 pub mod stall;
 
 pub use cache::ResponseCache;
+pub use command::JobCommand;
 pub use coordinator::Coordinator;
-pub use order::Order;
 pub use request::{Group, OpKind, Params, Request, RequestList};
 pub(crate) use request::{JOIN, RESERVED_PREFIX};
 pub(crate) use response::Receiver;
