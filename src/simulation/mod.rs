@@ -20,7 +20,7 @@ use crate::transport::simulated::{SimulatedSet, World};
 mod clocks;
 mod job;
 mod member;
-mod orders;
+mod commands;
 mod programs;
 mod record;
 

@@ -1,18 +1,18 @@
-//! Orders that wait on rank 0 for the cycle that brings them to every rank.
+//! Commands that wait on rank 0 for the cycle that brings them to every rank.
 
 use std::sync::Arc;
 
 use super::Ticket;
 use crate::error::Error;
-use crate::negotiation::Order;
+use crate::negotiation::JobCommand;
 
-/// An order and who waits for it.
-pub(crate) struct Ordered {
-    pub(crate) order: Order,
+/// A command and who waits for it.
+pub(crate) struct PendingCommand {
+    pub(crate) command: JobCommand,
     pub(crate) ticket: Arc<Ticket>,
 }
 
-impl Drop for Ordered {
+impl Drop for PendingCommand {
     /// Whatever happens to it, its caller gets an answer.
     fn drop(&mut self) {
         if !self.ticket.is_done() {
