@@ -40,6 +40,7 @@ pub mod bench;
 pub mod cli;
 pub mod clock;
 pub mod collective;
+mod command;
 pub mod context;
 mod cycle;
 mod delivery;
@@ -61,6 +62,7 @@ mod ready;
 pub mod replay;
 pub mod review;
 pub mod settings;
+mod settings_cell;
 mod shm;
 #[cfg(test)]
 mod simulation;
@@ -83,7 +85,7 @@ pub use context::{
 pub use delivery::{Delivery, Memory};
 pub use error::Error;
 pub use gpu::{CudaVec, GpuError, nccl_version};
-pub use settings::Settings;
+pub use settings::{Settings, Versioned};
 pub use tensor::{Device, Dtype, Element, ReduceOp};
 
 /// The README's program must compile and run.

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::error::Error as RuntimeError;
 use crate::identity::{Identity, IdentityError};
 use crate::knobs::{KnobError, Knobs};
-use crate::settings::SettingsChange;
+use crate::settings::PartialSettings;
 use crate::sweep::Point;
 
 /// Name of the hidden subcommand.
@@ -124,13 +124,13 @@ fn serve(context: &Context, args: &Args, mut supervisor: Option<&mut Supervisor>
 }
 
 /// What the settings of `point` change.
-fn change(point: &Point) -> SettingsChange {
-    SettingsChange {
+fn change(point: &Point) -> PartialSettings {
+    PartialSettings {
         fusion_threshold_bytes: Some(point.fusion_threshold_bytes),
         cycle_time: Some(Duration::from_secs_f64(point.cycle_time_ms / 1e3)),
         cache: Some(point.cache),
         hierarchical_allreduce: Some(point.hierarchical_allreduce),
-        ..SettingsChange::default()
+        ..PartialSettings::default()
     }
 }
 
