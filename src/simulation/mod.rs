@@ -18,9 +18,9 @@ use crate::queue::lock;
 use crate::transport::simulated::{SimulatedSet, World};
 
 mod clocks;
+mod commands;
 mod job;
 mod member;
-mod commands;
 mod programs;
 mod record;
 
