@@ -50,7 +50,7 @@ pub(crate) struct Batch<'a> {
     pub(crate) root: usize,
 }
 
-/// This rank's place in the set.
+/// This rank's number in the process set, and the set's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SetRank {
     pub(crate) rank: usize,
