@@ -10,7 +10,7 @@ use super::report::Report;
 use super::steady::{Batch, SteadyStep};
 use crate::fusion::Item;
 use crate::replay::{
-    Hosts, Operation, Place, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor,
+    Hosts, JobTopology, Operation, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor,
     WorkTensor,
 };
 use crate::tensor::Dtype;
@@ -121,9 +121,9 @@ pub(super) fn replayable(
             ..rules
         },
         place: match (on_one_host, record.source.shaped) {
-            (true, false) => Place::one_host(report.ranks),
-            (true, true) => Place::new(report.ranks, 1).with_hosts(Hosts::Shaped),
-            (false, _) => Place::new(report.ranks, 1).with_hosts(Hosts::Assumed),
+            (true, false) => JobTopology::one_host(report.ranks),
+            (true, true) => JobTopology::new(report.ranks, 1).with_hosts(Hosts::Shaped),
+            (false, _) => JobTopology::new(report.ranks, 1).with_hosts(Hosts::Assumed),
         },
     })
 }
