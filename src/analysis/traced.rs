@@ -11,7 +11,7 @@ use super::steady::{Batch, SteadyStep};
 use crate::fusion::Item;
 use crate::fusion_class::{Fusible, FusionClasses, FusionKey};
 use crate::replay::{
-    Hosts, Place, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor,
+    Hosts, JobTopology, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor,
 };
 use crate::trace::{Format, Kind, NameId, Phase};
 
@@ -120,9 +120,9 @@ pub(super) fn replayable(
             ..rules
         },
         place: match (on_one_host, record.source.shaped) {
-            (true, false) => Place::one_host(report.ranks),
-            (true, true) => Place::new(report.ranks, 1).with_hosts(Hosts::Shaped),
-            (false, _) => Place::new(report.ranks, 1).with_hosts(Hosts::Assumed),
+            (true, false) => JobTopology::one_host(report.ranks),
+            (true, true) => JobTopology::new(report.ranks, 1).with_hosts(Hosts::Shaped),
+            (false, _) => JobTopology::new(report.ranks, 1).with_hosts(Hosts::Assumed),
         },
     })
 }

@@ -6,7 +6,7 @@
 use super::memcpy::{self, CopyMethod};
 use super::payload::{Extent, Runtime};
 use super::shuttle::Shuttle;
-use super::verify::{PatternElement, Place, Verifier};
+use super::verify::{PatternElement, TensorInstance, Verifier};
 use crate::error::Error;
 use crate::gpu::{CudaVec, GpuError, Stopwatch, Stream};
 use crate::tensor::ReduceOp;
@@ -67,7 +67,7 @@ impl<T: PatternElement> Buffer<T> {
     pub(super) fn write(
         &mut self,
         verifier: &Verifier,
-        place: Place<'_>,
+        place: TensorInstance<'_>,
         extent: Extent,
         shuttle: Option<&mut Shuttle>,
     ) -> Result<(), GpuError> {
@@ -89,7 +89,7 @@ impl<T: PatternElement> Buffer<T> {
     pub(super) fn fetch(
         &mut self,
         verifier: &Verifier,
-        place: Place<'_>,
+        place: TensorInstance<'_>,
         extent: Extent,
         shuttle: Option<&mut Shuttle>,
     ) -> Result<(), GpuError> {
@@ -103,7 +103,13 @@ impl<T: PatternElement> Buffer<T> {
     }
 
     /// Loads the shuttle with sentinels, if they are what matters, and on a GPU.
-    fn load(&self, verifier: &Verifier, place: Place<'_>, extent: Extent, shuttle: Option<&mut Shuttle>) {
+    fn load(
+        &self,
+        verifier: &Verifier,
+        place: TensorInstance<'_>,
+        extent: Extent,
+        shuttle: Option<&mut Shuttle>,
+    ) {
         let (Self::Gpu { values, there }, Extent::Sentinels, Some(shuttle)) = (self, extent, shuttle) else {
             return;
         };
@@ -117,7 +123,7 @@ impl<T: PatternElement> Buffer<T> {
     pub(super) fn unload(
         &mut self,
         verifier: &Verifier,
-        place: Place<'_>,
+        place: TensorInstance<'_>,
         extent: Extent,
         shuttle: Option<&mut Shuttle>,
     ) {

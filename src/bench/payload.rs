@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use super::buffer::{self, Buffer};
 use super::memcpy::CopyMethod;
 use super::shuttle::Shuttle;
-use super::verify::{Place, Verifier, VerifyError};
+use super::verify::{TensorInstance, Verifier, VerifyError};
 use crate::backend::MpiTraffic;
 use crate::context::{self, Context, Handle, ProcessSet};
 use crate::error::Error;
@@ -124,7 +124,7 @@ macro_rules! payload {
             pub(super) fn write(
                 &mut self,
                 verifier: &Verifier,
-                place: Place<'_>,
+                place: TensorInstance<'_>,
                 extent: Extent,
                 shuttle: Option<&mut Shuttle>,
             ) -> Result<(), GpuError> {
@@ -137,7 +137,7 @@ macro_rules! payload {
             pub(super) fn fetch(
                 &mut self,
                 verifier: &Verifier,
-                place: Place<'_>,
+                place: TensorInstance<'_>,
                 extent: Extent,
                 shuttle: Option<&mut Shuttle>,
             ) -> Result<(), GpuError> {
@@ -150,7 +150,7 @@ macro_rules! payload {
             pub(super) fn unload(
                 &mut self,
                 verifier: &Verifier,
-                place: Place<'_>,
+                place: TensorInstance<'_>,
                 extent: Extent,
                 shuttle: Option<&mut Shuttle>,
             ) {
@@ -163,7 +163,7 @@ macro_rules! payload {
             pub(super) fn check(
                 &self,
                 verifier: &Verifier,
-                place: Place<'_>,
+                place: TensorInstance<'_>,
                 extent: Extent,
             ) -> Result<(), VerifyError> {
                 match (self, extent) {

@@ -1,4 +1,4 @@
-//! The clock seam: the core is handed the time and never asks the machine for it.
+//! The clock interface: the core is handed the time and never asks the machine for it.
 //!
 //! Ranks on one host read the same clock. Where they do not, what one says to another in times is said on rank 0's
 //! clock: `alignment` estimates how a rank's own clock relates to that, `reference` keeps what is known of it for all of

@@ -10,7 +10,7 @@ pub(crate) struct Paste {
     pub(crate) fusion_threshold_bytes: u64,
     /// Cycle time, ms, with the digits that are to stand there.
     pub(crate) cycle_time_ms: String,
-    /// Allreduce host by host.
+    /// Hierarchical allreduce.
     pub(crate) hierarchical_allreduce: Option<bool>,
     /// Allgather likewise.
     pub(crate) hierarchical_allgather: Option<bool>,

@@ -50,7 +50,7 @@ pub struct Costs {
     pub flat: Vec<Collective>,
     /// Hierarchical ones, likewise.
     pub hierarchical: Vec<Collective>,
-    /// What each class goes through, which settings send host by host or not; allreduces, where it does not say.
+    /// What each class goes through, which settings make hierarchical or not; allreduces, where it does not say.
     #[serde(default)]
     pub operations: Vec<Operation>,
     /// The fusion buffer.
@@ -78,7 +78,7 @@ impl Costs {
     /// Of a class of tensors under `setting`.
     pub fn collective(&self, class: u32, setting: &Setting) -> Collective {
         let operation = self.operations.get(class as usize).copied().unwrap_or_default();
-        let all = if setting.is_by_host(operation) {
+        let all = if setting.is_hierarchical(operation) {
             &self.hierarchical
         } else {
             &self.flat

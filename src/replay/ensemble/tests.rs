@@ -2,7 +2,9 @@
 
 use ronde_tuner::{Parameter, Space};
 
-use super::super::{Place, Rules, Spread, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, fit};
+use super::super::{
+    JobTopology, Rules, Spread, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, fit,
+};
 use super::*;
 use crate::fusion::Item;
 
@@ -77,7 +79,7 @@ fn unfused() -> Trace {
 
 fn ensemble(traces: &[Trace]) -> Ensemble {
     Ensemble::new(
-        fit(traces, Rules::RONDE, Place::new(16, 4)).unwrap(),
+        fit(traces, Rules::RONDE, JobTopology::new(16, 4)).unwrap(),
         7,
         Arc::new(to_setting),
     )
@@ -126,7 +128,7 @@ fn equal_seeds_draw_equal_jobs_and_others_others() {
 
 #[test]
 fn a_fit_of_nothing_but_priors_still_draws_finite_costs() {
-    let mut fitted = fit(&[unfused()], Rules::RONDE, Place::one_host(2)).unwrap();
+    let mut fitted = fit(&[unfused()], Rules::RONDE, JobTopology::one_host(2)).unwrap();
     fitted.spread = Spread::default();
     let ensemble = Ensemble::new(fitted, 1, Arc::new(to_setting));
     let point = space().point(&[1.0, 1.0, 1.0]).unwrap();
