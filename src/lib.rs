@@ -36,6 +36,7 @@ pub mod analysis;
 mod autotune;
 mod backend;
 pub mod bench;
+mod buffer;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod clock;

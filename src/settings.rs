@@ -89,6 +89,13 @@ pub struct Versioned<T> {
     pub value: T,
 }
 
+impl<T: std::fmt::Display> std::fmt::Display for Versioned<T> {
+    /// The value alone.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
 impl<T> std::ops::Deref for Versioned<T> {
     type Target = T;
 
