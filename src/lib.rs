@@ -32,12 +32,8 @@
 //! Linux only. Results are bit-identical on all ranks, and whatever the fusion and the order of arrival.
 
 pub mod adasum;
-pub mod analysis;
 mod autotune;
 mod backend;
-pub mod bench;
-#[cfg(feature = "cli")]
-pub mod cli;
 pub mod clock;
 pub mod collective;
 pub mod context;
@@ -45,9 +41,7 @@ mod cycle;
 mod delivery;
 mod drive;
 pub mod error;
-pub mod fusion;
-mod gain;
-mod gpu;
+pub mod gpu;
 pub mod identity;
 pub mod knobs;
 pub mod logging;
@@ -55,20 +49,17 @@ pub mod logging;
 mod mpi;
 pub mod negotiation;
 mod observer;
-mod percentile;
 mod queue;
-pub mod replay;
-pub mod review;
-pub mod settings;
 mod shm;
 #[cfg(test)]
 mod simulation;
-pub mod sweep;
 mod telemetry;
 pub mod tensor;
 pub mod timeline;
-pub mod trace;
 pub mod transport;
+
+pub use ronde_job::settings;
+use ronde_job::{fusion, percentile, replay};
 
 pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub use backend::MpiTraffic;

@@ -28,6 +28,10 @@ use options::Options;
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
+    // `cargo bench` starts this in the package's folder; the paths given are the user's.
+    if let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR") {
+        std::env::set_current_dir(std::path::Path::new(&package).join("../.."))?;
+    }
     let options = Options::parsed();
     if options.serve {
         return Ok(serve(

@@ -23,6 +23,7 @@ pub mod shaped;
 pub(crate) mod sim;
 
 pub use between::{BetweenHosts, HostPlace};
+pub use ronde_job::settings::Hierarchy;
 
 #[cfg(test)]
 pub(crate) use kernels::reference;
@@ -98,15 +99,6 @@ pub struct Activities {
     pub alltoall: Stages,
     /// Such as `SHM_REDUCESCATTER`.
     pub reducescatter: Stages,
-}
-
-/// Which operations go host by host, where the ranks are on several hosts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hierarchy {
-    /// Allreduces.
-    pub allreduce: bool,
-    /// Allgathers.
-    pub allgather: bool,
 }
 
 /// Moves and combines tensors among the ranks of one process set.

@@ -136,8 +136,7 @@ fn parse_stat(stat: &str) -> Option<Process> {
 ///
 /// # Errors
 /// Of `getrandom(2)`.
-#[cfg(feature = "cli")]
-pub(crate) fn random_job_key() -> Result<String, rustix::io::Errno> {
+pub fn random_job_key() -> Result<String, rustix::io::Errno> {
     use rustix::rand::{GetRandomFlags, getrandom};
 
     let mut bits = [0; 16];
@@ -250,7 +249,6 @@ mod tests {
         assert_eq!(key.len(), 32);
     }
 
-    #[cfg(feature = "cli")]
     #[test]
     fn new_keys_are_random() {
         let keys: std::collections::HashSet<String> = (0..100).map(|_| random_job_key().unwrap()).collect();

@@ -33,9 +33,7 @@ pub(crate) use digest::digest;
 pub use error::{Found, IdentityError};
 pub use host_key::{HostFacts, host_key};
 pub(crate) use hosts::Hosts;
-#[cfg(feature = "cli")]
-pub(crate) use job_key::random_job_key;
-pub use job_key::{Process, ProcessTable, Processes, job_key};
+pub use job_key::{Process, ProcessTable, Processes, job_key, random_job_key};
 pub use sources::{IDENTITY_VARIABLES, Source};
 
 use sources::Claim;

@@ -21,7 +21,6 @@ mod inbox;
 mod line;
 pub mod metrics;
 mod options;
-pub mod period;
 mod record;
 mod sink;
 mod steps;
@@ -34,7 +33,8 @@ pub use event::{Activity, BatchRecord, Member, Order, TensorId};
 pub use files::{of_rank, older};
 pub use metrics::{ExecutedBatch, Interruption, Step, StepMeter, StepSample};
 pub use options::{BytepsOptions, Options};
-pub use period::{Item, Observation, Period, PeriodFinder};
+pub(crate) use ronde_job::step as period;
+pub use ronde_job::step::{Item, Observation, Period, PeriodFinder};
 pub use track::Track;
 
 #[cfg(test)]

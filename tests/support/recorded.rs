@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// The real recorded file called `name`, which lies beside the project, if it is there.
 pub(crate) fn recorded(name: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/traces")).join(name);
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces")).join(name);
     if path.exists() {
         return path.canonicalize().ok();
     }

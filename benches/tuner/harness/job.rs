@@ -3,7 +3,7 @@
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Pareto, StandardNormal};
-use ronde::replay::{Place, Trace};
+use ronde_job::replay::{Place, Trace};
 
 use super::truth::{Draws, Effects, Setting, Source, Surface, Unwatched};
 use super::witness::{Errors, Witness};

@@ -8,8 +8,8 @@
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, StandardNormal};
-use ronde::fusion::Item;
-use ronde::replay::{Collective, Place, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor};
+use ronde_job::fusion::Item;
+use ronde_job::replay::{Collective, Place, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor};
 
 use super::truth::{Draws, Setting, Simulation, Watch};
 

@@ -223,12 +223,12 @@ pub(crate) fn label(truth: Truth, noise: Option<f64>, error: f64) -> String {
 
 /// Where the gradient lists lie, if they do.
 fn lists() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces/tensor-elements")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces/tensor-elements")
 }
 
 /// Where sweeps lie that were recorded.
 fn sweeps() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("results/sweep")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/sweep")
 }
 
 /// The surfaces of a truth. `network` is a factor on what crosses hosts, `sigma` replaces the surfaces' own noise. Empty, and said

@@ -1,0 +1,223 @@
+//! The settings in force: the part of the knobs that a tuner may change while the job runs.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Largest fusion threshold: 1 TiB, beyond any set of gradients and far from overflow in sums of sizes.
+pub const FUSION_THRESHOLD_BYTES_MAX: u64 = 1 << 40;
+
+/// Longest cycle time: one minute, the stall inspector's default warning time; a longer one only looks like a hang.
+pub const CYCLE_TIME_MS_MAX: f64 = 60_000.0;
+
+/// Which operations go host by host, where the ranks are on several hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// Allreduces.
+    pub allreduce: bool,
+    /// Allgathers.
+    pub allgather: bool,
+}
+
+/// The settings that can change while a job runs; every rank uses the same in the same cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Settings {
+    /// Counts the changes; a larger number is newer.
+    pub version: u64,
+    /// Bytes that one batch may hold; 0 = no fusion.
+    pub fusion_threshold_bytes: u64,
+    /// Least time between the starts of two cycles, nanoseconds.
+    pub cycle_time_ns: u64,
+    /// Whether known tensors are negotiated through the response cache.
+    pub cache: bool,
+    /// Whether allreduces go host by host.
+    pub hierarchical_allreduce: bool,
+    /// Whether allgathers do.
+    pub hierarchical_allgather: bool,
+}
+
+impl Settings {
+    /// Which operations go host by host.
+    pub fn hierarchy(&self) -> Hierarchy {
+        Hierarchy {
+            allreduce: self.hierarchical_allreduce,
+            allgather: self.hierarchical_allgather,
+        }
+    }
+
+    /// The same where nothing can go host by host.
+    pub fn flat(self) -> Self {
+        Self {
+            hierarchical_allreduce: false,
+            hierarchical_allgather: false,
+            ..self
+        }
+    }
+
+    /// The switches as bits of a word: how they travel, and how the timeline keeps them.
+    pub fn switches(&self) -> u64 {
+        let switches = [
+            self.cache,
+            self.hierarchical_allreduce,
+            self.hierarchical_allgather,
+        ];
+        (0..).zip(switches).map(|(bit, on)| u64::from(on) << bit).sum()
+    }
+
+    /// The first value outside of the range that its knob has, if there is one. Checked before a user's change is
+    /// sent and when settings arrive from another rank.
+    pub fn problem(&self) -> Option<String> {
+        let cycle_time_ms = self.cycle_time_ns as f64 / 1e6;
+        if self.fusion_threshold_bytes > FUSION_THRESHOLD_BYTES_MAX {
+            Some(format!(
+                "a fusion threshold of {} bytes is more than {FUSION_THRESHOLD_BYTES_MAX}",
+                self.fusion_threshold_bytes
+            ))
+        } else if cycle_time_ms > CYCLE_TIME_MS_MAX {
+            Some(format!(
+                "a cycle time of {cycle_time_ms} ms is more than {CYCLE_TIME_MS_MAX} ms"
+            ))
+        } else {
+            None
+        }
+    }
+
+    /// The same with the switches of such a word.
+    pub fn with_switches(self, word: u64) -> Self {
+        let is_on = |bit: u32| word >> bit & 1 == 1;
+        Self {
+            cache: is_on(0),
+            hierarchical_allreduce: is_on(1),
+            hierarchical_allgather: is_on(2),
+            ..self
+        }
+    }
+
+    /// Whether they mean the same, whatever their versions.
+    pub fn equals(&self, other: &Self) -> bool {
+        Self { version: 0, ..*self } == Self { version: 0, ..*other }
+    }
+}
+
+/// What to change of the settings; none = as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsChange {
+    /// Bytes that one batch may hold; 0 = no fusion.
+    pub fusion_threshold_bytes: Option<u64>,
+    /// Least time between the starts of two cycles.
+    pub cycle_time: Option<Duration>,
+    /// Whether known tensors are negotiated through the response cache.
+    pub cache: Option<bool>,
+    /// Whether allreduces go host by host.
+    pub hierarchical_allreduce: Option<bool>,
+    /// Whether allgathers do.
+    pub hierarchical_allgather: Option<bool>,
+}
+
+impl SettingsChange {
+    /// The settings that come after `settings`.
+    pub fn after(&self, settings: &Settings) -> Settings {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Settings {
+            version: settings.version + 1,
+            fusion_threshold_bytes: self
+                .fusion_threshold_bytes
+                .unwrap_or(settings.fusion_threshold_bytes),
+            cycle_time_ns: self.cycle_time.map_or(settings.cycle_time_ns, nanos),
+            cache: self.cache.unwrap_or(settings.cache),
+            hierarchical_allreduce: self
+                .hierarchical_allreduce
+                .unwrap_or(settings.hierarchical_allreduce),
+            hierarchical_allgather: self
+                .hierarchical_allgather
+                .unwrap_or(settings.hierarchical_allgather),
+        }
+    }
+}
+
+impl Default for Settings {
+    /// Horovod's defaults: 128 MiB, 1 ms, with the cache, nothing host by host.
+    fn default() -> Self {
+        Self {
+            version: 0,
+            fusion_threshold_bytes: 128 << 20,
+            cycle_time_ns: 1_000_000,
+            cache: true,
+            hierarchical_allreduce: false,
+            hierarchical_allgather: false,
+        }
+    }
+}
+
+impl std::fmt::Display for Settings {
+    /// Threshold in MB as Horovod's flags mean it (MiB), and cycle time in ms.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (fusion_mb, cycle_ms) = (
+            self.fusion_threshold_bytes as f64 / f64::from(1 << 20),
+            self.cycle_time_ns as f64 / 1e6,
+        );
+        write!(f, "{} MB, cycle {} ms", Rounded(fusion_mb), Rounded(cycle_ms))?;
+        f.write_str(if self.cache { "" } else { ", no response cache" })?;
+        f.write_str(match (self.hierarchical_allreduce, self.hierarchical_allgather) {
+            (false, false) => "",
+            (true, false) => ", hierarchical allreduce",
+            (false, true) => ", hierarchical allgather",
+            (true, true) => ", hierarchical allreduce and allgather",
+        })
+    }
+}
+
+/// Three digits that matter, no trailing zeros.
+struct Rounded(f64);
+
+impl std::fmt::Display for Rounded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let decimals = if self.0 >= 100.0 {
+            0
+        } else if self.0 >= 10.0 {
+            1
+        } else {
+            2
+        };
+        let text = format!("{:.decimals$}", self.0);
+        f.write_str(if decimals == 0 {
+            &text
+        } else {
+            text.trim_end_matches('0').trim_end_matches('.')
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_survive_as_bits() {
+        for word in 0..8 {
+            let settings = Settings {
+                version: 3,
+                ..Settings::default()
+            };
+            let switched = settings.with_switches(word);
+            assert_eq!(switched.switches(), word);
+            assert!(switched.equals(&settings.with_switches(word)));
+            assert_eq!(switched.version, 3);
+        }
+        assert_eq!(Settings::default().switches(), 1);
+        let all = Settings::default().with_switches(7);
+        assert!(all.hierarchy().allreduce && all.hierarchy().allgather);
+        assert_eq!(all.flat().switches(), 1);
+    }
+
+    #[test]
+    fn a_change_touches_what_it_names() {
+        let change = SettingsChange {
+            hierarchical_allgather: Some(true),
+            ..SettingsChange::default()
+        };
+        let after = change.after(&Settings::default());
+        assert_eq!((after.version, after.switches()), (1, 0b101));
+        assert_eq!(after.to_string(), "128 MB, cycle 1 ms, hierarchical allgather");
+    }
+}
