@@ -74,17 +74,20 @@ impl Item {
     }
 
     /// Payload in bytes.
+    #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Added up over the tensors of a step: a hash of what the step consists of, whatever their names and order.
+    #[inline]
     pub fn shape(&self) -> u64 {
         mix(self.anonymous, 1)
     }
 
     /// What this tensor is known by, as a hash: its name and form or, where names do not repeat, its form (operation, element
     /// type and size).
+    #[inline]
     pub fn key(&self, named: bool) -> u64 {
         if named { self.exact } else { self.anonymous }
     }
@@ -220,6 +223,7 @@ impl Distrust {
 }
 
 /// Folds `b` into `a`; every bit of the result depends on every bit of both.
+#[inline]
 pub fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd1b5_4a32_d192_ed03);
     product as u64 ^ (product >> 64) as u64
@@ -233,6 +237,7 @@ pub type KeyMap<V> = HashMap<u64, V, BuildHasherDefault<KeyHasher>>;
 pub struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }
@@ -243,6 +248,7 @@ impl Hasher for KeyHasher {
             .fold(self.0, |hash, &byte| mix(hash, u64::from(byte)));
     }
 
+    #[inline]
     fn write_u64(&mut self, key: u64) {
         self.0 = key;
     }
