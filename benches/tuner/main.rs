@@ -1,4 +1,4 @@
-//! Evaluates tuners on jobs whose best setting is known (`facts/tuner.md` §2 to §6).
+//! Evaluates tuners on jobs whose best setting is known (`results/tuner/README.md`).
 //!
 //! `cargo bench --bench tuner` runs the headline: ours with and without a model of the job, no tuning, random search and
 //! Horovod's algorithm, on 14 surfaces and on the same with effects that no model knows, 50 runs on each; `-- --help` lists

@@ -120,7 +120,7 @@ pub trait Collective: Send {
     }
 
     /// Combines the batch element by element over all ranks but those in `absent`, in rank order; every rank gets the
-    /// same bits, which depend neither on how tensors are batched nor on who came first (`design.md` §4), but on whether it
+    /// same bits, which depend neither on how tensors are batched nor on who came first, but on whether it
     /// goes host by host. An average divides by the number of all ranks, absent or not.
     ///
     /// # Errors

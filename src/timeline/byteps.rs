@@ -1,4 +1,4 @@
-//! BytePS's trace (`facts/peers.md` §2): for each tensor a row for every synchronization as a whole, and one for each
+//! BytePS's trace (`docs/timeline.md` in its repository): for each tensor a row for every synchronization as a whole, and one for each
 //! stage of it.
 //!
 //! ```text

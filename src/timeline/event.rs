@@ -70,7 +70,7 @@ mod path_bytes {
 /// order and do not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// Its name in the file (`facts/horovod.md` §3.3).
+    /// Its name in the file: one of Horovod's (`horovod/common/common.h`) or `SHM_*`.
     pub name: &'static str,
     /// When it began.
     pub began: Nanos,

@@ -1,7 +1,7 @@
 //! Element types of tensors, and the operations that combine elements.
 
 /// Element type of a tensor. The discriminants travel on the wire and follow Horovod's numbering
-/// (`facts/horovod.md` §4.1); bf16, which Horovod lacks, comes after its last.
+/// (`DataType` in `horovod/common/message.h`); bf16, which Horovod lacks, comes after its last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Dtype {

@@ -1,10 +1,10 @@
 //! The fusion planner: which of the ready tensors travel together. A pure function, shared by the runtime and by
 //! replay, so that a prediction plans exactly as a job does.
 //!
-//! Rules (`design.md` §3). Tensors of one class (same operation, element type, factors, root, device) may share a
+//! Rules. Tensors of one class (same operation, element type, factors, root, device) may share a
 //! batch of at most the fusion threshold. A batch is opened by the first tensor left over and filled in order,
 //! looking ahead past what does not fit, until as many bytes have been passed over as the threshold allows (the
-//! same limit as Horovod's, `facts/horovod.md` §4.5: beyond it the tensors come too late to wait for them). A
+//! same limit as in Horovod's `Controller::FuseResponses`: beyond it the tensors come too late to wait for them). A
 //! tensor larger than the threshold goes alone. A group is never cut, even when it is larger than the threshold;
 //! others may join it if they fit. Threshold 0: every tensor (or group) alone.
 

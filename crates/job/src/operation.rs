@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The operations. Discriminants are Horovod's (`facts/horovod.md` §4.1), but for the last.
+/// The operations. Discriminants are those of Horovod's `Request::RequestType` (`horovod/common/message.h`), except the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum OpKind {

@@ -1,23 +1,25 @@
-//! Real recorded files (`../shared/traces`; skipped where that folder is absent), counted by a script of its own too.
+//! Reads the timelines in `tests/fixtures` and compares the totals with those of a short Python script.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::model::{Format, Kind, MarkKind, Operation, Phase};
 use super::testing::Told;
 use super::{Source, read};
 
-fn shared(name: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces")).join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("skipped: {} is not here", path.display());
-    None
+/// Path of the fixture `name`, whichever of the workspace's packages this module belongs to.
+fn fixture(name: &str) -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = package
+        .ancestors()
+        .map(|folder| folder.join("tests/fixtures").join(name));
+    paths
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("no tests/fixtures/{name}"))
 }
 
-fn read_shared(name: &str) -> Option<(PathBuf, Told, Source)> {
-    let path = shared(name)?;
+fn read_fixture(name: &str) -> (PathBuf, Told, Source) {
+    let path = fixture(name);
     let mut told = Told::default();
     let mut progress = 0;
     let source =
@@ -27,11 +29,11 @@ fn read_shared(name: &str) -> Option<(PathBuf, Told, Source)> {
         path.metadata().unwrap().len(),
         "all of the file has been read"
     );
-    Some((path, told, source))
+    (path, told, source)
 }
 
 /// What a Python script prints about a file: numbers, one a line; nothing where there is no Python.
-fn counted(script: &str, path: &std::path::Path) -> Option<Vec<i64>> {
+fn counted(script: &str, path: &Path) -> Option<Vec<i64>> {
     let Ok(output) = Command::new("python3").arg("-c").arg(script).arg(path).output() else {
         eprintln!("skipped: no python3 to count with");
         return None;
@@ -61,7 +63,7 @@ fn phase_us(told: &Told, phase: Phase) -> i64 {
     spans.map(|span| span.ns() as i64).sum::<i64>() / 1_000
 }
 
-/// Repairs the text as a person would and counts by stacks of its own.
+/// Repairs the text by hand and counts with its own stacks.
 const HOROVOD: &str = r#"
 import json, re, sys
 text = open(sys.argv[1], encoding="utf-8", errors="replace").read().strip()
@@ -102,9 +104,7 @@ for rank in range(4): print(last.get(rank, 0))
 
 #[test]
 fn horovods_timeline_of_4_ranks() {
-    let Some((path, told, source)) = read_shared("horovod-timeline.4ranks.2018.json") else {
-        return;
-    };
+    let (path, told, source) = read_fixture("horovod-timeline.4-ranks.json");
     assert_eq!(
         (source.format, source.rank, source.size),
         (Format::Horovod, Some(0), Some(4))
@@ -192,9 +192,7 @@ for name in ["REDUCE", "BROADCAST", "COPYD2H", "COPYH2D"]:
 
 #[test]
 fn byteps_trace_of_a_gpu_that_is_not_root() {
-    let Some((path, told, source)) = read_shared("byteps-comm.nonroot.json") else {
-        return;
-    };
+    let (path, told, source) = read_fixture("byteps-comm.non-root.json");
     assert_eq!((source.format, source.rank), (Format::Byteps, None));
     assert_eq!(source.warnings, Vec::<String>::new());
     assert!(
@@ -254,9 +252,7 @@ print(sum(n["args"]["Input Dims"][0][0] * 4 for n in notes if n["name"] == "nccl
 
 #[test]
 fn pytorchs_trace_of_a_ddp_rank() {
-    let Some((path, told, source)) = read_shared("kineto.ddp.rank0.json.gz") else {
-        return;
-    };
+    let (path, told, source) = read_fixture("kineto-ddp.rank0.json.gz");
     assert_eq!((source.format, source.rank), (Format::Kineto, Some(0)));
     assert_eq!(source.warnings, Vec::<String>::new());
     let Some(counted) = counted(KINETO, &path) else {

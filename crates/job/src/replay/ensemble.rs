@@ -1,5 +1,5 @@
 //! Jobs that might be the one that was traced: workloads and costs drawn around a fit. Their mean is the tuner's prior,
-//! what they differ in its covariance (`facts/tuner.md` §8).
+//! what they differ in its covariance (`results/tuner/README.md` has the evidence).
 //!
 //! A single model stops early on a wrong answer; a spread of them knows where it does not know. Drawn are the costs,
 //! within what the trace left open and a share that no trace tells; what the reference setting does not exercise, far

@@ -1,7 +1,7 @@
 //! A step of a job, run on paper: ready times in, the runtime's own planner, costs added up, the step's length out.
 //!
 //! A cycle begins no sooner than the one before it has ended and the cycle time has passed; it negotiates, takes what is
-//! ready on all ranks, and runs its batches one after another (`design.md` §3). Ronde's cycles sleep until a tensor is
+//! ready on all ranks, and runs its batches one after another, as `docs/TENSOR.md` describes. Ronde's cycles sleep until a tensor is
 //! pending, and the last of a step may begin early; Horovod's tick on while there is nothing to do, so that the phase
 //! in which a step meets them is random: its mean is taken over evenly spaced phases.
 

@@ -5,7 +5,7 @@
 //! B ALLREDUCE   B MPI_ALLREDUCE  E   E              the execution with its activities; dtype and shape at the end
 //! ```
 //! A negotiation and the execution that follows it are one operation. A barrier or a join of Horovod's has no execution,
-//! but an end (facts/horovod.md §3.2). Bars of one tensor are taken in the order of the file, whatever their times.
+//! but an end. Bars of one tensor are taken in the order of the file, whatever their times.
 
 mod activities;
 mod arguments;

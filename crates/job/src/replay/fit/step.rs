@@ -10,7 +10,7 @@ use crate::fusion::Item;
 const OF_DEVIATION: f64 = 1.4826;
 /// Standard error of the median of normal numbers over their standard deviation and the root of their number: √(π/2).
 const OF_MEDIAN: f64 = 1.2533;
-/// Fewer steps do not show their noise; then it is taken for this, as a share (`facts/tuner.md` §2: 2 to 5 %).
+/// Fewer steps do not show their noise; then it is taken for this, as a share. Real jobs have 2 to 5 %.
 const STEPS_THAT_SHOW: usize = 5;
 const NOISE: f64 = 0.05;
 /// However long it is recorded, the same job takes another step time in its next run, by this share at least.

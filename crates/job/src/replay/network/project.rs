@@ -7,7 +7,7 @@ use crate::replay::{Collective, Costs, Negotiation, Place, Workload};
 
 /// A collective is launched in this time at most, µs: what is longer was the link's latency. (NCCL's tuning model has 8.4.)
 const LAUNCH_MOST_US: f64 = 10.0;
-/// How late a rank usually is, as a share of its ready times, where one rank alone was recorded (`facts/tuner.md` §2).
+/// How late a rank usually is, as a share of its ready times, where one rank alone was recorded (an assumption).
 const JITTER: f64 = 0.008;
 /// How wrong latency, bandwidth and negotiation may be elsewhere, in ln: on a network that was not measured, and for each
 /// doubling of the ranks.

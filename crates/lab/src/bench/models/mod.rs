@@ -77,7 +77,7 @@ fn many_small(name: &str) -> Workload {
 mod tests {
     use std::collections::HashSet;
     use std::fs;
-    use std::path::PathBuf;
+    use std::path::Path;
 
     use super::*;
 
@@ -171,14 +171,13 @@ mod tests {
         );
     }
 
-    fn recorded_elements(model: &str) -> Option<Vec<usize>> {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-            .join(format!("../../../shared/traces/tensor-elements/{model}.txt"));
-        let Ok(text) = fs::read_to_string(&path) else {
-            eprintln!("skipped: {} is not there", path.display());
-            return None;
-        };
-        Some(text.lines().map(|line| line.trim().parse().unwrap()).collect())
+    fn recorded_elements(model: &str) -> Vec<usize> {
+        let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let file = format!("tests/fixtures/tensor-elements/{model}.txt");
+        let mut paths = package.ancestors().map(|folder| folder.join(&file));
+        let path = paths.find(|path| path.exists()).expect(&file);
+        let text = fs::read_to_string(path).unwrap();
+        text.lines().map(|line| line.trim().parse().unwrap()).collect()
     }
 
     fn elements(model: &str) -> Vec<usize> {
@@ -192,9 +191,7 @@ mod tests {
 
     #[test]
     fn vgg16_equals_the_order_recorded_from_horovod() {
-        if let Some(recorded) = recorded_elements("vgg16") {
-            assert_eq!(elements("vgg16"), recorded);
-        }
+        assert_eq!(elements("vgg16"), recorded_elements("vgg16"));
     }
 
     /// The recording comes from TensorFlow, where a stage's first block defines its shortcut *before* the main branch,
@@ -202,9 +199,7 @@ mod tests {
     /// our four shortcuts (bias, weight, convolution) behind their block gives the recorded order exactly.
     #[test]
     fn resnet50_equals_the_order_recorded_from_horovod_but_for_shortcuts() {
-        let Some(recorded) = recorded_elements("resnet50") else {
-            return;
-        };
+        let recorded = recorded_elements("resnet50");
         let mut tensors = workload("resnet50").unwrap().tensors;
         let shortcuts: Vec<usize> = (0..tensors.len())
             .filter(|&index| tensors[index].name.contains(".0.downsample.1.bias"))

@@ -1,14 +1,12 @@
-//! Real recorded files, where they are there.
+//! The timelines in `tests/fixtures`.
 
+use super::fixture::fixture;
 use super::outputs::check_format;
-use super::recorded::recorded;
 use super::*;
 
 #[test]
 fn horovods_timeline_of_four_ranks() {
-    let Some(path) = recorded("horovod-timeline.4ranks.2018.json") else {
-        return;
-    };
+    let path = fixture("horovod-timeline.4-ranks.json");
     let folder = tempfile::tempdir().unwrap();
     let arguments = [path.to_str().unwrap(), "--json", "r.json", "--merge", "m.json"];
     let text = stdout(&timeline(folder.path(), &arguments));
@@ -35,8 +33,8 @@ fn horovods_timeline_of_four_ranks() {
 
 #[test]
 fn byteps_and_the_profiler() {
-    for name in ["byteps-comm.nonroot.json", "kineto.ddp.rank0.json.gz"] {
-        let Some(path) = recorded(name) else { continue };
+    for name in ["byteps-comm.non-root.json", "kineto-ddp.rank0.json.gz"] {
+        let path = fixture(name);
         let folder = tempfile::tempdir().unwrap();
         let path = path.to_str().unwrap();
         let outputs = [
