@@ -14,52 +14,52 @@ use std::time::{Duration, Instant};
 use crate::clock::Nanos;
 use crate::cycle::{Cycle, Due};
 use crate::error::Error;
-use crate::queue::{Front, Ticket, lock};
-use crate::transport::{Nap, Role};
+use crate::queue::{TensorQueue, Ticket, lock};
+use crate::transport::{Park, Role};
 
-/// A cycle and its front, shared by the background thread and all callers.
+/// A cycle and its tensor queue, shared by the background thread and all callers.
 pub(crate) struct Engine {
-    pub(crate) front: Arc<Front>,
+    pub(crate) queue: Arc<TensorQueue>,
     pub(crate) cycle: Mutex<Cycle>,
     /// This process's rank in the job.
     pub(crate) rank: usize,
-    pub(crate) fellows: Arc<Fellows>,
+    pub(crate) engine_group: Arc<EngineGroup>,
 }
 
-/// The fronts of all engines of one rank.
+/// Engine group: the tensor queues of all engines of one rank. An error that ends one engine ends all.
 #[derive(Default)]
-pub(crate) struct Fellows {
+pub(crate) struct EngineGroup {
     known: Mutex<Known>,
 }
 
 #[derive(Default)]
 struct Known {
-    fronts: Vec<Arc<Front>>,
-    condemned: Option<Error>,
+    queues: Vec<Arc<TensorQueue>>,
+    abort_reason: Option<Error>,
 }
 
-impl Fellows {
-    /// Takes in another engine's front. It shares the fate of those before it.
-    pub(crate) fn add(&self, front: Arc<Front>) {
+impl EngineGroup {
+    /// Adds an engine's tensor queue. If the group was aborted before, the queue is aborted at once.
+    pub(crate) fn add(&self, queue: Arc<TensorQueue>) {
         let mut known = lock(&self.known);
-        if let Some(error) = &known.condemned {
-            front.condemn(error);
+        if let Some(error) = &known.abort_reason {
+            queue.abort(error);
         }
-        known.fronts.push(front);
+        known.queues.push(queue);
     }
 
-    /// Lets go of an engine that has ended in an orderly way.
-    pub(crate) fn remove(&self, front: &Arc<Front>) {
+    /// Removes an engine that has shut down without an error.
+    pub(crate) fn remove(&self, queue: &Arc<TensorQueue>) {
         lock(&self.known)
-            .fronts
-            .retain(|known| !Arc::ptr_eq(known, front));
+            .queues
+            .retain(|known| !Arc::ptr_eq(known, queue));
     }
 
-    /// This rank cannot go on: has every engine end with `error`.
-    fn condemn(&self, error: &Error) {
+    /// Aborts every engine of this rank with `error`; the first error counts.
+    fn abort(&self, error: &Error) {
         let mut known = lock(&self.known);
-        let error = known.condemned.get_or_insert_with(|| error.clone()).clone();
-        known.fronts.iter().for_each(|front| front.condemn(&error));
+        let error = known.abort_reason.get_or_insert_with(|| error.clone()).clone();
+        known.queues.iter().for_each(|queue| queue.abort(&error));
     }
 }
 
@@ -76,15 +76,15 @@ impl Engine {
             cycle.begin(); // whoever drives it already has asked for a cycle
         }
         loop {
-            let wakes = self.front.doorbell.wakes();
-            let nap = match self.cycle.try_lock() {
+            let wakes = self.queue.doorbell.wakes();
+            let park = match self.cycle.try_lock() {
                 Ok(mut cycle) => match self.advance(&mut cycle) {
                     Advance::Ended => return,
                     Advance::Stepped => None,
-                    Advance::Nap(nap) => Some(nap),
+                    Advance::Park(park) => Some(park),
                 },
                 // Somebody drives it, and wakes this thread when leaving work behind.
-                Err(TryLockError::WouldBlock) => Some(Nap::Idle(None)),
+                Err(TryLockError::WouldBlock) => Some(Park::Idle(None)),
                 Err(TryLockError::Poisoned(poisoned)) => {
                     self.fail(
                         &mut poisoned.into_inner(),
@@ -94,9 +94,9 @@ impl Engine {
                 }
             };
             // The cycle is free now: a caller may want to drive it, or be told of its completed ticket.
-            self.front.completions().announce();
-            if let Some(nap) = nap {
-                self.front.doorbell.park(Role::Background, wakes, nap);
+            self.queue.completions().announce();
+            if let Some(park) = park {
+                self.queue.doorbell.park(Role::Background, wakes, park);
             }
         }
     }
@@ -106,37 +106,37 @@ impl Engine {
         if ticket.is_done() {
             return true;
         }
-        let over = || ticket.is_done() || deadline.is_some_and(|deadline| self.front.clock.now() >= deadline);
+        let over = || ticket.is_done() || deadline.is_some_and(|deadline| self.queue.clock.now() >= deadline);
         while !over() {
             // A cycle that is about to be ended is left to who ends it.
             let free = || {
-                if self.front.is_closing() {
+                if self.queue.is_closing() {
                     None
                 } else {
                     self.cycle.try_lock().ok()
                 }
             };
             let driven = free().or_else(|| {
-                let slice = deadline.map_or(WAIT_SLICE, |end| (end - self.front.clock.now()).min(WAIT_SLICE));
-                self.front
+                let slice = deadline.map_or(WAIT_SLICE, |end| (end - self.queue.clock.now()).min(WAIT_SLICE));
+                self.queue
                     .completions()
                     .sleep(slice, || if ticket.is_done() { None } else { free() })
             });
             if let Some(mut cycle) = driven {
-                self.front.doorbell.present(true);
+                self.queue.doorbell.present(true);
                 self.drive_until(&mut cycle, &over, deadline);
                 let has_ended = cycle.ended().is_some();
                 let work_left = cycle.pending() > 0 && !has_ended;
                 drop(cycle);
-                self.front.doorbell.present(false);
-                if work_left || self.front.has_queued() {
-                    self.front.doorbell.wake_self();
+                self.queue.doorbell.present(false);
+                if work_left || self.queue.has_queued() {
+                    self.queue.doorbell.wake_self();
                 }
-                self.front.completions().announce();
+                self.queue.completions().announce();
                 if has_ended {
                     // What a GPU has not given back by then, another thread completes.
                     let look = || ticket.is_done().then_some(());
-                    self.front.completions().sleep(WAIT_SLICE, look);
+                    self.queue.completions().sleep(WAIT_SLICE, look);
                 }
             }
         }
@@ -147,17 +147,20 @@ impl Engine {
         let mut hurried = false;
         loop {
             // Before the look at the ticket: what a GPU has brought, another thread completes, and wakes this one once.
-            let wakes = self.front.doorbell.wakes();
-            if over() || self.front.is_closing() {
+            let wakes = self.queue.doorbell.wakes();
+            if over() || self.queue.is_closing() {
                 return;
             }
             if !std::mem::replace(&mut hurried, true) {
-                self.front.hurry();
+                self.queue.hurry();
             }
             match self.advance(cycle) {
                 Advance::Ended => return,
                 Advance::Stepped => hurried = false,
-                Advance::Nap(nap) => self.front.doorbell.park(Role::Driver, wakes, nap.until(deadline)),
+                Advance::Park(park) => self
+                    .queue
+                    .doorbell
+                    .park(Role::Driver, wakes, park.until(deadline)),
             }
         }
     }
@@ -167,17 +170,19 @@ impl Engine {
         if cycle.ended().is_some() {
             return Advance::Ended;
         }
-        if let Some(error) = self.front.condemned() {
+        if let Some(error) = self.queue.abort_reason() {
             cycle.end(error);
             return Advance::Ended;
         }
-        let now = self.front.clock.now();
+        let now = self.queue.clock.now();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            cycle.catch_up()?;
+            cycle.poll_device()?;
             match cycle.due(now) {
                 Due::Now => cycle.step(now).map(|()| Advance::Stepped),
-                Due::At(pace) | Due::Idle(Some(pace)) => Ok(Advance::Nap(Nap::Pace(pace))),
-                Due::Idle(None) => cycle.look_around(now).map(|next| Advance::Nap(Nap::Idle(next))),
+                Due::At(pace) | Due::Idle(Some(pace)) => Ok(Advance::Park(Park::Pace(pace))),
+                Due::Idle(None) => cycle
+                    .check_liveness(now)
+                    .map(|next| Advance::Park(Park::Idle(next))),
             }
         }));
         match outcome {
@@ -195,10 +200,10 @@ impl Engine {
         }
     }
 
-    /// Ends the cycle with an error of which this rank does not recover, and its fellows with it.
+    /// Ends the cycle with an unrecoverable error and aborts the other engines of this rank.
     fn fail(&self, cycle: &mut Cycle, error: Error) {
         cycle.end(error.clone());
-        self.fellows.condemn(&error);
+        self.engine_group.abort(&error);
     }
 
     /// Ends the cycle in an orderly way, with `why`, after the step that runs, if one does. False if that step does not
@@ -207,9 +212,9 @@ impl Engine {
     /// If the rank has failed elsewhere and this engine has not ended for it yet, it ends with that error: its peers are to
     /// hear of the cause.
     pub(crate) fn shut_down(&self, why: &Error) -> bool {
-        let why = &self.front.condemned().unwrap_or_else(|| why.clone());
-        self.front.begin_closing();
-        self.front.doorbell.wake_self(); // a caller that drives the cycle lets go of it
+        let why = &self.queue.abort_reason().unwrap_or_else(|| why.clone());
+        self.queue.begin_closing();
+        self.queue.doorbell.wake_self(); // a caller that drives the cycle lets go of it
         let began = Instant::now();
         loop {
             match self.cycle.try_lock() {
@@ -221,7 +226,7 @@ impl Engine {
                 }
                 Err(TryLockError::WouldBlock) => return false,
             }
-            self.front.doorbell.wake_self();
+            self.queue.doorbell.wake_self();
             return true;
         }
     }
@@ -236,6 +241,6 @@ impl Engine {
 
 enum Advance {
     Stepped,
-    Nap(Nap),
+    Park(Park),
     Ended,
 }

@@ -327,7 +327,7 @@ pub enum Error {
         /// Tensors in flight there.
         in_flight: usize,
     },
-    /// The ranks of a process set could not meet.
+    /// The rendezvous of a process set failed.
     #[error("process set {set} of ranks {members:?}: {source}")]
     ProcessSetStart {
         /// The set's number.
@@ -443,7 +443,7 @@ pub enum Error {
         /// What MPI says.
         reason: String,
     },
-    /// Meeting the other ranks failed.
+    /// The rendezvous with the other ranks failed.
     #[error(transparent)]
     Rendezvous(Arc<dyn std::error::Error + Send + Sync>),
     /// A setting in the environment is wrong.

@@ -14,8 +14,8 @@ use crate::timeline::{Activity, Order};
 /// Watches cycles go by: timeline, step metrics and tuner in a job, a log in the simulator. It must be quick; it
 /// runs between the collectives.
 pub(crate) trait Observer: Send {
-    /// The ranks have met; so they are spread over hosts.
-    fn met(&mut self, _hosts: Hosts) {}
+    /// The rendezvous is complete; `hosts` is the distribution of the ranks over hosts.
+    fn connected(&mut self, _hosts: Hosts) {}
     /// A cycle begins.
     fn cycle_began(&mut self, _now: Nanos) {}
     /// A tensor has become ready on all ranks; `ready_us` gives each rank's time, where it is known, in microseconds on

@@ -66,7 +66,7 @@ impl Telemetry {
         quiet: bool,
     ) -> Result<Self, Error> {
         let first = rank == 0;
-        // As far as the launcher has said it, until the ranks have met.
+        // From the launcher's variables, until the rendezvous is complete.
         let hosts = Hosts {
             count: size.div_ceil(local_size),
             least: local_size,
@@ -182,9 +182,9 @@ impl Tuning {
 }
 
 impl Observer for Telemetry {
-    fn met(&mut self, hosts: Hosts) {
+    fn connected(&mut self, hosts: Hosts) {
         if let Some(tuning) = &mut self.tuning {
-            tuning.autotune.met(hosts);
+            tuning.autotune.connected(hosts);
             tuning.start = Some(tuning.autotune.start());
         }
     }
@@ -252,7 +252,7 @@ impl Observer for Telemetry {
     fn ordered(&mut self, order: &Order) -> Result<(), Error> {
         // The cycle has ended. Nothing of it may come to a recording that begins now.
         self.track.interrupt();
-        self.track.timeline().obey(order)
+        self.track.timeline().apply(order)
     }
 
     fn switched(&mut self, settings: Settings) {

@@ -117,8 +117,8 @@ impl Autotune {
         Ok(autotune)
     }
 
-    /// The ranks have met, before the first step: so they are spread over hosts.
-    pub(crate) fn met(&mut self, hosts: Hosts) {
+    /// The rendezvous is complete; called before the first step with the distribution of the ranks over hosts.
+    pub(crate) fn connected(&mut self, hosts: Hosts) {
         self.facts.hosts = hosts;
         let tunable = Tunable::new(&self.knobs, &self.facts);
         let opened = tunable.and_then(|tunable| {

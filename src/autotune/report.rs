@@ -148,7 +148,7 @@ impl Progress {
         lock(&self.inner).settings
     }
 
-    /// The ranks have met, and begin with `settings`; they are yet to agree on them.
+    /// The rendezvous is complete; the ranks begin with `settings` and are yet to agree on them.
     pub(crate) fn begin_with(&self, settings: Settings) {
         lock(&self.inner).settings = settings;
     }

@@ -7,17 +7,17 @@ use super::{Failure, Opened, failure};
 use crate::collective::local::LocalCollective;
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
-use crate::transport::local::{LocalTransport, Meeting, Patience};
+use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
 
 /// Spinning before sleeping, where there is a core for every rank of the host: about what waking a sleeper costs,
 /// so that it is never much worse than the better of the two.
 const SPIN: Duration = Duration::from_micros(100);
 
-pub(super) fn open(meeting: &Meeting, cache_words: usize, knobs: &Knobs) -> Result<Opened, Failure> {
-    let (rank, size) = (meeting.rank, meeting.members.len());
+pub(super) fn open(config: &RendezvousConfig, cache_words: usize, knobs: &Knobs) -> Result<Opened, Failure> {
+    let (rank, size) = (config.rank, config.members.len());
     let patience = patience(knobs, size);
     let data_bytes = LocalCollective::required_bytes(size);
-    let opened = LocalTransport::open(meeting, cache_words, data_bytes, patience).map_err(failure)?;
+    let opened = LocalTransport::open(config, cache_words, data_bytes, patience).map_err(failure)?;
     let collective = LocalCollective::new(opened.data, rank, size, patience.spin, Arc::clone(&opened.watch));
     Ok(Opened {
         transport: Box::new(opened.transport),

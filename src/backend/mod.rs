@@ -11,7 +11,7 @@ use crate::identity::{Hosts, Identity};
 use crate::knobs::{self, Knobs};
 use crate::shm::Watch;
 use crate::transport::Transport;
-use crate::transport::local::Meeting;
+use crate::transport::local::RendezvousConfig;
 
 mod local;
 #[cfg(feature = "mpi")]
@@ -42,11 +42,11 @@ pub(crate) struct Opened {
 /// See the module; the same for all process sets of a context.
 pub(crate) struct Backend {
     reach: Reach,
-    /// Each rank has a GPU, and says so before it meets the others.
+    /// Each rank has a GPU, and reports it before the rendezvous.
     on_gpu: bool,
 }
 
-/// How ranks meet, and what is in host memory travels.
+/// How ranks are connected, and how data in host memory is transferred.
 enum Reach {
     /// Shared memory.
     Local,
@@ -104,16 +104,16 @@ impl Backend {
     /// Ranks that do not come or do not fit, too little memory.
     pub(crate) fn open(
         &self,
-        meeting: &Meeting,
+        config: &RendezvousConfig,
         cache_words: usize,
         knobs: &Knobs,
     ) -> Result<Opened, Failure> {
         let mut opened = match &self.reach {
-            Reach::Local => local::open(meeting, cache_words, knobs)?,
-            Reach::Mpi(mpi) => mpi.open(meeting, knobs)?,
+            Reach::Local => local::open(config, cache_words, knobs)?,
+            Reach::Mpi(mpi) => mpi.open(config, knobs)?,
         };
         if let Some(link) = knobs.link {
-            let shaped = ShapedCollective::new(opened.collective, link, meeting.rank, meeting.members.len());
+            let shaped = ShapedCollective::new(opened.collective, link, config.rank, config.members.len());
             opened.collective = Box::new(shaped);
         }
         Ok(opened)

@@ -10,22 +10,20 @@ use crate::collective::mpi::{HierarchicalCollective, Host, Lane, Map, MpiCollect
 use crate::error::Error;
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
-use crate::mpi::{self, Hall, Met};
+use crate::mpi::{self, Communicators, MpiJob};
 use crate::shm::Watch;
-use crate::transport::local::{LocalTransport, Meeting, Opened as Shared};
+use crate::transport::local::{LocalTransport, Opened as Shared, RendezvousConfig};
 use crate::transport::mpi::{MpiTransport, Places};
 
 /// A context's MPI.
 pub(crate) struct Mpi {
-    /// Where its ranks have met, once they have.
-    hall: OnceLock<Arc<Hall>>,
+    /// The job's state, after the rendezvous.
+    job: OnceLock<Arc<MpiJob>>,
 }
 
 impl Mpi {
     pub(super) fn new() -> Result<Self, Error> {
-        Ok(Self {
-            hall: OnceLock::new(),
-        })
+        Ok(Self { job: OnceLock::new() })
     }
 
     /// See [`super::Backend::traffic`].
@@ -33,26 +31,25 @@ impl Mpi {
         mpi::traffic()
     }
 
-    pub(super) fn open(&self, meeting: &Meeting, knobs: &Knobs) -> Result<Opened, Failure> {
-        let (rank, size) = (meeting.rank, meeting.members.len());
-        let is_world = self.hall.get().is_none();
-        let (hall, met) = match self.hall.get() {
+    pub(super) fn open(&self, config: &RendezvousConfig, knobs: &Knobs) -> Result<Opened, Failure> {
+        let (rank, size) = (config.rank, config.members.len());
+        let is_world = self.job.get().is_none();
+        let (job, communicators) = match self.job.get() {
             None => {
                 // A rank here is two threads that may be busy at once: its own and MPI's.
-                let (hall, met) = mpi::meet_job(meeting, |ranks_here| {
-                    super::local::patience(knobs, 2 * ranks_here)
-                })?;
-                (self.hall.get_or_init(|| Arc::new(hall)), met)
+                let (job, communicators) =
+                    mpi::connect_job(config, |ranks_here| super::local::patience(knobs, 2 * ranks_here))?;
+                (self.job.get_or_init(|| Arc::new(job)), communicators)
             }
-            Some(hall) => {
-                let met = mpi::meet_set(hall, meeting).map_err(failure)?;
-                (hall, met)
+            Some(job) => {
+                let communicators = mpi::connect_set(job, config).map_err(failure)?;
+                (job, communicators)
             }
         };
-        let by_host = ByHost::of(&hall.leaders, &meeting.members, rank);
+        let by_host = ByHost::of(&job.leaders, &config.members, rank);
         let hosts = by_host.hosts();
-        let flat = MpiCollective::new(hall, met, rank, size);
-        let (here, data) = match by_host.meet_here(meeting, knobs)? {
+        let flat = MpiCollective::new(job, communicators, rank, size);
+        let (here, data) = match by_host.connect_intra_node(config, knobs)? {
             Some(Shared {
                 transport,
                 data,
@@ -60,7 +57,7 @@ impl Mpi {
             }) => (Some(transport), Some((data, watch))),
             None => (None, None),
         };
-        let lane = by_host.meet_lane(hall, meeting, met)?;
+        let lane = by_host.connect_inter_node(job, config, communicators)?;
         let places = Places {
             hosts: by_host.hosts.clone(),
             own: by_host.own,
@@ -78,7 +75,7 @@ impl Mpi {
                     rank,
                     size,
                 };
-                let lane = lane.map(|met| by_host.lane(hall, met));
+                let lane = lane.map(|communicators| by_host.lane(job, communicators));
                 let map = Map {
                     hosts: by_host.hosts,
                     own: by_host.own,
@@ -88,11 +85,11 @@ impl Mpi {
             }
             _ => Box::new(flat),
         };
-        let transport = MpiTransport::new(hall, met, rank, &meeting.members, is_world, places);
+        let transport = MpiTransport::new(job, communicators, rank, &config.members, is_world, places);
         Ok(Opened {
             transport: Box::new(transport),
             collective,
-            watch: Arc::clone(&hall.pulse) as Arc<dyn Watch>,
+            watch: Arc::clone(&job.heartbeat) as Arc<dyn Watch>,
             hosts,
         })
     }
@@ -132,18 +129,22 @@ impl ByHost {
         Hosts::of(self.hosts.iter().map(Vec::len))
     }
 
-    /// Meets the ranks of this host: for what the set's ranks tell one another, if there are several, and about 2 MiB each for
+    /// Connects the ranks of this host: for what the set's ranks tell one another, if there are several, and about 2 MiB each for
     /// tensors, if these may go host by host.
-    fn meet_here(&self, meeting: &Meeting, knobs: &Knobs) -> Result<Option<Shared>, Failure> {
+    fn connect_intra_node(
+        &self,
+        config: &RendezvousConfig,
+        knobs: &Knobs,
+    ) -> Result<Option<Shared>, Failure> {
         let by_host = self.hosts().why_flat().is_none();
         let size = self.hosts[self.own].len();
         if size == 1 && !by_host {
             return Ok(None);
         }
-        let here = of_set(meeting, &self.hosts[self.own], &format!("host{}", self.own));
+        let here = of_set(config, &self.hosts[self.own], &format!("host{}", self.own));
         let mut patience = super::local::patience(knobs, 2 * size);
         if self.place > 0 {
-            // It waits for the first of its host, who may wait for somebody elsewhere: the pulse knows for whom.
+            // It waits for the first rank of its host, which may wait for another host: the heartbeat knows for which rank.
             patience.warn_after = Duration::ZERO;
             patience.give_up_after = None;
         }
@@ -163,40 +164,45 @@ impl ByHost {
         ranks.into_iter().unzip()
     }
 
-    /// Meets the ranks of this rank's lane, if it has one. Those of the first speak for their hosts.
-    fn meet_lane(&self, hall: &Arc<Hall>, meeting: &Meeting, met: Met) -> Result<Option<Met>, Failure> {
+    /// Connects the ranks of this rank's lane, if it has one. Those of the first speak for their hosts.
+    fn connect_inter_node(
+        &self,
+        job: &Arc<MpiJob>,
+        config: &RendezvousConfig,
+        communicators: Communicators,
+    ) -> Result<Option<Communicators>, Failure> {
         let hosts = self.hosts();
         if hosts.count == 1 || self.place >= hosts.least {
             return Ok(None);
         }
         if hosts.most == 1 {
-            return Ok(Some(met));
+            return Ok(Some(communicators));
         }
-        let lane = of_set(meeting, &self.in_lane().0, &format!("lane{}", self.place));
-        mpi::meet_set(hall, &lane).map(Some).map_err(failure)
+        let lane = of_set(config, &self.in_lane().0, &format!("lane{}", self.place));
+        mpi::connect_set(job, &lane).map(Some).map_err(failure)
     }
 
-    /// This rank's lane, which has met.
-    fn lane(&self, hall: &Arc<Hall>, met: Met) -> Lane {
+    /// This rank's lane, with its communicators.
+    fn lane(&self, job: &Arc<MpiJob>, communicators: Communicators) -> Lane {
         let (_, hosts) = self.in_lane();
         let rank = hosts
             .iter()
             .position(|&host| host == self.own)
             .expect("in its lane");
         Lane {
-            collective: MpiCollective::new(hall, met, rank, hosts.len()),
+            collective: MpiCollective::new(job, communicators, rank, hosts.len()),
             hosts,
         }
     }
 }
 
-/// The meeting of some ranks of the set that meets, this one among them, called `name`.
-fn of_set(meeting: &Meeting, ranks: &[usize], name: &str) -> Meeting {
-    Meeting {
-        job_key: format!("{}/{name}", meeting.job_key),
-        rank: ranks.binary_search(&meeting.rank).unwrap_or(usize::MAX),
-        members: ranks.iter().map(|&rank| meeting.members[rank]).collect(),
-        ..meeting.clone()
+/// Rendezvous configuration called `name` for some ranks of the set, this one among them.
+fn of_set(config: &RendezvousConfig, ranks: &[usize], name: &str) -> RendezvousConfig {
+    RendezvousConfig {
+        job_key: format!("{}/{name}", config.job_key),
+        rank: ranks.binary_search(&config.rank).unwrap_or(usize::MAX),
+        members: ranks.iter().map(|&rank| config.members[rank]).collect(),
+        ..config.clone()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Failure, MpiTraffic, Opened};
 use crate::error::Error;
 use crate::knobs::Knobs;
-use crate::transport::local::Meeting;
+use crate::transport::local::RendezvousConfig;
 
 /// There is none.
 pub(crate) enum Mpi {}
@@ -17,7 +17,7 @@ impl Mpi {
         match *self {}
     }
 
-    pub(super) fn open(&self, _: &Meeting, _: &Knobs) -> Result<Opened, Failure> {
+    pub(super) fn open(&self, _: &RendezvousConfig, _: &Knobs) -> Result<Opened, Failure> {
         match *self {}
     }
 }

@@ -214,7 +214,7 @@ impl ProcessSet {
             Ok(entry)
         });
         let entries = entries.collect::<Result<Vec<Entry<'_>>, Error>>()?;
-        let tickets = engine.front.submit_group(entries)?;
+        let tickets = engine.queue.submit_group(entries)?;
         let handle = |ticket| RawHandle {
             engine: Arc::clone(engine),
             ticket,

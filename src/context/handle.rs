@@ -46,7 +46,7 @@ impl RawHandle {
         if fork::forked() {
             return Some(Err(Error::Forked));
         }
-        let deadline = self.engine.front.clock.now() + timeout;
+        let deadline = self.engine.queue.clock.now() + timeout;
         self.engine.wait(&self.ticket, Some(deadline));
         self.ticket.outcome()
     }

@@ -9,19 +9,19 @@ use crate::autotune::Progress;
 use crate::backend::{Backend, Failure, MpiTraffic, Opened};
 use crate::clock::{Clock, Reference};
 use crate::cycle::{Cycle, Parts};
-use crate::drive::{Engine, Fellows};
+use crate::drive::{Engine, EngineGroup};
 use crate::error::Error;
-use crate::gpu::{self, Home, Registry};
+use crate::gpu::{self, DeviceBinding, Registry};
 use crate::identity::{self, Hosts, Identity};
 use crate::knobs::Knobs;
 use crate::negotiation::ResponseCache;
 use crate::observer::Observer;
-use crate::queue::{Front, lock};
+use crate::queue::{TensorQueue, lock};
 use crate::settings::Settings;
 use crate::shm::Watch;
 use crate::telemetry::Telemetry;
 use crate::timeline::{Options, Timeline};
-use crate::transport::local::{Alarm, Meeting, Terms};
+use crate::transport::local::{Alarm, JobContract, RendezvousConfig};
 
 /// Knobs that ranks go by each for itself, and that must be the same on all. (Settings are rank 0's, from the first cycle.)
 const ALIKE: [&str; 4] = [
@@ -40,7 +40,7 @@ pub(super) struct Job {
     pub(super) timeline: Arc<Timeline>,
     /// Rank 0's clock, for all process sets.
     reference: Arc<Reference>,
-    fellows: Arc<Fellows>,
+    engine_group: Arc<EngineGroup>,
     key: String,
     backend: Backend,
     /// How many contexts this process has had in the job, this one included.
@@ -79,7 +79,7 @@ impl Job {
             progress,
             timeline,
             reference: Arc::default(),
-            fellows: Arc::default(),
+            engine_group: Arc::default(),
             key,
             backend,
             gpus: Arc::clone(gpu::devices()),
@@ -115,13 +115,13 @@ impl Job {
         process_sets: String,
     ) -> Result<ProcessSet, Error> {
         let members: Arc<[usize]> = (0..self.identity.size).collect();
-        let terms = terms(&self.knobs, process_sets);
-        let meeting = self.meeting(self.key.clone(), self.init, &members, terms);
-        let home = self.home();
+        let contract = job_contract(&self.knobs, process_sets);
+        let config = self.rendezvous_config(self.key.clone(), self.init, &members, contract);
+        let binding = self.binding();
         let running = self
-            .start(meeting, observer, &home)
+            .start(config, observer, &binding)
             .map_err(|failure| failure.into_error(Error::Rendezvous))?;
-        Ok(self.set(0, members, home, Some(running)))
+        Ok(self.set(0, members, binding, Some(running)))
     }
 
     /// Opens the process set `id`, the `generation`-th of the job, of `members`; without an engine if this rank is none
@@ -136,15 +136,15 @@ impl Job {
         members: Arc<[usize]>,
     ) -> Result<ProcessSet, Error> {
         let Ok(rank) = members.binary_search(&self.identity.rank) else {
-            return Ok(self.set(id, members, self.home(), None));
+            return Ok(self.set(id, members, self.binding(), None));
         };
-        // Ranks need not have been in the same sets before: the contexts are counted, not the meetings.
+        // Ranks need not have been in the same sets before: the contexts are counted, not the sets.
         let key = format!("{}#{}/set{id}.{generation}", self.key, self.init);
-        let mut meeting = self.meeting(key, 1, &members, Terms::new());
+        let mut config = self.rendezvous_config(key, 1, &members, JobContract::new());
         // Half of the stall limit: the other ranks wait for the members' answer, and are to hear of a silent member before
         // that wait is a stall.
         if let Some(limit) = self.knobs.stall_shutdown() {
-            meeting.start_timeout = meeting.start_timeout.min(limit / 2);
+            config.start_timeout = config.start_timeout.min(limit / 2);
         }
         let observer = Telemetry::of_process_set(
             &self.knobs,
@@ -155,9 +155,9 @@ impl Job {
             Arc::clone(&self.progress),
             &self.timeline,
         );
-        let home = self.home();
+        let binding = self.binding();
         let running = self
-            .start(meeting, Box::new(observer), &home)
+            .start(config, Box::new(observer), &binding)
             .map_err(|failure| {
                 failure.into_error(|source| Error::ProcessSetStart {
                     set: id,
@@ -165,7 +165,7 @@ impl Job {
                     source,
                 })
             })?;
-        Ok(self.set(id, members, home, Some(running)))
+        Ok(self.set(id, members, binding, Some(running)))
     }
 
     /// The job's ranks are spread over `hosts`: what cannot go host by host there is off, whatever was asked for.
@@ -190,16 +190,22 @@ impl Job {
         self.progress.begin_with(self.progress.settings().flat());
     }
 
-    /// Where the tensors on GPUs of a set that is opened will live.
-    fn home(&self) -> Arc<Home> {
+    /// Device binding for a process set that is being opened.
+    fn binding(&self) -> Arc<DeviceBinding> {
         let (timeline, is_tuned) = (Arc::clone(&self.timeline), self.knobs.autotune);
-        let home = Home::new(Arc::clone(&self.gpus), self.identity.local_rank)
+        let binding = DeviceBinding::new(Arc::clone(&self.gpus), self.identity.local_rank)
             .answering_early(self.knobs.async_completion)
             .telling_times(move || is_tuned || timeline.is_recording());
-        Arc::new(home)
+        Arc::new(binding)
     }
 
-    fn set(&self, id: u32, members: Arc<[usize]>, home: Arc<Home>, running: Option<Running>) -> ProcessSet {
+    fn set(
+        &self,
+        id: u32,
+        members: Arc<[usize]>,
+        binding: Arc<DeviceBinding>,
+        running: Option<Running>,
+    ) -> ProcessSet {
         let job_rank = self.identity.rank;
         ProcessSet {
             inner: Arc::new(Inner {
@@ -207,7 +213,7 @@ impl Job {
                 members,
                 job_rank,
                 strict_join: self.strict_join,
-                home,
+                binding,
                 running,
             }),
         }
@@ -221,42 +227,48 @@ impl Job {
         }
     }
 
-    fn meeting(&self, job_key: String, init: u32, members: &Arc<[usize]>, agreement: Terms) -> Meeting {
-        Meeting {
+    fn rendezvous_config(
+        &self,
+        job_key: String,
+        init: u32,
+        members: &Arc<[usize]>,
+        contract: JobContract,
+    ) -> RendezvousConfig {
+        RendezvousConfig {
             job_key,
             init,
             rank: members.binary_search(&self.identity.rank).unwrap_or(usize::MAX),
             members: Arc::clone(members),
             start_timeout: Duration::from_secs(self.knobs.start_timeout_seconds),
             host_key: identity::host_key(&identity::environment, &identity::HostFacts::read()),
-            agreement,
+            contract,
             alarm: self.watch.get().map(|watch| alarm(watch, members)),
         }
     }
 
-    /// Meets the other members and starts the engine.
+    /// Runs the rendezvous with the other members and starts the engine.
     fn start(
         &self,
-        meeting: Meeting,
+        config: RendezvousConfig,
         mut observer: Box<dyn Observer>,
-        home: &Arc<Home>,
+        binding: &Arc<DeviceBinding>,
     ) -> Result<Running, StartFailure> {
         let knobs = &self.knobs;
-        let members = Arc::clone(&meeting.members);
+        let members = Arc::clone(&config.members);
         let is_world = self.watch.get().is_none(); // it is opened first
-        let opened = self.backend.open(&meeting, cache_words(knobs), knobs);
+        let opened = self.backend.open(&config, cache_words(knobs), knobs);
         let Opened {
             transport,
             collective,
             watch,
             hosts,
-        } = opened.map_err(StartFailure::Meeting)?;
+        } = opened.map_err(StartFailure::Rendezvous)?;
         self.watch.get_or_init(|| watch); // that of the set of all ranks
         if is_world {
             self.spread(&hosts);
         }
-        observer.met(hosts);
-        let front = Arc::new(Front::new(
+        observer.connected(hosts);
+        let queue = Arc::new(TensorQueue::new(
             self.identity.rank,
             knobs.early_cycle,
             transport.doorbell(),
@@ -267,7 +279,7 @@ impl Job {
             transport,
             collective,
             observer,
-            front: Arc::clone(&front),
+            queue: Arc::clone(&queue),
             cache: ResponseCache::new(words(knobs.cache_capacity) * 64, cache_words(knobs) * 64),
             reference: Arc::clone(&self.reference),
             is_world,
@@ -276,15 +288,15 @@ impl Job {
                 ..self.progress.settings()
             },
             early: knobs.early_cycle,
-            home: Arc::clone(home),
+            binding: Arc::clone(binding),
             gpu_fusion_threshold_bytes: knobs.gpu_fusion_threshold_bytes,
         });
-        self.fellows.add(Arc::clone(&front));
+        self.engine_group.add(Arc::clone(&queue));
         let engine = Arc::new(Engine {
-            front,
+            queue,
             cycle: Mutex::new(cycle),
             rank: self.identity.rank,
-            fellows: Arc::clone(&self.fellows),
+            engine_group: Arc::clone(&self.engine_group),
         });
         let affinity = knobs.thread_affinity.get(self.identity.local_rank).copied();
         let thread = std::thread::Builder::new().name("ronde-cycle".into()).spawn({
@@ -309,14 +321,14 @@ impl Job {
 
 /// Why an engine did not start.
 enum StartFailure {
-    Meeting(Failure),
+    Rendezvous(Failure),
     Thread(Error),
 }
 
 impl StartFailure {
-    fn into_error(self, meeting: impl FnOnce(Failure) -> Error) -> Error {
+    fn into_error(self, rendezvous: impl FnOnce(Failure) -> Error) -> Error {
         match self {
-            Self::Meeting(source) => meeting(source),
+            Self::Rendezvous(source) => rendezvous(source),
             Self::Thread(error) => error,
         }
     }
@@ -341,7 +353,7 @@ fn first_settings(knobs: &Knobs) -> Settings {
 }
 
 /// 64-bit words that hold a bit for each of `tensors`. Capacities are rounded up to whole words, and the ranks compare
-/// words when they meet: caches of different sizes would drift apart.
+/// words at the rendezvous: caches of different sizes would drift apart.
 fn words(tensors: usize) -> usize {
     tensors.div_ceil(64)
 }
@@ -354,19 +366,19 @@ fn cache_words(knobs: &Knobs) -> usize {
     }
 }
 
-/// What all ranks of a job must have in common.
-fn terms(knobs: &Knobs, process_sets: String) -> Terms {
+/// Settings that must be equal on all ranks of a job.
+fn job_contract(knobs: &Knobs, process_sets: String) -> JobContract {
     let knobs = knobs.print().into_iter();
     let alike = knobs.filter(|(knob, _)| ALIKE.contains(&knob.env));
-    let mut terms: Terms = alike
+    let mut contract: JobContract = alike
         .map(|(knob, value)| (knob.env.to_owned(), value.to_string_lossy().into_owned()))
         .collect();
-    debug_assert_eq!(terms.len(), ALIKE.len());
-    terms.push(("process sets".to_owned(), process_sets));
-    terms
+    debug_assert_eq!(contract.len(), ALIKE.len());
+    contract.push(("process sets".to_owned(), process_sets));
+    contract
 }
 
-/// What tells a rank that meets others in a process set that one of them is gone.
+/// Ends a process set's rendezvous when one of its members has failed.
 fn alarm(watch: &Arc<dyn Watch>, members: &Arc<[usize]>) -> Alarm {
     let (watch, members) = (Arc::clone(watch), Arc::clone(members));
     Alarm(Arc::new(move || {
@@ -375,7 +387,7 @@ fn alarm(watch: &Arc<dyn Watch>, members: &Arc<[usize]>) -> Alarm {
     }))
 }
 
-/// How many contexts this process has had in `job` under `rank`: every meeting has a name of its own.
+/// How many contexts this process has had in `job` under `rank`: every rendezvous has a name of its own.
 fn next_init(job: &str, rank: usize) -> u32 {
     static INITS: Mutex<Option<HashMap<(String, usize), u32>>> = Mutex::new(None);
     let mut inits = lock(&INITS);

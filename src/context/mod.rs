@@ -121,8 +121,8 @@ impl Context {
     /// as other calls to add and remove process sets; it returns when all have. Needs `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
     ///
     /// The members have the time of `HOROVOD_START_TIMEOUT`, or half of `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` where that is set and
-    /// less, to meet. If one of them is silent for so long, and then does not say within 5 s that it could not come, the
-    /// context ends on all ranks. Before and after the meeting all ranks agree in an operation of the set of all ranks, in
+    /// less, for the rendezvous. If one of them is silent for so long, and then does not say within 5 s that it could not come, the
+    /// context ends on all ranks. Before and after the rendezvous all ranks agree in an operation of the set of all ranks, in
     /// which a silent rank is waited for as in any other: until `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`.
     ///
     /// ```no_run
@@ -137,8 +137,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// Process sets that are fixed, ranks that cannot be a set, ranks that ask for different sets, members that cannot
-    /// meet.
+    /// Process sets that are fixed, ranks that cannot be a set, ranks that ask for different sets, a rendezvous of
+    /// the members that fails.
     pub fn add_process_set(&self, ranks: &[usize]) -> Result<ProcessSet, Error> {
         self.check_dynamic()?;
         self.registry.add(&self.job, ranks)

@@ -172,7 +172,7 @@ impl Operation<'_> {
         let mut params = self.params(set, tensor)?;
         let on = set
             .inner
-            .home
+            .binding
             .submit(tensor.device, can_follow)
             .map_err(|error| Error::Gpu {
                 rank: set.inner.job_rank,

@@ -10,7 +10,7 @@ use super::operation::{Operation, RawOutput, RawTensor, shape_of};
 use super::{Reduce, Scope, fork, scope};
 use crate::drive::Engine;
 use crate::error::Error;
-use crate::gpu::Home;
+use crate::gpu::DeviceBinding;
 use crate::negotiation::{JOIN, OpKind, Params};
 use crate::queue::{Entry, Output, lock};
 use crate::tensor::{Dtype, Shape};
@@ -35,7 +35,7 @@ pub(super) struct Inner {
     /// Whether only allreduces do without ranks that have joined.
     pub(super) strict_join: bool,
     /// Where its tensors on GPUs live.
-    pub(super) home: Arc<Home>,
+    pub(super) binding: Arc<DeviceBinding>,
     /// `None` if this rank is not a member.
     pub(super) running: Option<Running>,
 }
@@ -58,7 +58,7 @@ impl ProcessSet {
                 members: members.into(),
                 job_rank,
                 strict_join: false,
-                home: Arc::new(Home::new(Arc::clone(crate::gpu::devices()), job_rank)),
+                binding: Arc::new(DeviceBinding::new(Arc::clone(crate::gpu::devices()), job_rank)),
                 running: Some(Running { engine, thread }),
             }),
         }
@@ -350,7 +350,7 @@ impl ProcessSet {
     pub(super) fn submit_entry(&self, entry: Entry<'_>) -> Result<RawHandle, Error> {
         let engine = self.engine()?;
         Ok(RawHandle {
-            ticket: engine.front.submit(entry)?,
+            ticket: engine.queue.submit(entry)?,
             engine: Arc::clone(engine),
         })
     }
@@ -432,7 +432,7 @@ impl Running {
             return true;
         };
         let ended = self.engine.shut_down(why);
-        self.engine.fellows.remove(&self.engine.front);
+        self.engine.engine_group.remove(&self.engine.queue);
         if ended {
             // It has caught its own panics: joining can only succeed.
             let _ = thread.join();

@@ -63,7 +63,7 @@ impl Registry {
     /// Makes the process set of `ranks`, on every rank at once.
     ///
     /// # Errors
-    /// Ranks that cannot be a process set; members that cannot meet.
+    /// Ranks that cannot be a process set; members whose rendezvous fails.
     pub(super) fn make(&self, job: &Job, ranks: &[usize]) -> Result<ProcessSet, Error> {
         let members = self.check(ranks, job.identity.size)?;
         let (id, generation) = {
@@ -144,13 +144,13 @@ impl Registry {
         }
         let running = set.inner.running.as_ref();
         // Nothing may come in between the count and the end: it would look to the others as if this rank had left.
-        let suspend = |running: &Running| running.engine.front.suspend(Error::ProcessSetRemoved { set: id });
+        let suspend = |running: &Running| running.engine.queue.suspend(Error::ProcessSetRemoved { set: id });
         let in_flight = running.map_or(0, suspend);
         let agreed = self.agree_to_remove(set, in_flight);
         if agreed.is_ok() {
             self.drop_set(set);
         } else if let Some(running) = running {
-            running.engine.front.resume();
+            running.engine.queue.resume();
         }
         agreed
     }
@@ -222,7 +222,7 @@ impl Registry {
 /// others may give up a little later than the first; after that the silent member ends the context.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether a process set has not started because of a failure of that kind when its members met.
+/// Whether a process set has not started because its rendezvous failed in that way.
 fn failed_by(error: &Error, kind: fn(&RendezvousError) -> bool) -> bool {
     matches!(error, Error::ProcessSetStart { source, .. } if failed(source, kind))
 }

@@ -49,7 +49,7 @@ impl Context {
     /// Has every rank carry out `order` in the same cycle, which this is rank 0 for; returns when it has done so itself.
     pub(super) fn command(&self, order: Order) -> Result<(), Error> {
         let engine = self.world.engine()?;
-        let ticket = engine.front.order(order)?;
+        let ticket = engine.queue.order(order)?;
         engine.wait(&ticket, None);
         ticket.outcome().unwrap_or(Err(Error::ShutDown))
     }

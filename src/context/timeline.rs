@@ -16,7 +16,7 @@ impl Context {
     /// says it makes step metrics and tuning exact from the first step on.
     pub fn mark_step(&self) {
         if let Some(running) = &self.world.inner.running {
-            running.engine.front.mark_step();
+            running.engine.queue.mark_step();
         }
     }
 
@@ -37,7 +37,7 @@ impl Context {
     /// ```
     pub fn mark_epoch(&self) {
         if let Some(running) = &self.world.inner.running {
-            running.engine.front.mark_epoch();
+            running.engine.queue.mark_epoch();
         }
     }
 

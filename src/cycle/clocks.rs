@@ -73,15 +73,15 @@ impl Cycle {
     pub(super) fn compare_clocks(&mut self) -> Result<(), Error> {
         let mut rounds = Vec::with_capacity(ROUNDS);
         for _ in 0..ROUNDS {
-            let sent = self.front.clock.now();
+            let sent = self.queue.clock.now();
             self.transport.gather(&[], &mut self.frames)?;
             self.frames.clear();
             if self.transport.rank() == 0 {
-                let stamp = self.front.clock.now();
+                let stamp = self.queue.clock.now();
                 encode(&stamp.0, &mut self.frame).map_err(|error| self.malformed("encode a time", &error))?;
             }
             self.transport.broadcast(&mut self.frame)?;
-            let received = self.front.clock.now();
+            let received = self.queue.clock.now();
             let stamp = decode(&self.frame).map_err(|error| Error::InvalidPeerData {
                 rank: self.members[0],
                 problem: format!("a time that cannot be decoded: {error}"),
@@ -93,7 +93,7 @@ impl Cycle {
             });
         }
         if let Some(schedule) = &mut self.clocks.schedule {
-            schedule.done(self.front.clock.now());
+            schedule.done(self.queue.clock.now());
         }
         if self.transport.rank() > 0
             && let Some(alignment) = self.clocks.estimator.measured(&rounds)

@@ -23,19 +23,19 @@ impl Cycle {
                 ..wanted
             };
         }
-        let outcomes = self.obey(); // what was marked before belongs to what was recorded before
+        let outcomes = self.apply_commands(); // what was marked before belongs to what was recorded before
         if !self.unsent.is_empty() {
-            self.front.doorbell.ring(self.number + 1); // evicted in this cycle: to be asked for in the next
+            self.queue.doorbell.ring(self.number + 1); // evicted in this cycle: to be asked for in the next
         }
-        self.front.renew_eagerness();
+        self.queue.renew_eagerness();
         for (order, outcome) in self.orders.drain(..).zip(outcomes) {
             order.ticket.complete(outcome);
-            self.front.completions().announce();
+            self.queue.completions().announce();
         }
     }
 
-    /// Carries out what rank 0 has ordered, at this cycle's end on every rank.
-    fn obey(&mut self) -> Vec<Result<(), Error>> {
+    /// Applies rank 0's commands at the end of this cycle, on every rank.
+    fn apply_commands(&mut self) -> Vec<Result<(), Error>> {
         let is_first = self.transport.rank() == 0; // where the caller is told
         let carry_out = |order: Order| match order {
             Order::Timeline(order) => {
@@ -57,7 +57,7 @@ impl Cycle {
 
     /// What the observer is told at the end of a cycle.
     fn cycle_end(&self) -> CycleEnd {
-        let noted = self.front.marks().take().unwrap_or_default();
+        let noted = self.queue.marks().take().unwrap_or_default();
         CycleEnd {
             settings: self.settings,
             step_marks: noted.steps,
@@ -70,23 +70,23 @@ impl Cycle {
         if self.ended.is_some() {
             return;
         }
-        self.front.close(&error);
+        self.queue.close(&error);
         self.gpu.stop(&error);
         let hits = self.hits.iter_mut().filter_map(Option::take);
         let ready = self.groups.take_held().chain(self.ready.drain(..));
         let pending = hits
             .chain(self.misses.drain().map(|(_, submission)| submission))
             .chain(ready.map(|ready| ready.submission))
-            .chain(self.gpu.gate.give_up());
+            .chain(self.gpu.throttle.give_up());
         let pending: Vec<Submission> = pending
             .filter(|submission| !submission.ticket.is_done())
             .collect();
         let own = pending.iter().filter(|submission| !submission.is_absent());
-        self.front.release(own.count());
+        self.queue.release(own.count());
         for submission in &pending {
             submission.ticket.complete(Err(error.clone()));
         }
-        self.front.completions().announce();
+        self.queue.completions().announce();
         self.transport
             .leave(if error.is_orderly() { None } else { Some(&error) });
         self.close_books(&error);
@@ -113,6 +113,6 @@ impl Cycle {
             let outcome = if is_done { Ok(()) } else { Err(error.clone()) };
             ordered.ticket.complete(outcome);
         }
-        self.front.completions().announce();
+        self.queue.completions().announce();
     }
 }

@@ -17,19 +17,19 @@ use super::ready::Ready;
 use crate::clock::Nanos;
 use crate::collective::nccl::{Awaited, Company, Lane, Launched, Place, Trouble, gpu_error};
 use crate::error::Error;
-use crate::gpu::{Device, Home, Mark, Stream};
+use crate::gpu::{Device, DeviceBinding, Mark, Stream};
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
-use crate::queue::{Front, Submission, lock};
+use crate::queue::{Submission, TensorQueue, lock};
 
 mod anchor;
-mod gate;
+mod launch_throttle;
 #[cfg(test)]
 mod tests;
 mod times;
 
 use anchor::Anchor;
-use gate::Gate;
+use launch_throttle::LaunchThrottle;
 use times::Times;
 
 /// How long what is on the device may take when the context is shut down, before it is ended.
@@ -40,13 +40,13 @@ const ABORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The set's device on this rank, and what is on it.
 pub(super) struct OnGpu {
-    home: Arc<Home>,
-    front: Arc<Front>,
+    binding: Arc<DeviceBinding>,
+    queue: Arc<TensorQueue>,
     /// Made when there is a first tensor for it.
     lane: Option<Lane>,
     reaper: Option<Reaper>,
     shared: Arc<Shared>,
-    pub(super) gate: Gate,
+    pub(super) throttle: LaunchThrottle,
     /// Launched in this cycle, with the positions of their tensors.
     launched: Vec<(Start, SmallVec<[u32; 16]>)>,
 }
@@ -55,9 +55,9 @@ pub(super) struct OnGpu {
 struct Start {
     kind: OpKind,
     launched: Launched,
-    /// When the host was about to launch it, and when it had made the communicator for it, if it had to.
+    /// When the launch began, and when its NCCL communicator was created, if it did not exist before.
     began: Nanos,
-    met: Option<Nanos>,
+    connected: Option<Nanos>,
 }
 
 /// A launched batch and its tensors.
@@ -91,14 +91,14 @@ struct Reaper {
 }
 
 impl OnGpu {
-    pub(super) fn new(home: Arc<Home>, front: Arc<Front>) -> Self {
+    pub(super) fn new(binding: Arc<DeviceBinding>, queue: Arc<TensorQueue>) -> Self {
         Self {
-            home,
-            front,
+            binding,
+            queue,
             lane: None,
             reaper: None,
             shared: Arc::default(),
-            gate: Gate::default(),
+            throttle: LaunchThrottle::default(),
             launched: Vec::new(),
         }
     }
@@ -125,7 +125,7 @@ impl OnGpu {
             Some(reaper) => reaper,
             none => {
                 let device = &self.launched[0].0.launched.ended;
-                none.insert(Reaper::start(&self.front, &self.shared, device)?)
+                none.insert(Reaper::start(&self.queue, &self.shared, device)?)
             }
         };
         let mut ready: Vec<Option<Ready>> = ready.drain(..).map(Some).collect();
@@ -134,9 +134,9 @@ impl OnGpu {
                 .iter()
                 .filter_map(|&position| ready[position as usize].take())
                 .collect();
-            self.gate.launched(&start.launched);
+            self.throttle.launched(&start.launched);
             self.shared.in_flight.fetch_add(members.len(), Ordering::AcqRel);
-            answer_early(&mut members, &start.launched, &self.front);
+            answer_early(&mut members, &start.launched, &self.queue);
             // It takes all that comes until `stop`.
             let _ = reaper.flights.send(Flight { start, members });
         }
@@ -213,7 +213,7 @@ impl Cycle {
                     self.observer.refused(&member.submission.tensor, &error);
                 }
                 let own = members().filter(|member| !member.submission.is_absent());
-                self.front.release(own.count());
+                self.queue.release(own.count());
                 for member in members() {
                     let mut error = error.clone();
                     if let Error::Gpu { tensor, .. } = &mut error {
@@ -221,7 +221,7 @@ impl Cycle {
                     }
                     member.submission.ticket.complete(Err(error));
                 }
-                self.front.completions().announce();
+                self.queue.completions().announce();
                 Ok(())
             }
         }
@@ -232,8 +232,8 @@ impl Cycle {
             rank: self.transport.rank(),
             size: self.transport.size(),
         };
-        let began = self.front.clock.now();
-        let mut met = None;
+        let began = self.queue.clock.now();
+        let mut connected = None;
         let gpu = &mut self.gpu;
         let mut company = Company {
             transport: &mut *self.transport,
@@ -243,8 +243,8 @@ impl Cycle {
         let lane = match &mut gpu.lane {
             Some(lane) => lane,
             none => {
-                let lane = Lane::make(place, gpu.home.device(), &mut company)?;
-                met = Some(self.front.clock.now());
+                let lane = Lane::make(place, gpu.binding.device(), &mut company)?;
+                connected = Some(self.queue.clock.now());
                 none.insert(lane)
             }
         };
@@ -264,12 +264,12 @@ impl Cycle {
         let batch = self.load.on_gpu(first, root);
         let awaited = awaited(members());
         let awaited = Awaited { marks: &awaited };
-        let launched = lane.launch(&batch, &awaited, gpu.home.wants_times(), &mut company)?;
+        let launched = lane.launch(&batch, &awaited, gpu.binding.wants_times(), &mut company)?;
         Ok(Start {
             kind: batch.kind,
             launched,
             began,
-            met,
+            connected,
         })
     }
 
@@ -309,13 +309,13 @@ impl Cycle {
 }
 
 /// Answers who can put a stream behind the result, and wants that.
-fn answer_early(members: &mut [Ready], launched: &Launched, front: &Front) {
+fn answer_early(members: &mut [Ready], launched: &Launched, queue: &TensorQueue) {
     let is_early = |member: &Ready| member.submission.is_early();
     let count = members.iter().filter(|member| is_early(member)).count();
     if count == 0 {
         return;
     }
-    front.release(count);
+    queue.release(count);
     for member in members.iter_mut().filter(|member| is_early(member)) {
         let outcome = member.deliver();
         let Submission { tensor, ticket, .. } = &member.submission;
@@ -323,7 +323,7 @@ fn answer_early(members: &mut [Ready], launched: &Launched, front: &Front) {
         ticket.expect(Arc::clone(&launched.ended));
         ticket.complete(outcome);
     }
-    front.completions().announce();
+    queue.completions().announce();
 }
 
 /// Of each of the callers' streams, the mark that comes last; several where threads made them at once. (When tensors were submitted
@@ -345,12 +345,12 @@ fn awaited<'a>(members: impl Iterator<Item = &'a Ready>) -> SmallVec<[&'a Mark; 
 }
 
 impl Reaper {
-    fn start(front: &Arc<Front>, shared: &Arc<Shared>, mark: &Mark) -> Result<Self, Error> {
+    fn start(queue: &Arc<TensorQueue>, shared: &Arc<Shared>, mark: &Mark) -> Result<Self, Error> {
         let (flights, incoming) = channel();
-        let rank = front.rank();
+        let rank = queue.rank();
         let device = Arc::clone(mark.device());
-        let (front, shared) = (Arc::clone(front), Arc::clone(shared));
-        let reap = move || reap(&incoming, &device, &front, &shared);
+        let (queue, shared) = (Arc::clone(queue), Arc::clone(shared));
+        let reap = move || reap(&incoming, &device, &queue, &shared);
         let thread = std::thread::Builder::new().name("ronde-gpu".into()).spawn(reap);
         let thread = thread.map_err(|error| Error::Internal {
             rank,
@@ -361,17 +361,17 @@ impl Reaper {
 }
 
 /// The thread's life: completes one batch after another, as they end.
-fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, front: &Front, shared: &Shared) {
+fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, queue: &TensorQueue, shared: &Shared) {
     let mut anchor: Option<Anchor> = None;
     for mut flight in flights {
         let waited = device.gpu.wait(flight.start.launched.ended.event);
         let given_up = lock(&shared.given_up).clone();
-        let error = given_up.or_else(|| waited.err().map(|error| gpu_error(front.rank(), error)));
+        let error = given_up.or_else(|| waited.err().map(|error| gpu_error(queue.rank(), error)));
         let times = match &error {
             None => {
-                let seen = front.clock.now();
+                let seen = queue.clock.now();
                 let anchor = match flight.start.launched.ended.is_timed {
-                    true => Anchor::renewed(&mut anchor, device, &*front.clock),
+                    true => Anchor::renewed(&mut anchor, device, &*queue.clock),
                     false => None,
                 };
                 Times::of(&flight.start, &flight.members, anchor, seen)
@@ -381,7 +381,7 @@ fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, front: &Front, shared:
         let count = flight.members.len();
         let waits = |member: &Ready| !member.submission.is_early();
         let own = |member: &&Ready| waits(member) && !member.submission.is_absent();
-        front.release(flight.members.iter().filter(own).count());
+        queue.release(flight.members.iter().filter(own).count());
         let waiting = flight.members.iter_mut().filter(|member| waits(member));
         let answers: SmallVec<[_; 16]> = waiting
             .map(|member| {
@@ -402,7 +402,7 @@ fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, front: &Front, shared:
         landed.push(Landed { flight, times, error });
         drop(landed);
         shared.in_flight.fetch_sub(count, Ordering::AcqRel);
-        front.completions().announce();
-        front.doorbell.wake_self();
+        queue.completions().announce();
+        queue.doorbell.wake_self();
     }
 }

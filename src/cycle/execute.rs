@@ -47,7 +47,7 @@ impl Cycle {
             for &position in batch {
                 made_room |= self.ready[position as usize].make_room(rank, size, None);
             }
-            let allocated = made_room.then(|| self.front.clock.now());
+            let allocated = made_room.then(|| self.queue.clock.now());
             let first = &self.ready[batch[0] as usize];
             let members = batch.iter().map(|&position| &self.ready[position as usize]);
             self.load
@@ -59,7 +59,7 @@ impl Cycle {
             let (phases, stages) =
                 self.load
                     .send(&mut *self.collective, &first.submission, root.unwrap_or(0))?;
-            let ended = self.front.clock.now();
+            let ended = self.queue.clock.now();
             {
                 let members = batch.iter().map(|&position| &self.ready[position as usize]);
                 let members: SmallVec<[&Ready; 16]> = members.collect();
@@ -74,11 +74,11 @@ impl Cycle {
                 });
             }
             let own = |&&position: &&u32| !self.ready[position as usize].submission.is_absent();
-            self.front.release(batch.iter().filter(own).count());
+            self.queue.release(batch.iter().filter(own).count());
             for &position in batch {
                 self.ready[position as usize].complete();
             }
-            self.front.completions().announce();
+            self.queue.completions().announce();
             Ok(ended)
         }
     }

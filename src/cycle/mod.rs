@@ -20,11 +20,11 @@ use crate::clock::{Nanos, Reference};
 use crate::collective::Collective;
 use crate::error::Error;
 use crate::fusion::Plan;
-use crate::gpu::Home;
+use crate::gpu::DeviceBinding;
 use crate::negotiation::coordinator::Ticks;
 use crate::negotiation::{Coordinator, OpKind, Order, Params, Request, ResponseCache};
 use crate::observer::{NoObserver, Observer};
-use crate::queue::{Front, Ordered, Submission};
+use crate::queue::{Ordered, Submission, TensorQueue};
 use crate::settings::Settings;
 use crate::transport::{Agreement, Block, Transport};
 
@@ -61,7 +61,7 @@ pub(crate) struct Cycle {
     transport: Box<dyn Transport>,
     collective: Box<dyn Collective>,
     observer: Box<dyn Observer>,
-    front: Arc<Front>,
+    queue: Arc<TensorQueue>,
     early: bool,
 
     /// The cycle that runs or ran last; the first is 1.
@@ -113,7 +113,7 @@ pub(crate) struct Parts {
     pub(crate) transport: Box<dyn Transport>,
     pub(crate) collective: Box<dyn Collective>,
     pub(crate) observer: Box<dyn Observer>,
-    pub(crate) front: Arc<Front>,
+    pub(crate) queue: Arc<TensorQueue>,
     pub(crate) cache: ResponseCache,
     /// Rank 0's clock, for all process sets of the rank.
     pub(crate) reference: Arc<Reference>,
@@ -123,7 +123,7 @@ pub(crate) struct Parts {
     /// Whether a cycle may start before the cycle time has passed.
     pub(crate) early: bool,
     /// Where tensors on GPUs live.
-    pub(crate) home: Arc<Home>,
+    pub(crate) binding: Arc<DeviceBinding>,
     /// Bytes that one batch of theirs may hold, where the settings allow more.
     pub(crate) gpu_fusion_threshold_bytes: u64,
 }
@@ -135,13 +135,13 @@ impl Cycle {
             transport,
             collective,
             observer,
-            front,
+            queue,
             cache,
             reference,
             is_world,
             settings,
             early,
-            home,
+            binding,
             gpu_fusion_threshold_bytes,
         } = parts;
         let compares = transport.size() > 1 && !transport.shares_clock();
@@ -149,12 +149,12 @@ impl Cycle {
         let coordinator = (transport.rank() == 0).then(|| Coordinator::new(Arc::clone(&members)));
         let agreed = Agreement::new(coordinator.is_some());
         Self {
-            gpu: device::OnGpu::new(home, Arc::clone(&front)),
+            gpu: device::OnGpu::new(binding, Arc::clone(&queue)),
             members,
             transport,
             collective,
             observer,
-            front,
+            queue,
             early,
             number: 0,
             began: Nanos(0),
@@ -190,7 +190,7 @@ impl Cycle {
     pub(crate) fn step(&mut self, now: Nanos) -> Result<(), Error> {
         self.collect(now)?;
         self.negotiate()?;
-        let agreed = self.front.clock.now();
+        let agreed = self.queue.clock.now();
         self.observer
             .agreed(now, agreed, !self.agreed.joined().is_empty());
         self.plan();
@@ -204,9 +204,9 @@ impl Cycle {
         let next = self.number + 1;
         let pace = self.began + Duration::from_nanos(self.settings.cycle_time_ns);
         let paced = self.number == 0 || now >= pace;
-        if self.front.doorbell.rung() < next {
+        if self.queue.doorbell.rung() < next {
             Due::Idle((!paced).then_some(pace))
-        } else if paced || (self.early && self.front.doorbell.all_eager(next)) {
+        } else if paced || (self.early && self.queue.doorbell.all_eager(next)) {
             Due::Now
         } else {
             Due::At(pace)
@@ -221,10 +221,10 @@ impl Cycle {
         self.began = now;
         self.observer.cycle_began(now);
         let mut incoming = std::mem::take(&mut self.incoming);
-        self.front
+        self.queue
             .collect(&mut incoming, &mut self.orders, self.number + 1);
-        self.land()?; // after: what is submitted again by now has come back before, or is kept at the gate
-        self.gpu.gate.sift(&mut incoming);
+        self.land()?; // after: what is submitted again by now has completed before, or waits in the launch throttle
+        self.gpu.throttle.sift(&mut incoming);
         self.clocks.refresh();
         for submission in incoming.drain(..) {
             self.joined |= submission.params.kind == OpKind::Join;
@@ -278,7 +278,7 @@ impl Cycle {
     /// Asks for a first cycle where clocks are to be compared: before anything else, for the sake of all process sets.
     pub(crate) fn begin(&self) {
         if self.number == 0 && self.clocks.want_comparing(self.began) {
-            self.front.doorbell.ring(1);
+            self.queue.doorbell.ring(1);
         }
     }
 
@@ -287,7 +287,7 @@ impl Cycle {
         self.hits_held
             + self.misses.len()
             + self.groups.held().len()
-            + self.gpu.gate.waiting()
+            + self.gpu.throttle.waiting()
             + self.gpu.in_flight()
     }
 
@@ -326,16 +326,16 @@ impl Cycle {
         }
     }
 
-    /// Takes in what a device has brought, and asks for a cycle if others may go now.
-    pub(crate) fn catch_up(&mut self) -> Result<(), Error> {
-        if self.land()? && self.gpu.gate.may_open() {
-            self.front.call_for(self.number + 1);
+    /// Polls the device for finished batches, and requests a cycle if waiting tensors may be launched now.
+    pub(crate) fn poll_device(&mut self) -> Result<(), Error> {
+        if self.land()? && self.gpu.throttle.may_open() {
+            self.queue.call_for(self.number + 1);
         }
         Ok(())
     }
 
-    /// Looks after peers and stalled tensors while no cycle runs; the answer is when to look again.
-    pub(crate) fn look_around(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
+    /// Checks that peers are alive and reports stalled tensors while no cycle runs. Returns the time of the next check.
+    pub(crate) fn check_liveness(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
         let pending = self.pending() > 0;
         if pending {
             self.transport.check_peers()?;

@@ -146,9 +146,9 @@ impl Cycle {
     fn refuse(&mut self, submission: Submission, refusal: Refusal) {
         let error = refusal.into_error(&submission.tensor.name);
         self.observer.refused(&submission.tensor, &error);
-        self.front.release(1);
+        self.queue.release(1);
         submission.ticket.complete(Err(error));
-        self.front.completions().announce();
+        self.queue.completions().announce();
     }
 
     /// The tensor in `slot`, which is ready on all ranks that have not joined. `None` if the agreement says of this rank what
@@ -266,7 +266,7 @@ impl Cycle {
                         .last_joined()
                         .map_or(0, |rank| self.members[rank] as u32);
                     self.joined = false;
-                    self.front.rejoined();
+                    self.queue.rejoined();
                 }
                 let agreed = Arc::new(agreed);
                 self.remember(&submission, &agreed);

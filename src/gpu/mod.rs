@@ -6,9 +6,9 @@
 
 use std::sync::{Arc, LazyLock};
 
+mod binding;
 mod error;
 mod event;
-mod home;
 mod registry;
 mod shuttle;
 mod stopwatch;
@@ -23,9 +23,9 @@ mod cuda;
 #[path = "no_cuda.rs"]
 mod cuda;
 
+pub(crate) use binding::{DeviceBinding, OnDevice};
 pub use error::GpuError;
 pub(crate) use event::{Device, Mark};
-pub(crate) use home::{Home, OnDevice};
 pub(crate) use registry::Registry;
 pub use shuttle::Shuttle;
 pub use stopwatch::Stopwatch;

@@ -58,9 +58,9 @@ pub(crate) struct Alive {
     pub(crate) communicators: usize,
 }
 
-/// Something that holds a stream back.
+/// A stop in a stream: work behind it waits until [`Fabric::release`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gate(u64);
+pub(crate) struct Hold(u64);
 
 impl Fabric {
     /// A world of `devices` devices, where `seed` says what happens first.
@@ -221,19 +221,19 @@ impl Twin {
         put.expect("nothing is broken");
     }
 
-    /// Holds the stream back from here on.
-    pub(crate) fn hold(&self, stream: Stream) -> Gate {
+    /// Stops the stream here: later work waits.
+    pub(crate) fn hold(&self, stream: Stream) -> Hold {
         let mut world = self.world();
-        let gate = world.handle();
+        let hold = world.handle();
         world
-            .put(self.at, stream, Work::Gate(gate))
+            .put(self.at, stream, Work::Hold(hold))
             .expect("a stream that is there");
-        Gate(gate)
+        Hold(hold)
     }
 
-    /// Lets it go.
-    pub(crate) fn let_go(&self, gate: Gate) {
-        self.world().open_gates.insert(gate.0);
+    /// Removes a stop.
+    pub(crate) fn release(&self, hold: Hold) {
+        self.world().released_holds.insert(hold.0);
         self.fabric.changed.notify_all();
     }
 

@@ -1,4 +1,4 @@
-//! Who this process is within its job: rank, size and their local and cross forms, and the keys by which ranks meet.
+//! Who this process is within its job: rank, size and their local and cross forms, and the keys of the rendezvous.
 //!
 //! Launchers tell their processes through environment variables. The first of these sources that is present decides:
 //! `HOROVOD_*` (which `ronde run` sets), Open MPI, PMI (MPICH, Intel MPI), Slurm inside a step, torchrun; with none of

@@ -139,7 +139,7 @@ const fn place(name: &'static str, env: &'static str, kind: Kind, doc: &'static 
 }
 
 const NO_TORUS: &str = "hierarchical allreduces have a lane for each rank of a host";
-const NO_GLOO: &str = "ranks meet on a local socket, not through Gloo";
+const NO_GLOO: &str = "the rendezvous uses a local socket or MPI, not Gloo";
 const ONE_THREAD: &str = "one thread makes all calls of MPI";
 const NO_ADASUM: &str = "Adasum gathers whole tensors";
 const NO_ELASTIC: &str = "the number of ranks is fixed";

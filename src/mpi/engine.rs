@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use super::calls::MpiError;
-use super::farewell::{self, FINALIZE_PATIENCE};
+use super::finalize::{self, FINALIZE_PATIENCE};
 use super::start::{self, FINALIZE_INTERVAL, StartError};
 use super::world::World;
 use crate::error::Error;
@@ -361,7 +361,7 @@ fn live(orders: &Receiver<Command>, ready: &SyncSender<Result<bool, StartError>>
                 quiet_since = Instant::now();
                 continue;
             }
-            next = match orders_after(orders, nap(quiet_since.elapsed())) {
+            next = match orders_after(orders, pause(quiet_since.elapsed())) {
                 Ok(command) => command,
                 Err(()) => return,
             };
@@ -376,7 +376,7 @@ fn live(orders: &Receiver<Command>, ready: &SyncSender<Result<bool, StartError>>
                     std::thread::yield_now();
                 }
                 tasks.clear(); // their requests are left to MPI
-                let mut outcome = farewell::wait_for_all(&world);
+                let mut outcome = finalize::wait_for_all(&world);
                 let _ = done.send(());
                 if !start::is_broken() && outcome.is_ok() {
                     outcome = world.finalize();
@@ -394,18 +394,18 @@ fn live(orders: &Receiver<Command>, ready: &SyncSender<Result<bool, StartError>>
 }
 
 /// How long to sleep after `quiet` without anything having happened.
-fn nap(quiet: Duration) -> Duration {
-    let nap = (quiet / SLEEP_SHARE).min(SLEEP_MAX);
-    if nap < SLEEP_MIN { Duration::ZERO } else { nap }
+fn pause(quiet: Duration) -> Duration {
+    let pause = (quiet / SLEEP_SHARE).min(SLEEP_MAX);
+    if pause < SLEEP_MIN { Duration::ZERO } else { pause }
 }
 
-/// The next command within `nap`, if one comes.
-fn orders_after(orders: &Receiver<Command>, nap: Duration) -> Result<Option<Command>, ()> {
-    if nap.is_zero() {
+/// The next command within `pause`, if one comes.
+fn orders_after(orders: &Receiver<Command>, pause: Duration) -> Result<Option<Command>, ()> {
+    if pause.is_zero() {
         std::thread::yield_now();
         return Ok(None);
     }
-    match orders.recv_timeout(nap) {
+    match orders.recv_timeout(pause) {
         Ok(command) => Ok(Some(command)),
         Err(RecvTimeoutError::Timeout) => Ok(None),
         Err(RecvTimeoutError::Disconnected) => Err(()),
@@ -417,10 +417,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn naps_grow_with_the_quiet_and_end_at_the_longest() {
+    fn pauses_grow_with_the_quiet_and_end_at_the_longest() {
         let micros = Duration::from_micros;
-        assert_eq!(nap(micros(300)), Duration::ZERO); // 18.75 µs is less than the shortest
-        assert_eq!(nap(micros(1_600)), micros(100));
-        assert_eq!(nap(Duration::from_secs(1)), SLEEP_MAX);
+        assert_eq!(pause(micros(300)), Duration::ZERO); // 18.75 µs is less than the shortest
+        assert_eq!(pause(micros(1_600)), micros(100));
+        assert_eq!(pause(Duration::from_secs(1)), SLEEP_MAX);
     }
 }

@@ -1,11 +1,11 @@
-//! What a rank says of itself when the ranks of a job meet, and the first thing in which two of them differ.
+//! Hello: the message with which ranks compare versions and settings at the rendezvous, and the first difference found.
 //!
 //! The version comes first in a message, for ever: it is how two versions of Ronde find out that they are two.
 
 use serde::{Deserialize, Serialize};
 
-use super::meeting::MeetingError;
-use crate::transport::local::Terms;
+use super::rendezvous::MpiRendezvousError;
+use crate::transport::local::JobContract;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +14,7 @@ pub(super) struct Hello {
     pub(super) host: String,
     pub(super) host_key: String,
     pub(super) init: u32,
-    pub(super) agreement: Terms,
+    pub(super) contract: JobContract,
 }
 
 /// What two ranks do not have in common.
@@ -59,15 +59,15 @@ impl Hello {
         own: &Self,
         own_rank: usize,
         greetings: &[Vec<u8>],
-    ) -> Result<Vec<Self>, MeetingError> {
+    ) -> Result<Vec<Self>, MpiRendezvousError> {
         let understood = greetings.iter().enumerate().map(|(rank, bytes)| {
-            let malformed = || MeetingError::Malformed {
+            let malformed = || MpiRendezvousError::Malformed {
                 rank,
                 bytes: bytes.len(),
             };
             let (version, _) = postcard::take_from_bytes::<String>(bytes).map_err(|_| malformed())?;
             if version != own.version {
-                return Err(MeetingError::Version(Box::new(VersionMix {
+                return Err(MpiRendezvousError::Version(Box::new(VersionMix {
                     rank,
                     found: version,
                     own_rank,
@@ -82,19 +82,15 @@ impl Hello {
 }
 
 /// Fails with the first difference; all ranks find the same.
-pub(super) fn compare(hellos: &[Hello]) -> Result<(), MeetingError> {
+pub(super) fn compare(hellos: &[Hello]) -> Result<(), MpiRendezvousError> {
     let first = &hellos[0];
     for (rank, hello) in hellos.iter().enumerate() {
         let number = |hello: &Hello| ("context number".to_owned(), hello.init.to_string());
-        let mut pairs = [(number(first), number(hello))].into_iter().chain(
-            first
-                .agreement
-                .iter()
-                .cloned()
-                .zip(hello.agreement.iter().cloned()),
-        );
+        let mut pairs = [(number(first), number(hello))]
+            .into_iter()
+            .chain(first.contract.iter().cloned().zip(hello.contract.iter().cloned()));
         if let Some(((what, expected), (_, found))) = pairs.find(|(first, own)| first != own) {
-            return Err(MeetingError::Mismatch(Box::new(Difference {
+            return Err(MpiRendezvousError::Mismatch(Box::new(Difference {
                 what,
                 first_rank: 0,
                 first_host: first.host.clone(),
@@ -124,7 +120,7 @@ mod tests {
             host: "node".into(),
             host_key: "key".into(),
             init: 1,
-            agreement: vec![
+            contract: vec![
                 term("HOROVOD_CACHE_CAPACITY", "1024"),
                 term("process sets", "[0, 1]"),
             ],
@@ -136,7 +132,7 @@ mod tests {
             host: "other".into(),
             ..hello()
         };
-        other.agreement[0].1 = capacity.into();
+        other.contract[0].1 = capacity.into();
         other
     }
 
@@ -144,7 +140,7 @@ mod tests {
     fn the_first_difference_is_named_with_both_ranks_hosts_and_values() {
         assert!(compare(&[hello(), hello(), hello()]).is_ok());
         let mut sets = hello();
-        sets.agreement[1].1 = String::new();
+        sets.contract[1].1 = String::new();
         let later = Hello { init: 2, ..hello() };
         let table = [
             (

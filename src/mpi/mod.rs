@@ -1,4 +1,4 @@
-//! The MPI room: every MPI call of this process is made here, by one thread.
+//! MPI: every MPI call of this process is made here, by one thread.
 //!
 //! MPI can be initialized once in a process's life, contexts come and go: so a thread of its own, the *engine*, is started
 //! by the first context that needs it, makes every call from `MPI_Init_thread` to `MPI_Finalize`, and is borrowed by all
@@ -8,29 +8,29 @@
 //!
 //! - `calls`: the calls themselves, their return codes as values; [`Comm`], what it can do; `pending`: [`Pending`], calls
 //!   under way, which keep the memory that MPI may still touch.
-//! - `engine`: the thread. `start`: how it comes about and how it ends; `farewell`: what all ranks do before.
-//! - `pulse`: who is alive, who has left, who wants a cycle: small messages between neighbours.
+//! - `engine`: the thread. `start`: initializes and finalizes MPI; `finalize`: the last barrier of all ranks.
+//! - `heartbeat`: liveness, departures and requests for a cycle: small messages between neighbours.
 //! - `traffic`: what is sent, counted.
-//! - `meeting`: how the ranks of a job, or of a process set, come together; `roll_call`: who has not; `hello`: what they compare; `mixed`: what is
-//!   said when MPI was started by somebody else than the launcher's variables tell of.
+//! - `rendezvous`: creates the communicators of a job or of a process set; `startup_barrier`: finds missing ranks;
+//!   `hello`: the versions and settings that ranks compare; `mixed`: the error for contradicting launchers.
 
 mod calls;
 mod engine;
-mod farewell;
+mod finalize;
+mod heartbeat;
 mod hello;
-mod meeting;
 mod mixed;
 mod pending;
-mod pulse;
-mod roll_call;
+mod rendezvous;
 mod start;
+mod startup_barrier;
 mod traffic;
 mod world;
 
 pub(crate) use calls::{Comm, MpiError, Parts, part_range};
 pub(crate) use engine::{Promise, turn};
-pub(crate) use meeting::{Hall, Met, meet_job, meet_set};
+pub(crate) use heartbeat::{Bell, Heartbeat, Waiting, distances};
 pub(crate) use pending::Pending;
-pub(crate) use pulse::{Bell, Pulse, Waiting, distances};
+pub(crate) use rendezvous::{Communicators, MpiJob, connect_job, connect_set};
 pub(crate) use traffic::traffic;
 pub(crate) use world::CommId;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use ::mpi::ffi;
 
 use super::calls::{Comm, MpiError, check};
-use super::farewell::Inbox;
+use super::finalize::Inbox;
 use super::pending::Moved;
 
 /// A communicator of this process, by its place in a list that only grows.
@@ -21,7 +21,7 @@ pub(crate) struct World {
     all: Comm,
     ours: bool,
     comms: RefCell<Vec<Comm>>,
-    /// What pulses that are over have left behind.
+    /// Open receives of heartbeats that have ended.
     inboxes: RefCell<Vec<Inbox>>,
     moved: Rc<Moved>,
 }
@@ -95,7 +95,7 @@ impl World {
         Ok(CommId(comms.len() - 1))
     }
 
-    /// Takes in the receive of a pulse that is over. If MPI is not ours nothing of it may stay.
+    /// Keeps the receive of a heartbeat that has ended. If MPI is not ours the receive is cancelled.
     ///
     /// # Errors
     /// MPI's.

@@ -279,7 +279,7 @@ pub struct ResponseList {
     pub orders: Vec<Order>,
 }
 
-/// Version of the frames below; ranks of one job have the same (checked when they meet).
+/// Version of the frames below; ranks of one job have the same (checked at the rendezvous).
 pub const WIRE_VERSION: u8 = 7;
 
 /// A frame: the version, then the message in postcard's format.

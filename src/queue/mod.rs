@@ -1,4 +1,4 @@
-//! The front of the runtime: where callers put tensors and wait for them, and where a cycle picks them up.
+//! Tensor queue: callers submit tensors here and wait for them; a cycle takes them from here.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -137,8 +137,8 @@ impl Drop for Submission {
     }
 }
 
-/// Shared by all callers of one rank and its cycle.
-pub(crate) struct Front {
+/// Tensor queue of one process set on one rank, shared by all callers and its cycle.
+pub(crate) struct TensorQueue {
     rank: usize,
     intake: Mutex<Intake>,
     /// The cycle that will pick up what is submitted now.
@@ -148,9 +148,9 @@ pub(crate) struct Front {
     early_cycle: bool,
     /// The context is being shut down.
     closing: AtomicBool,
-    /// Why this rank cannot go on, found out elsewhere: the cycle is to end with it.
-    condemned: Mutex<Option<Error>>,
-    is_condemned: AtomicBool,
+    /// Error that another part of this rank met; the cycle ends with it.
+    abort_reason: Mutex<Option<Error>>,
+    is_aborted: AtomicBool,
     pub(crate) doorbell: Arc<dyn Doorbell>,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -202,7 +202,7 @@ impl Hasher for NameHasher {
     fn write_u8(&mut self, _: u8) {}
 }
 
-impl Front {
+impl TensorQueue {
     pub(crate) fn new(
         rank: usize,
         early_cycle: bool,
@@ -228,8 +228,8 @@ impl Front {
             marks: Marks::default(),
             early_cycle,
             closing: AtomicBool::new(false),
-            condemned: Mutex::new(None),
-            is_condemned: AtomicBool::new(false),
+            abort_reason: Mutex::new(None),
+            is_aborted: AtomicBool::new(false),
             doorbell,
             clock,
         }
@@ -409,19 +409,19 @@ impl Front {
     }
 
     /// Refuses submissions from now on with `error`, and has the cycle end with it.
-    pub(crate) fn condemn(&self, error: &Error) {
-        lock(&self.condemned).get_or_insert_with(|| error.clone());
-        self.is_condemned.store(true, Ordering::Release);
+    pub(crate) fn abort(&self, error: &Error) {
+        lock(&self.abort_reason).get_or_insert_with(|| error.clone());
+        self.is_aborted.store(true, Ordering::Release);
         self.close(error);
         self.doorbell.wake_self();
     }
 
-    /// Why the cycle is to end, if it is.
-    pub(crate) fn condemned(&self) -> Option<Error> {
-        if !self.is_condemned.load(Ordering::Acquire) {
+    /// Why this engine was aborted, if it was.
+    pub(crate) fn abort_reason(&self) -> Option<Error> {
+        if !self.is_aborted.load(Ordering::Acquire) {
             return None;
         }
-        lock(&self.condemned).clone()
+        lock(&self.abort_reason).clone()
     }
 
     pub(crate) fn completions(&self) -> &Completions {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::job::Job;
-use super::member::{Home, Member};
+use super::member::{Member, RankState};
 use super::record::Diary;
 use crate::clock::{Clock, Nanos};
 use crate::queue::lock;
@@ -25,13 +25,13 @@ type Truth = Vec<(Nanos, Nanos)>;
 fn over_minutes_the_times_of_all_ranks_agree_within_the_stated_bound() {
     for seed in 0..3 {
         let world = World::spread(RANKS, seed);
-        let homes: Vec<Home> = (0..RANKS).map(|_| Home::default()).collect();
+        let rank_states: Vec<RankState> = (0..RANKS).map(|_| RankState::default()).collect();
         let mut diaries: Vec<Vec<Arc<Mutex<Diary>>>> = vec![Vec::new(); SETS.len()];
         let mut of_rank: Vec<Vec<(usize, Member)>> = (0..RANKS).map(|_| Vec::new()).collect();
         for (place, members) in SETS.into_iter().enumerate() {
             let set = SimSet::new(&world, members);
             for (set_rank, &rank) in members.iter().enumerate() {
-                let member = Member::start(&world, &set, set_rank, Job::default().setup, &homes[rank]);
+                let member = Member::start(&world, &set, set_rank, Job::default().setup, &rank_states[rank]);
                 diaries[place].push(member.diary());
                 of_rank[rank].push((place, member));
             }

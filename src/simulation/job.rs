@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::member::{Home, Member, Setup};
+use super::member::{Member, RankState, Setup};
 use super::record::Log;
 use crate::clock::Clock;
 use crate::error::Error;
@@ -106,13 +106,13 @@ impl Job {
             World::new(self.ranks, self.seed)
         };
         let mut of_rank: Vec<Vec<(usize, Member)>> = (0..self.ranks).map(|_| Vec::new()).collect();
-        let homes: Vec<Home> = (0..self.ranks).map(|_| Home::default()).collect();
+        let rank_states: Vec<RankState> = (0..self.ranks).map(|_| RankState::default()).collect();
         let mut books = Vec::new();
         for (place, members) in self.members().into_iter().enumerate() {
             let set = SimSet::new(&world, &members);
             let mut logs = Vec::new();
             for (set_rank, &rank) in members.iter().enumerate() {
-                let member = Member::start(&world, &set, set_rank, self.setup, &homes[rank]);
+                let member = Member::start(&world, &set, set_rank, self.setup, &rank_states[rank]);
                 logs.push(member.log());
                 of_rank[rank].push((place, member));
             }

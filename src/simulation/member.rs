@@ -9,11 +9,11 @@ use crate::clock::{Clock, Nanos, Reference};
 use crate::collective::sim::SimCollective;
 use crate::context::ProcessSet;
 use crate::cycle::{Cycle, Parts, Stalls};
-use crate::drive::{Engine, Fellows};
+use crate::drive::{Engine, EngineGroup};
 use crate::error::Error;
 use crate::gpu;
 use crate::negotiation::{JOIN, OpKind, Order, Params, ResponseCache};
-use crate::queue::{Entry, Front, Output, Ticket, lock};
+use crate::queue::{Entry, Output, TensorQueue, Ticket, lock};
 use crate::settings::Settings;
 use crate::tensor::{Dtype, Shape, Span};
 use crate::transport::Transport;
@@ -33,8 +33,8 @@ pub(super) struct Setup {
 
 /// What the engines of one simulated rank have in common.
 #[derive(Clone, Default)]
-pub(super) struct Home {
-    fellows: Arc<Fellows>,
+pub(super) struct RankState {
+    engine_group: Arc<EngineGroup>,
     /// Rank 0's clock.
     reference: Arc<Reference>,
 }
@@ -50,16 +50,16 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Starts set rank `rank`'s engine, with a background agent of its own, at the same rank's `home`.
+    /// Starts set rank `rank`'s engine, with a background agent of its own, at the same rank's `rank_state`.
     pub(super) fn start(
         world: &Arc<World>,
         set: &Arc<SimSet>,
         rank: usize,
         setup: Setup,
-        home: &Home,
+        rank_state: &RankState,
     ) -> Self {
         let transport = Box::new(SimTransport::new(set, rank));
-        Self::over(transport, world, set, setup, home, None)
+        Self::over(transport, world, set, setup, rank_state, None)
     }
 
     /// [`start`](Self::start) over `transport` of a rank of `set`. `stalls` ends operations that wait too
@@ -69,15 +69,20 @@ impl Member {
         world: &Arc<World>,
         set: &Arc<SimSet>,
         setup: Setup,
-        home: &Home,
+        rank_state: &RankState,
         stalls: Option<Stalls>,
     ) -> Self {
         let rank = transport.rank();
         let job_rank = set.members()[rank];
         let log = Arc::new(Mutex::new(Log::default()));
         let clock: Arc<dyn Clock> = Arc::new(SimClock::new(world, job_rank));
-        let front = Arc::new(Front::new(job_rank, setup.early, transport.doorbell(), clock));
-        home.fellows.add(Arc::clone(&front));
+        let queue = Arc::new(TensorQueue::new(
+            job_rank,
+            setup.early,
+            transport.doorbell(),
+            clock,
+        ));
+        rank_state.engine_group.add(Arc::clone(&queue));
         let diary = Arc::new(Mutex::new(Diary::default()));
         let observer = Recorder {
             log: Arc::clone(&log),
@@ -98,20 +103,20 @@ impl Member {
             transport,
             collective: Box::new(SimCollective::new(set, rank)),
             observer: Box::new(observer),
-            front: Arc::clone(&front),
+            queue: Arc::clone(&queue),
             cache: ResponseCache::new(setup.cache_capacity, setup.cache_capacity_max),
-            reference: Arc::clone(&home.reference),
+            reference: Arc::clone(&rank_state.reference),
             is_world: set.members().len() == world.ranks(),
             settings,
             early: setup.early,
-            home: Arc::new(gpu::Home::new(Arc::clone(gpu::devices()), job_rank)),
+            binding: Arc::new(gpu::DeviceBinding::new(Arc::clone(gpu::devices()), job_rank)),
             gpu_fusion_threshold_bytes: u64::MAX,
         });
         let engine = Arc::new(Engine {
-            front,
+            queue,
             cycle: Mutex::new(cycle),
             rank: job_rank,
-            fellows: Arc::clone(&home.fellows),
+            engine_group: Arc::clone(&rank_state.engine_group),
         });
         let background = Arc::clone(&engine);
         let name = format!("background of the set {:?}", set.members());
@@ -149,13 +154,13 @@ impl Member {
 
     /// Orders something of all ranks; on rank 0 of the set of all ranks.
     pub(super) fn order(&self, order: Order) -> Result<Arc<Ticket>, Error> {
-        self.engine.front.order(order)
+        self.engine.queue.order(order)
     }
 
     /// Marks the end of a step and an epoch.
     pub(super) fn mark(&self) {
-        self.engine.front.mark_step();
-        self.engine.front.mark_epoch();
+        self.engine.queue.mark_step();
+        self.engine.queue.mark_epoch();
     }
 
     fn submit(
@@ -166,7 +171,7 @@ impl Member {
         shape: Shape,
         span: Option<Span>,
     ) -> Result<Arc<Ticket>, Error> {
-        self.engine.front.submit(Entry {
+        self.engine.queue.submit(Entry {
             name,
             params: Params::plain(kind, dtype, shape),
             span,
@@ -193,12 +198,12 @@ impl Member {
 
     /// Ends the engine in an orderly way, and the background agent with it.
     pub(super) fn shut_down(&self) {
-        self.engine.front.begin_closing();
-        self.engine.front.doorbell.wake_self();
+        self.engine.queue.begin_closing();
+        self.engine.queue.doorbell.wake_self();
         let engine = Arc::clone(&self.engine);
         self.world
             .wait("for its last cycle", None, move |_| is_free(&engine));
-        self.engine.fellows.remove(&self.engine.front);
+        self.engine.engine_group.remove(&self.engine.queue);
         assert!(self.engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use self::job::{Job, Outcome, SetOutcome};
-use self::member::{Home, Member, Setup};
+use self::member::{Member, RankState, Setup};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::queue::lock;
@@ -253,12 +253,12 @@ fn ranks_that_wait_for_different_tensors_are_not_served_by_cycles_for_ever() {
         let set = SimSet::new(&world, &[0, 1]);
         let cycles = Arc::new(Mutex::new(Vec::new()));
         for (rank, name) in ["a", "b"].into_iter().enumerate() {
-            let member = Member::start(&world, &set, rank, Job::default().setup, &Home::default());
+            let member = Member::start(&world, &set, rank, Job::default().setup, &RankState::default());
             let (in_world, cycles) = (Arc::clone(&world), Arc::clone(&cycles));
             world.spawn(rank, "its program".into(), move || {
                 let ticket = member
                     .submit_barrier(name)
-                    .expect("a fresh front takes a barrier");
+                    .expect("a fresh queue takes a barrier");
                 let end = in_world.now() + Duration::from_secs(600);
                 assert!(!member.wait(&ticket, Some(end)));
                 lock(&cycles).push(member.cycles());

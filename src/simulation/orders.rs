@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::job::Job;
-use super::member::{Home, Member, Setup};
+use super::member::{Member, RankState, Setup};
 use super::record::{Diary, Log};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -66,7 +66,7 @@ impl Ordered {
         let everybody: Vec<usize> = (0..self.ranks).collect();
         let set = SimSet::new(&world, &everybody);
         let members = everybody.iter().map(|&rank| {
-            let member = Member::start(&world, &set, rank, self.setup, &Home::default());
+            let member = Member::start(&world, &set, rank, self.setup, &RankState::default());
             (rank, member)
         });
         let members: Vec<(usize, Member)> = members.collect();
@@ -234,7 +234,7 @@ fn who_stops_when_a_peer_has_left_already_has_stopped() {
         let set = SimSet::new(&world, &[0, 1]);
         let told = Arc::new(Mutex::new(Vec::new()));
         for rank in 0..2 {
-            let member = Member::start(&world, &set, rank, Job::default().setup, &Home::default());
+            let member = Member::start(&world, &set, rank, Job::default().setup, &RankState::default());
             let (in_world, told) = (Arc::clone(&world), Arc::clone(&told));
             world.spawn(rank, "its program".into(), move || {
                 if rank == 0 {

@@ -121,11 +121,11 @@ impl Timeline {
         self.options.rank
     }
 
-    /// Does what rank 0 says, and returns when it is done. See [`Order`].
+    /// Applies a command of rank 0 and returns when it is done. See [`Order`].
     ///
     /// # Errors
     /// [`Error::Output`] for a file that cannot be written; nothing is recorded then.
-    pub fn obey(&self, order: &Order) -> Result<(), Error> {
+    pub fn apply(&self, order: &Order) -> Result<(), Error> {
         match order {
             Order::Start { path, mark_cycles } => self.start(path, *mark_cycles),
             Order::Stop => self.stop(),

@@ -90,7 +90,7 @@ impl Writer {
         loop {
             self.shared.rung.store(false, Ordering::Release);
             while let Ok(command) = self.commands.try_recv() {
-                if self.obey(command) {
+                if self.apply(command) {
                     return;
                 }
             }
@@ -103,8 +103,8 @@ impl Writer {
         }
     }
 
-    /// True if it is the end.
-    fn obey(&mut self, command: Command) -> bool {
+    /// Applies a command. Returns true if the writer must end.
+    fn apply(&mut self, command: Command) -> bool {
         match command {
             Command::Track(inbox) => self.inboxes.push(*inbox),
             Command::Watch { reply } => {

@@ -114,9 +114,9 @@ pub enum Role {
     Driver,
 }
 
-/// How a sleeper may be woken. A ring is counted in either case.
+/// Park: how long a thread sleeps and which events wake it. A ring is counted in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nap {
+pub enum Park {
     /// Until the cycle time has passed; ends early when every rank is eager, but not for a ring: the cycle it
     /// asks for could not start sooner anyway, and waking a thread costs more than a small allreduce.
     Pace(Nanos),
@@ -124,7 +124,7 @@ pub enum Nap {
     Idle(Option<Nanos>),
 }
 
-impl Nap {
+impl Park {
     /// The same, but no longer than until `deadline`.
     pub fn until(self, deadline: Option<Nanos>) -> Self {
         let Some(deadline) = deadline else { return self };
@@ -155,8 +155,8 @@ pub trait Doorbell: Send + Sync {
     /// guards.
     fn wakes(&self) -> u32;
 
-    /// Sleeps as `nap` says; not at all if the number of wake-ups differs from `seen`.
-    fn park(&self, role: Role, seen: u32, nap: Nap);
+    /// Sleeps until `park` ends; returns at once if the number of wake-ups differs from `seen`.
+    fn park(&self, role: Role, seen: u32, park: Park);
 
     /// Wakes this rank's own sleeper.
     fn wake_self(&self);

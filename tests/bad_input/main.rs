@@ -149,7 +149,7 @@ fn sets() {
         let context = dynamic();
         process_sets::not_sets(&context);
         process_sets::differ(&context);
-        process_sets::strangers(&context);
+        process_sets::non_members(&context);
         process_sets::busy(&context);
         process_sets::removed(&context);
         goes_on(&context);

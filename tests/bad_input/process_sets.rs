@@ -1,4 +1,4 @@
-//! Process sets: lists of ranks that are none, ranks that ask for different ones, strangers, sets in use, sets removed.
+//! Process sets: lists of ranks that are none, ranks that ask for different ones, ranks outside a set, sets in use, sets removed.
 
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,7 @@ fn mismatch(error: &Error, name: &str, values: [&str; 2]) {
 }
 
 /// A rank that is not in the set, and roots that are not.
-pub(crate) fn strangers(context: &Context) {
+pub(crate) fn non_members(context: &Context) {
     let set = context.add_process_set(&[0, 2]).expect("added");
     let is_member = context.rank() != 1;
     assert_eq!((set.included(), set.rank().is_some()), (is_member, is_member));

@@ -15,7 +15,7 @@ pub(super) const SLOTS: usize = 4;
 const _: () = assert!(SLOTS.is_power_of_two(), "chunk numbers wrap at 2³²");
 
 /// Largest chunk. The ranks' chunks of all slots are to stay in cache between one core's write and another's read;
-/// below, the cost of meeting for each chunk shows.
+/// below, the cost of synchronizing for each chunk shows.
 const CHUNK_BYTES_MAX: usize = 512 << 10;
 
 /// Largest ring, shared memory that a set of ranks takes whatever its size.

@@ -25,7 +25,7 @@
 //! in areas of their own made the two-rank allreduce 1.2 times slower where the cores share a cache, and 6 times
 //! where they do not (EPYC 9004, 102 MB: 12.5 → 10.4 ms and 71 → 12 ms).
 //!
-//! A *tiny* batch is one chunk that everyone copies in whole, then everyone reduces all of it: one meeting less.
+//! A *tiny* batch is one chunk that everyone copies in whole, then everyone reduces all of it: one synchronization less.
 //! Since the order is the ranks' order everywhere, the bits are the same.
 //!
 //! An absent rank takes part in what concerns others: it reduces its parts of the chunks, from its peers' areas straight
@@ -49,7 +49,7 @@
 //! Here the sender writes lines that it wrote before and a peer has read since. So a rank that alone reads some bytes
 //! *takes* them (`Copier::take`). Long streams do not stay in cache at all (`transfer`).
 //!
-//! Batches of one chunk are no special case: they take one meeting, as a tiny allreduce does.
+//! Batches of one chunk are no special case: they take one synchronization, as a tiny allreduce does.
 //!
 //! # Counters
 //!

@@ -213,7 +213,7 @@ pub(super) fn reduce(reducer: &Reducer, sources: &[*const u8], result: &mut [u8]
     }
 }
 
-/// Everything to everyone, and everyone combines all of it: one meeting.
+/// Everything to everyone, and everyone combines all of it: one synchronization.
 async fn tiny(mut job: Job, batch: Stream, reducer: Reducer, present: Vec<usize>) -> Result<Batch, MpiError> {
     let (bytes, size) = (batch.bytes(), job.comm.size());
     let (mut own, all) = (job.staging.take(bytes), job.staging.take(bytes * size));

@@ -16,7 +16,7 @@ use super::kernels::{Level, Reducer};
 use super::stream::Stream;
 use super::{Activities, Collective, Phases, Reduction, Stages};
 use crate::error::Error;
-use crate::mpi::{Comm, CommId, Hall, Met, MpiError, Promise, Waiting};
+use crate::mpi::{Comm, CommId, Communicators, MpiError, MpiJob, Promise, Waiting};
 use crate::tensor::Span;
 
 mod allreduce;
@@ -58,7 +58,7 @@ const FLAT: Activities = Activities {
 
 /// The MPI collective of one rank.
 pub(crate) struct MpiCollective {
-    hall: Arc<Hall>,
+    job: Arc<MpiJob>,
     data: CommId,
     set: u64,
     rank: usize,
@@ -71,12 +71,12 @@ pub(crate) struct MpiCollective {
 }
 
 impl MpiCollective {
-    /// The collective of rank `rank` of `size` who have `met` in `hall`.
-    pub(crate) fn new(hall: &Arc<Hall>, met: Met, rank: usize, size: usize) -> Self {
+    /// The collective of rank `rank` of `size` over `communicators` of `job`.
+    pub(crate) fn new(job: &Arc<MpiJob>, communicators: Communicators, rank: usize, size: usize) -> Self {
         Self {
-            hall: Arc::clone(hall),
-            data: met.data,
-            set: met.set,
+            job: Arc::clone(job),
+            data: communicators.data,
+            set: communicators.set,
             rank,
             size,
             level: Level::detect(),
@@ -100,7 +100,7 @@ impl MpiCollective {
         let (data, staging) = (self.data, std::mem::take(&mut self.staging));
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
-        self.hall.engine.begin(move |world| {
+        self.job.engine.begin(move |world| {
             order(Job {
                 comm: world.comm(data),
                 serial,
@@ -113,10 +113,10 @@ impl MpiCollective {
     /// Waits for what was begun.
     fn keep(&mut self, promise: Promise<Batch>) -> Result<Phases, Error> {
         let guard = Waiting {
-            pulse: &self.hall.pulse,
+            heartbeat: &self.job.heartbeat,
             set: self.set,
         };
-        let (phases, staging) = promise.keep(self.hall.spin, &guard)?;
+        let (phases, staging) = promise.keep(self.job.spin, &guard)?;
         self.staging.join(staging);
         Ok(phases)
     }

@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::exchange::exchange;
 use super::lane::Trouble;
-use super::meeting::exchange;
 use super::number;
 use super::track::Track;
 use super::{Company, Crossing, Place};

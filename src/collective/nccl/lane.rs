@@ -1,12 +1,12 @@
 //! The lane of a process set on this rank's device: stream, communicator, fusion buffer.
 //!
 //! What ranks must do together they do over the transport, in the cycle that brings the first tensor on a GPU, and in those in which
-//! the fusion buffer must grow: all ranks are in the same batch then, so each knows that the others call too ([`super::meeting`]).
+//! the fusion buffer must grow: all ranks are in the same batch then, so each knows that the others call too ([`super::exchange`]).
 
 use std::sync::Arc;
 
 use super::by_host::ByHost;
-use super::meeting::{exchange, invalid, least};
+use super::exchange::{exchange, invalid, least};
 use super::program::Program;
 use super::track::Track;
 use super::{Awaited, Batch, Company, Crossing, Launched, Place, Scratch};

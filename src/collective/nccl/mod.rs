@@ -19,12 +19,12 @@ use crate::tensor::{Dtype, Span};
 use crate::transport::Transport;
 
 mod by_host;
+mod exchange;
 mod gather;
 mod lane;
 mod layout;
 #[doc(hidden)]
 pub mod measure;
-mod meeting;
 mod number;
 mod program;
 mod reduce;

@@ -6,12 +6,12 @@ use super::*;
 use crate::clock::{Clock, MonotonicClock};
 use crate::collective::local::LocalCollective;
 use crate::cycle::Parts;
-use crate::gpu::{Home, devices};
+use crate::gpu::{DeviceBinding, devices};
 use crate::negotiation::ResponseCache;
 use crate::observer::NoObserver;
-use crate::queue::Front;
+use crate::queue::TensorQueue;
 use crate::settings::Settings;
-use crate::transport::local::{LocalTransport, Meeting, Patience};
+use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
 use crate::transport::{Agreement, Block, Doorbell, Transport};
 
 /// The local transport, as if its ranks were on hosts of their own.
@@ -61,25 +61,25 @@ fn ahead(rank: usize) -> Duration {
     Duration::from_secs(1_000) * rank as u32
 }
 
-/// A cycle of rank `rank` of `size`, in a set that has just met.
+/// A cycle of rank `rank` of `size`, in a new set.
 fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
     let patience = Patience {
         spin: Duration::ZERO,
         warn_after: Duration::ZERO,
         give_up_after: Some(Duration::from_secs(60)),
     };
-    let meeting = Meeting {
+    let config = RendezvousConfig {
         job_key: format!("test-clocks-{}-{size}", std::process::id()),
         init: 0,
         rank,
         members: (0..size).collect(),
         start_timeout: Duration::from_secs(30),
         host_key: "host".to_owned(),
-        agreement: Vec::new(),
+        contract: Vec::new(),
         alarm: None,
     };
     let data_bytes = LocalCollective::required_bytes(size);
-    let opened = LocalTransport::open(&meeting, 1, data_bytes, patience).expect("all come");
+    let opened = LocalTransport::open(&config, 1, data_bytes, patience).expect("all come");
     let doorbell = opened.transport.doorbell();
     Cycle::new(Parts {
         members: (0..size).collect(),
@@ -92,13 +92,18 @@ fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
             opened.watch,
         )),
         observer: Box::new(NoObserver),
-        front: Arc::new(Front::new(rank, true, doorbell, Arc::new(Ahead(ahead(rank))))),
+        queue: Arc::new(TensorQueue::new(
+            rank,
+            true,
+            doorbell,
+            Arc::new(Ahead(ahead(rank))),
+        )),
         cache: ResponseCache::new(64, 64),
         reference: Arc::clone(reference),
         is_world: true,
         settings: Settings::default(),
         early: true,
-        home: Arc::new(Home::new(Arc::clone(devices()), rank)),
+        binding: Arc::new(DeviceBinding::new(Arc::clone(devices()), rank)),
         gpu_fusion_threshold_bytes: u64::MAX,
     })
 }

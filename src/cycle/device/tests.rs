@@ -94,7 +94,7 @@ fn a_batch_waits_for_its_callers_data_and_holds_up_no_tensor_in_host_memory() {
     on_all(&ranks, |rank| {
         let early = Tensors::of(rank, 1, 8);
         early.step(rank, 2); // what was launched before is through
-        let gate = rank.twin.hold(rank.stream);
+        let hold = rank.twin.hold(rank.stream);
         let tensors = Tensors::of(rank, 2, 50);
         let tickets = tensors.submit(rank);
         for step in 0..3 {
@@ -107,7 +107,7 @@ fn a_batch_waits_for_its_callers_data_and_holds_up_no_tensor_in_host_memory() {
             tickets.iter().all(|ticket| !ticket.is_done()),
             "its data is not there yet"
         );
-        rank.twin.let_go(gate);
+        rank.twin.release(hold);
         for ticket in tickets {
             rank.wait(&ticket).expect("nothing is broken");
         }
@@ -123,7 +123,7 @@ fn a_batch_waits_for_the_last_mark_whatever_the_order_of_submission() {
         on_all(&ranks, |rank| {
             let at = [0, 1].map(|_| rank.twin.allocate_with(&[1; 6]));
             let first = rank.entry("first", at[0], 6);
-            let gate = rank.twin.hold(rank.stream);
+            let hold = rank.twin.hold(rank.stream);
             rank.twin.write_on(rank.stream, at[1], vec![5; 6]);
             let second = rank.entry("second", at[1], 6);
             let entries = if is_reversed {
@@ -131,14 +131,14 @@ fn a_batch_waits_for_the_last_mark_whatever_the_order_of_submission() {
             } else {
                 vec![first, second]
             };
-            let tickets = rank.engine.front.submit_group(entries).expect("submitted");
+            let tickets = rank.engine.queue.submit_group(entries).expect("submitted");
             rank.sum_in_host("host").expect("the job goes on");
             std::thread::sleep(Duration::from_millis(20));
             assert!(
                 tickets.iter().all(|ticket| !ticket.is_done()),
                 "the second one's data is not there yet"
             );
-            rank.twin.let_go(gate);
+            rank.twin.release(hold);
             for ticket in tickets {
                 rank.wait(&ticket).expect("nothing is broken");
             }
@@ -162,7 +162,7 @@ fn one_tensor_after_another_and_both_kinds_at_once() {
                 rank.entry("on the GPU", at, 5),
                 Rank::in_host("in host memory", &mut data),
             ];
-            for ticket in rank.engine.front.submit_group(entries).expect("submitted") {
+            for ticket in rank.engine.queue.submit_group(entries).expect("submitted") {
                 rank.wait(&ticket).expect("nothing is broken");
             }
             assert_eq!(rank.twin.read(at, 5), [2 * step + 1; 5]);
@@ -209,7 +209,7 @@ fn a_rank_without_a_device_fails_the_batch_on_all_and_the_job_goes_on() {
             let entry = rank.entry("w", at, 4);
             rank.twin
                 .fail_next("make_stream", GpuError::NoDevice { ordinal: 1, count: 1 });
-            let ticket = rank.engine.front.submit(entry).expect("submitted");
+            let ticket = rank.engine.queue.submit(entry).expect("submitted");
             let error = rank.wait(&ticket).expect_err("there is none");
             assert!(error.to_string().contains("no CUDA device 1"), "{error}");
         } else {
@@ -284,7 +284,7 @@ fn a_rank_that_has_joined_takes_part() {
                     .zip(&places)
                     .map(|(name, &at)| rank.entry(name, at, 20)),
             );
-            for ticket in rank.engine.front.submit_group(entries).expect("submitted") {
+            for ticket in rank.engine.queue.submit_group(entries).expect("submitted") {
                 rank.wait(&ticket).expect("nothing is broken");
             }
             assert_eq!(rank.twin.read(other, 20), [9; 20]);
@@ -324,7 +324,7 @@ fn out_of_memory_makes_batches_smaller_and_results_no_less_right() {
 #[test]
 fn a_stream_that_records_a_graph_and_a_device_that_is_not_there_are_refused_at_once() {
     let fabric = Fabric::new(20, 1);
-    let home = Home::new(fabric.registry(0), 0);
+    let binding = DeviceBinding::new(fabric.registry(0), 0);
     let twin = fabric.twin(0);
     let (stream, captured) = (twin.stream(), twin.stream());
     twin.capture(captured);
@@ -333,7 +333,7 @@ fn a_stream_that_records_a_graph_and_a_device_that_is_not_there_are_refused_at_o
             ordinal,
             stream: stream.0,
         };
-        home.submit(device, false).err()
+        binding.submit(device, false).err()
     };
     assert_eq!(submitted(0, stream), None);
     assert_eq!(submitted(0, captured), Some(GpuError::Capturing));

@@ -23,7 +23,7 @@ impl Times {
     /// Of a batch that was seen to be over at `seen`; from when it was launched until then in one piece, if the device cannot say
     /// more. None of what moves nothing.
     pub(super) fn of(start: &Start, members: &[Ready], anchor: Option<&Anchor>, seen: Nanos) -> Option<Self> {
-        let queued = start.met.unwrap_or(start.began);
+        let queued = start.connected.unwrap_or(start.began);
         let as_seen = Stages {
             queued,
             ready: None,
@@ -39,8 +39,8 @@ impl Times {
             None => name(start.kind)?,
         };
         let mut times = stages.unwrap_or(as_seen).times(name);
-        if let Some(met) = start.met {
-            let activity = activity("INIT_NCCL", start.began, met, false);
+        if let Some(connected) = start.connected {
+            let activity = activity("INIT_NCCL", start.began, connected, false);
             times.activities.insert(0, activity);
             times.began = start.began;
         }
@@ -119,7 +119,7 @@ impl Stages {
         let mut moments = moments.into_iter().map(|mark| anchor.time_of(mark));
         let mut next = || moments.next().flatten();
         Some(Self {
-            queued: start.met.unwrap_or(start.began),
+            queued: start.connected.unwrap_or(start.began),
             ready: ready(members, anchor),
             began: next()?,
             copied_in: next()?,

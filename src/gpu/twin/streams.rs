@@ -63,7 +63,7 @@ pub(super) enum Work {
         bytes: Vec<u8>,
     },
     /// Waits for the test.
-    Gate(u64),
+    Hold(u64),
 }
 
 /// An event.

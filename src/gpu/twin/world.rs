@@ -14,7 +14,7 @@ use super::{Alive, Call, Communicator, Event, GpuError, Stream, UniqueId};
 pub(super) struct World {
     pub(super) devices: Vec<Hardware>,
     groups: Vec<Group>,
-    pub(super) open_gates: HashSet<u64>,
+    pub(super) released_holds: HashSet<u64>,
     pub(super) notes: Vec<Note>,
     pub(super) failures: Vec<String>,
     random: u64,
@@ -62,7 +62,7 @@ impl World {
         Self {
             devices: (0..devices).map(hardware).collect(),
             groups: Vec::new(),
-            open_gates: HashSet::new(),
+            released_holds: HashSet::new(),
             notes: Vec::new(),
             failures: Vec::new(),
             random: seed,
@@ -322,7 +322,7 @@ impl World {
         let device = &self.devices[at];
         match work {
             Work::Follow { event, turn } => device.events[&event.0].done >= *turn,
-            Work::Gate(gate) => self.open_gates.contains(gate),
+            Work::Hold(hold) => self.released_holds.contains(hold),
             Work::Call { communicator, .. } if self.is_aborted(at, *communicator) => true,
             Work::Call {
                 has_arrived: false, ..
@@ -421,7 +421,7 @@ impl World {
                 device.memory.write(to, &bytes)?;
                 Did::Wrote(stream)
             }
-            Work::Gate(_) => return Ok(()),
+            Work::Hold(_) => return Ok(()),
         };
         self.note(at, did);
         Ok(())

@@ -13,7 +13,7 @@ use crate::context::{ProcessSet, RawHandle};
 use crate::cycle::Stalls;
 use crate::error::Error;
 use crate::queue::lock;
-use crate::simulation::member::{Home, Member, Setup};
+use crate::simulation::member::{Member, RankState, Setup};
 use crate::simulation::record::Log;
 use crate::transport::Transport;
 use crate::transport::sim::{SimSet, SimTransport, World};
@@ -71,7 +71,7 @@ fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Ho
         false => World::new(program.ranks, program.seed),
     };
     let setup = setup(program);
-    let homes: Vec<Home> = (0..program.ranks).map(|_| Home::default()).collect();
+    let rank_states: Vec<RankState> = (0..program.ranks).map(|_| RankState::default()).collect();
     let mut stages: Vec<SimStage> = (0..program.ranks)
         .map(|rank| SimStage {
             world: Arc::clone(&world),
@@ -86,9 +86,9 @@ fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Ho
         let set = SimSet::new(&world, members);
         let mut of_set = Vec::new();
         for (set_rank, &rank) in members.iter().enumerate() {
-            let home = &homes[rank];
+            let rank_state = &rank_states[rank];
             let member = match hostile {
-                None => Member::start(&world, &set, set_rank, setup, home),
+                None => Member::start(&world, &set, set_rank, setup, rank_state),
                 Some((hostile, hostility)) => {
                     let transport = SimTransport::new(&set, set_rank);
                     let transport: Box<dyn Transport> = if rank == hostile {
@@ -97,7 +97,7 @@ fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Ho
                         Box::new(transport)
                     };
                     let stalls = Stalls::new(set_rank, members.len(), STALL_WARNING, Some(STALL_LIMIT));
-                    Member::over(transport, &world, &set, setup, home, stalls)
+                    Member::over(transport, &world, &set, setup, rank_state, stalls)
                 }
             };
             of_set.push(member.log());

@@ -154,8 +154,8 @@ fn both_ends_of_the_window_are_in_it_and_it_is_written_when_they_have_passed() {
         path: "t.json".into(),
         mark_cycles: false,
     };
-    recording.timeline.obey(&order).unwrap();
-    recording.timeline.obey(&order).unwrap();
+    recording.timeline.apply(&order).unwrap();
+    recording.timeline.apply(&order).unwrap();
     let rows = rows(&memory.text_of("tr/node1/1/comm.json"));
     assert_eq!(rows.len(), 11 * 2 * 4);
     let totals: Vec<u64> = rows

@@ -16,7 +16,7 @@ impl Recording {
     /// As a cycle does it that brings an order.
     fn order(&mut self, order: &Order) -> Result<(), Error> {
         self.track.interrupt();
-        self.timeline.obey(order)
+        self.timeline.apply(order)
     }
 }
 
@@ -44,7 +44,7 @@ fn what_is_recorded_is_what_lies_between_start_and_stop() {
     recording.order(&start("t.json")).unwrap(); // goes on
     recording.step(30, &["a"]);
     recording.order(&start("u.json")).unwrap(); // elsewhere
-    assert_eq!(ends(&memory.text()), [26, 36]); // complete when the order has been obeyed
+    assert_eq!(ends(&memory.text()), [26, 36]); // complete when the command has been applied
     recording.step(40, &["a"]);
     recording.order(&Order::Stop).unwrap();
     assert_eq!(ends(&memory.text_of("u.json")), [46]);

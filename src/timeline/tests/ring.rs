@@ -180,7 +180,7 @@ fn a_compressed_file_cut_short_decodes_as_far_as_it_goes() {
         mark_cycles: false,
     };
     recording.track.interrupt();
-    recording.timeline.obey(&order).unwrap();
+    recording.timeline.apply(&order).unwrap();
     recording.step(20, &["a"]);
     let decoded = |bytes: &[u8]| {
         let mut text = Vec::new();
@@ -188,7 +188,7 @@ fn a_compressed_file_cut_short_decodes_as_far_as_it_goes() {
         (String::from_utf8(text).unwrap(), ended.is_ok())
     };
     // Killed now: at the latest after the next flush, the first step can be read.
-    recording.timeline.obey(&order).unwrap();
+    recording.timeline.apply(&order).unwrap();
     let (text, ended) = decoded(&memory.bytes("t.json.gz"));
     assert!(!ended);
     assert_eq!(balanced(&format!("{text}]")).len(), 4);

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::shm::primitive::{AtomicU32, AtomicU64, Ordering, fence, futex_wait_bits, futex_wake_bits};
 use crate::shm::{Shareable, View};
-use crate::transport::{Doorbell, Nap, Role};
+use crate::transport::{Doorbell, Park, Role};
 
 /// The background thread sleeps. Also its futex bit.
 const BACKGROUND_PARKED: NonZeroU32 = NonZeroU32::new(1).unwrap();
@@ -208,15 +208,15 @@ where
         self.mine().wakes.load(Ordering::Acquire)
     }
 
-    fn park(&self, role: Role, seen: u32, nap: Nap) {
+    fn park(&self, role: Role, seen: u32, park: Park) {
         let bell = self.mine();
         let (bit, paced) = match role {
             Role::Background => (BACKGROUND_PARKED, BACKGROUND_PACED),
             Role::Driver => (DRIVER_PARKED, DRIVER_PACED),
         };
-        let (deadline, bits) = match nap {
-            Nap::Pace(end) => (Some(end), bit.get() | paced),
-            Nap::Idle(end) => (end, bit.get()),
+        let (deadline, bits) = match park {
+            Park::Pace(end) => (Some(end), bit.get() | paced),
+            Park::Idle(end) => (end, bit.get()),
         };
         if role == Role::Driver && self.spin_while(seen) {
             return;

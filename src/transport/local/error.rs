@@ -1,9 +1,9 @@
-//! What can go wrong when the ranks of a host meet.
+//! Errors of the rendezvous of one host's ranks.
 
 use serde::{Deserialize, Serialize};
 
 /// Why the ranks of a host, or of one process set, did not come together. The first of them sends its verdict to
-/// every rank it has met, so that all report the same. Ranks are the job's.
+/// every connected rank, so that all report the same. Ranks are the job's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum RendezvousError {
@@ -19,7 +19,7 @@ pub enum RendezvousError {
         version: String,
         /// Hash of its protocol and memory layout.
         layout: u64,
-        /// The first of the ranks that meet.
+        /// Job rank of set rank 0.
         first_rank: usize,
         /// Its version.
         first_version: String,
@@ -57,7 +57,7 @@ pub enum RendezvousError {
         /// What differs: `job size`, `members of the process set`, `host key`, `process sets`, a knob's variable,
         /// `response cache words`, `shared memory bytes`.
         what: String,
-        /// The first of the ranks that meet.
+        /// Job rank of set rank 0.
         first_rank: usize,
         /// Its value; long ones are cut, and end in a hash of the whole.
         expected: String,
@@ -68,13 +68,13 @@ pub enum RendezvousError {
     },
     /// Not all ranks came in time.
     #[error(
-        "ranks {missing:?} did not arrive within {waited_seconds} s, of {size} that are to meet; see whether they were started and \
+        "ranks {missing:?} did not arrive within {waited_seconds} s, of {size}; see whether they were started and \
          what they say, or raise the start timeout (HOROVOD_START_TIMEOUT, --start-timeout)"
     )]
     Missing {
         /// The ranks that did not come.
         missing: Vec<usize>,
-        /// Number of ranks that are to meet.
+        /// Number of ranks of the set.
         size: usize,
         /// How long they were waited for.
         waited_seconds: u64,
@@ -101,8 +101,8 @@ pub enum RendezvousError {
         /// Why.
         reason: String,
     },
-    /// A rank came and went before all had met.
-    #[error("rank {rank} (process {pid}) went away before all ranks had met; look at its last output")]
+    /// A rank closed its connection before the rendezvous was complete.
+    #[error("rank {rank} (process {pid}) ended before all ranks were connected; look at its last output")]
     Vanished {
         /// The rank.
         rank: usize,
@@ -111,7 +111,7 @@ pub enum RendezvousError {
     },
     /// The first rank's socket belongs to another user.
     #[error(
-        "rank {rank} found the meeting point of this job held by process {pid} of user {found}, not of user {expected}; \
+        "rank {rank} found the rendezvous socket of this job held by process {pid} of user {found}, not of user {expected}; \
          choose another RONDE_JOB_ID, which others cannot guess"
     )]
     ForeignUser {
@@ -126,7 +126,7 @@ pub enum RendezvousError {
     },
     /// Another program of the same user, or one that accepts no connections, holds the first rank's socket name.
     #[error(
-        "rank {rank} found the meeting point of this job held by {}, which does not answer as a rank of it; end that process, or \
+        "rank {rank} found the rendezvous socket of this job held by {}, which does not answer as a rank of it; end that process, or \
          choose another RONDE_JOB_ID",
         holder_text(*pid, *uid)
     )]
@@ -144,7 +144,7 @@ pub enum RendezvousError {
          using this job's name?"
     )]
     InvalidMemory {
-        /// The first of the ranks that meet.
+        /// Job rank of set rank 0.
         first_rank: usize,
         /// The rank that refused it.
         rank: usize,

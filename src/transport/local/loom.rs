@@ -15,7 +15,7 @@ use crate::clock::Nanos;
 use crate::error::Error;
 use crate::shm::primitive::AtomicU64;
 use crate::shm::{Counter, Watch};
-use crate::transport::{Agreement, Block, Doorbell, Nap, Role};
+use crate::transport::{Agreement, Block, Doorbell, Park, Role};
 
 /// Nobody dies here.
 struct Calm;
@@ -112,7 +112,7 @@ fn sleep_until_rung(bell: &LoomBell, role: Role) {
         if bell.rung() >= 1 {
             break;
         }
-        bell.park(role, seen, Nap::Idle(None));
+        bell.park(role, seen, Park::Idle(None));
     }
 }
 
@@ -154,7 +154,7 @@ fn loom_of_two_eager_ranks_the_last_wakes_the_first() {
                     if bell.all_eager(1) {
                         break;
                     }
-                    bell.park(Role::Background, seen, Nap::Pace(Nanos(u64::MAX)));
+                    bell.park(Role::Background, seen, Park::Pace(Nanos(u64::MAX)));
                 }
             }
         };

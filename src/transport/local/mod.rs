@@ -20,16 +20,16 @@ use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Area, Watch};
 use crate::transport::{Agreement, Block, Doorbell, Transport, leave_when_dropped};
 
+mod client;
+mod distribute;
 mod doorbell;
 mod error;
-mod guest;
-mod hall;
-mod host;
 mod layout;
 mod mailbox;
 mod memory;
 mod peers;
 mod rendezvous;
+mod server;
 mod snapshot;
 mod socket;
 mod wire;
@@ -43,7 +43,7 @@ mod tests;
 pub(crate) use doorbell::own_bell;
 pub use error::RendezvousError;
 pub use peers::Patience;
-pub(crate) use rendezvous::{Alarm, Meeting, Terms};
+pub(crate) use rendezvous::{Alarm, JobContract, RendezvousConfig};
 
 use doorbell::LocalDoorbell;
 use layout::Layout;
@@ -69,7 +69,7 @@ pub struct LocalTransport {
     owner: Pid,
 }
 
-/// What a rank gets when all have met.
+/// Result of a rendezvous.
 pub(crate) struct Opened {
     /// Control.
     pub(crate) transport: LocalTransport,
@@ -86,32 +86,39 @@ impl LocalTransport {
     /// # Errors
     /// Any [`RendezvousError`].
     pub(crate) fn open(
-        meeting: &Meeting,
+        config: &RendezvousConfig,
         cache_words: usize,
         data_bytes: usize,
         patience: Patience,
     ) -> Result<Opened, RendezvousError> {
         let layout = Layout {
-            size: meeting.size(),
+            size: config.size(),
             cache_words,
             data_bytes,
         };
-        let met = rendezvous::meet(meeting, &layout)?;
-        let parts = layout.split(&met.region);
-        let (rank, spin) = (meeting.rank, patience.spin);
+        let connected = rendezvous::connect(config, &layout)?;
+        let parts = layout.split(&connected.region);
+        let (rank, spin) = (config.rank, patience.spin);
         let set = parts.set;
         let stride = layout.set().slot_words();
         let entered = Arc::new(AtomicU64::new(0));
-        let members = Arc::clone(&meeting.members);
-        let peers = Peers::new(rank, members, met.peers, parts.poison, parts.states, patience);
+        let members = Arc::clone(&config.members);
+        let peers = Peers::new(
+            rank,
+            members,
+            connected.peers,
+            parts.poison,
+            parts.states,
+            patience,
+        );
         let peers = Arc::new(peers);
         let transport = Self {
             rank,
-            members: Arc::clone(&meeting.members),
+            members: Arc::clone(&config.members),
             snapshot: Snapshot::new(rank, cache_words, stride, set.slots, set.sequence, spin),
             mailboxes: Mailboxes::new(
                 rank,
-                Arc::clone(&meeting.members),
+                Arc::clone(&config.members),
                 set.sent,
                 set.taken,
                 set.chunks,

@@ -3,7 +3,7 @@
 //! Ranks are kept and asked for by their set ranks; errors and warnings name job ranks, and whoever passes such an
 //! error on does so to sets that may not have that rank.
 //!
-//! Death is read from pidfds, which say it of exactly the process that was met at the rendezvous, however it ended
+//! Death is read from pidfds, which stand for exactly the process that took part in the rendezvous, however it ended
 //! and whatever its children still hold open. Who finds a rank dead without having left writes it into the poison
 //! word of the set, once: all survivors report that rank, not one another. A process that exits without leaving is
 //! lost even with exit code 0, since the others cannot know what it still owed them.

@@ -1,8 +1,8 @@
 //! Rendezvous: how the ranks of one host find each other and come to share a region.
 //!
-//! The ranks that meet are those of the whole job or those of one of its process sets; each meeting has a name and a
-//! region of its own, and knows nothing of the others. Here ranks are counted within the meeting, *set ranks*,
-//! 0..size; whatever a user reads names the *job rank*. In what follows, rank 0 is the first of those who meet.
+//! A rendezvous connects the ranks of the whole job or of one process set; each has a socket name and a region of its
+//! own and is independent of the others. Ranks are counted within the set here (*set ranks*, 0..size); messages for users
+//! name the *job rank*. In what follows, rank 0 is set rank 0.
 //!
 //! Rank 0 listens on an abstract Unix socket whose name all ranks can work out, so nothing is left in a file
 //! system; the others knock until it is there. All or nothing: rank 0 hands out the region and the ranks' pidfds
@@ -19,12 +19,12 @@
 //!   ◄──────────────────── Go     or Refused(why), at any point before the first Go
 //! ```
 //!
-//! The start has two phases. Until every rank has mapped the region, the death of any of them ends the meeting for
+//! The start has two phases. Until every rank has mapped the region, the death of any of them ends the rendezvous for
 //! all, and rank 0 says which rank it was. From the first `Go` on, rank 0 refuses nobody: every rank then has the
 //! others' pidfds and the region, so a rank that dies is found and named by each of them, as at any later time.
 //!
 //! One deadline covers all of it. Each rank counts the start timeout from its own call; it tells rank 0 how much is left,
-//! and rank 0 ends the meeting when the first rank's time is up. So it is rank 0 that says who is missing or silent; a
+//! and rank 0 ends the rendezvous when the first rank's time is up. So it is rank 0 that says who is missing or silent; a
 //! rank that does not hear it gives up [`GRACE`] later. Nothing is sent to a process of another user, and nothing that
 //! is received is believed before it is checked.
 
@@ -44,36 +44,36 @@ use super::error::RendezvousError;
 use super::layout::Layout;
 use super::peers::{Lifeline, Peer, is_stopped};
 use super::socket::{self, Credentials};
-use super::{SIZE_MAX, guest, host, memory};
+use super::{SIZE_MAX, client, distribute, memory};
 
-/// How much longer than its start timeout a rank waits for rank 0's word on why the meeting has failed.
+/// How much longer than its start timeout a rank waits for rank 0's error message after the rendezvous has failed.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// How long the holder of the socket's name, or a connection to it, may take to introduce itself.
 pub(super) const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What ranks that meet must have in common, in the words of a user, and this rank's value: `process sets` and
+/// Job contract: names and values of settings that must be equal on all ranks, for example `process sets` and
 /// `[0, 1] [1, 2]`, or a knob's variable and its value. In the same order on all ranks.
-pub(crate) type Terms = Vec<(String, String)>;
+pub(crate) type JobContract = Vec<(String, String)>;
 
-/// Whom to meet, where, and how long to wait.
+/// Rendezvous configuration: the ranks to connect, the socket name, and the timeout.
 #[derive(Clone, Debug)]
-pub(crate) struct Meeting {
-    /// What all ranks that meet have in common and no other job or set of this user on this host has.
+pub(crate) struct RendezvousConfig {
+    /// Key that is equal on all ranks of the set and unique among the jobs and sets of this user on this host.
     pub(crate) job_key: String,
-    /// How many contexts this job has had before: each meeting has its own name.
+    /// How many contexts this job has had before: each rendezvous has its own name.
     pub(crate) init: u32,
-    /// This rank among those that meet: an index into `members`.
+    /// This rank's set rank: an index into `members`.
     pub(crate) rank: usize,
-    /// The job ranks of those that meet, distinct, in the order of their set ranks; for the job itself, `0..size`.
+    /// The job ranks of the members, distinct, in the order of their set ranks; for the job itself, `0..size`.
     /// Compared.
     pub(crate) members: Arc<[usize]>,
-    /// How long the meeting may take from this rank's call on, until all ranks have the start.
+    /// How long the rendezvous may take from this rank's call on, until all ranks are started.
     pub(crate) start_timeout: Duration,
     /// The host as this rank knows it; compared.
     pub(crate) host_key: String,
     /// What else must be the same on all ranks. Compared.
-    pub(crate) agreement: Terms,
+    pub(crate) contract: JobContract,
     /// Asked now and then while this rank waits for others, who may have died since they agreed to come.
     pub(crate) alarm: Option<Alarm>,
 }
@@ -91,7 +91,7 @@ impl std::fmt::Debug for Alarm {
 /// How often the alarm is asked.
 pub(super) const ALARM_INTERVAL: Duration = Duration::from_millis(200);
 
-impl Meeting {
+impl RendezvousConfig {
     /// Fails if the alarm has been raised.
     pub(super) fn check_alarm(&self) -> Result<(), RendezvousError> {
         match self.alarm.as_ref().and_then(|alarm| (alarm.0)()) {
@@ -102,7 +102,7 @@ impl Meeting {
         }
     }
 
-    /// Number of ranks that meet.
+    /// Number of ranks of the set.
     pub(super) fn size(&self) -> usize {
         self.members.len()
     }
@@ -118,21 +118,21 @@ impl Meeting {
     }
 }
 
-/// What comes of it.
+/// Result of a successful rendezvous.
 #[derive(Debug)]
-pub(super) struct Met {
+pub(super) struct Connected {
     /// The region shared, stamped with its layout.
     pub(super) region: Area,
     /// All ranks, in order, this one included.
     pub(super) peers: Vec<Peer>,
 }
 
-/// Meets the other ranks.
+/// Runs the rendezvous with the other ranks.
 ///
 /// # Errors
 /// Any [`RendezvousError`], the same on all ranks that had arrived.
-pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, RendezvousError> {
-    let (rank, size) = (meeting.rank, meeting.size());
+pub(super) fn connect(config: &RendezvousConfig, layout: &Layout) -> Result<Connected, RendezvousError> {
+    let (rank, size) = (config.rank, config.size());
     if rank >= size {
         return Err(RendezvousError::InvalidRank {
             rank,
@@ -147,45 +147,49 @@ pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, Rendezvous
         });
     }
     if size == 1 {
-        let (region, _file) = create_region(meeting, layout)?;
+        let (region, _file) = create_region(config, layout)?;
         let peers = vec![Peer {
             pid: std::process::id(),
             lifeline: Lifeline::Own,
         }];
-        return Ok(Met { region, peers });
+        return Ok(Connected { region, peers });
     }
     match rank {
-        0 => host::meet(meeting, layout, super::socket::open_pidfd),
-        _ => guest::meet(meeting, layout),
+        0 => distribute::serve(config, layout, super::socket::open_pidfd),
+        _ => client::connect(config, layout),
     }
 }
 
-/// Where the ranks meet: `@ronde-<uid>-<hash>`, of the job key and the number of the meeting.
+/// Name of the rendezvous socket: `@ronde-<uid>-<hash>`, of the job key and the number of the rendezvous.
 ///
 /// All users of the host can list the names in use (`/proc/net/unix`). A hash, so that one name gives away neither the
 /// key nor the job's next names.
-pub(super) fn name(meeting: &Meeting) -> String {
-    let hash = digest(format!("{}\0{}", meeting.job_key, meeting.init).as_bytes());
+pub(super) fn name(config: &RendezvousConfig) -> String {
+    let hash = digest(format!("{}\0{}", config.job_key, config.init).as_bytes());
     format!("ronde-{}-{hash}", getuid().as_raw())
 }
 
 /// The address of [`name`].
-pub(super) fn address(meeting: &Meeting) -> Result<SocketAddr, RendezvousError> {
-    SocketAddr::from_abstract_name(name(meeting)).map_err(|error| {
+pub(super) fn address(config: &RendezvousConfig) -> Result<SocketAddr, RendezvousError> {
+    SocketAddr::from_abstract_name(name(config)).map_err(|error| {
         let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
-        system(meeting, "name the meeting point", Errno::from_raw_os_error(code))
+        system(
+            config,
+            "name the rendezvous socket",
+            Errno::from_raw_os_error(code),
+        )
     })
 }
 
 /// Makes the region, after a look at whether there is room for it.
 pub(super) fn create_region(
-    meeting: &Meeting,
+    config: &RendezvousConfig,
     layout: &Layout,
 ) -> Result<(Area, rustix::fd::OwnedFd), RendezvousError> {
     let bytes = layout.bytes();
-    memory::check_creation(meeting.own_job_rank(), bytes)?;
+    memory::check_creation(config.own_job_rank(), bytes)?;
     let (region, file) = Region::create("ronde", bytes)
-        .map_err(|error| system(meeting, &format!("create {bytes} bytes of shared memory"), error))?;
+        .map_err(|error| system(config, &format!("create {bytes} bytes of shared memory"), error))?;
     let region = Area::whole(Arc::new(region));
     layout.stamp(&region);
     Ok((region, file))
@@ -199,9 +203,9 @@ pub(super) fn deadline(timeout: Duration) -> Instant {
 }
 
 /// A failed call on this rank, as an error.
-pub(super) fn system(meeting: &Meeting, what: &str, error: Errno) -> RendezvousError {
+pub(super) fn system(config: &RendezvousConfig, what: &str, error: Errno) -> RendezvousError {
     RendezvousError::System {
-        rank: meeting.own_job_rank(),
+        rank: config.own_job_rank(),
         what: what.to_owned(),
         code: error.raw_os_error(),
     }
@@ -211,14 +215,17 @@ pub(super) fn system(meeting: &Meeting, what: &str, error: Errno) -> RendezvousE
 ///
 /// # Errors
 /// Another user's.
-pub(super) fn check_holder(meeting: &Meeting, stream: &UnixStream) -> Result<Credentials, RendezvousError> {
-    let found = socket::credentials(stream)
-        .map_err(|error| system(meeting, "see who listens for this job", error))?;
+pub(super) fn check_holder(
+    config: &RendezvousConfig,
+    stream: &UnixStream,
+) -> Result<Credentials, RendezvousError> {
+    let found =
+        socket::credentials(stream).map_err(|error| system(config, "see who listens for this job", error))?;
     let expected = getuid().as_raw();
     match found.uid == expected {
         true => Ok(found),
         false => Err(RendezvousError::ForeignUser {
-            rank: meeting.own_job_rank(),
+            rank: config.own_job_rank(),
             pid: found.pid,
             found: found.uid,
             expected,
@@ -227,12 +234,12 @@ pub(super) fn check_holder(meeting: &Meeting, stream: &UnixStream) -> Result<Cre
 }
 
 /// Ranks, as job ranks with their processes, that have come and do not answer.
-pub(super) fn silent(meeting: &Meeting, ranks: &[(usize, u32)]) -> RendezvousError {
+pub(super) fn silent(config: &RendezvousConfig, ranks: &[(usize, u32)]) -> RendezvousError {
     let stopped = ranks.iter().filter(|&&(_, pid)| pid != 0 && is_stopped(pid));
     RendezvousError::Silent {
         ranks: ranks.iter().map(|&(rank, _)| rank).collect(),
         pids: ranks.iter().map(|&(_, pid)| pid).collect(),
         stopped: stopped.map(|&(rank, _)| rank).collect(),
-        waited_seconds: meeting.start_timeout.as_secs(),
+        waited_seconds: config.start_timeout.as_secs(),
     }
 }

@@ -9,23 +9,23 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::clock::{Clock, MonotonicClock};
-use crate::transport::{FRAME_BYTES_MAX, Nap, READY_US_MAX, Role, Status};
+use crate::transport::{FRAME_BYTES_MAX, Park, READY_US_MAX, Role, Status};
 
 mod processes;
 mod rendezvous;
 mod sets;
 
-/// A name of its own for each meeting of this test process.
-pub(super) fn meeting(name: &str, size: usize) -> Meeting {
+/// Rendezvous configuration with a name of its own in this test process.
+pub(super) fn config(name: &str, size: usize) -> RendezvousConfig {
     static INIT: AtomicU32 = AtomicU32::new(0);
-    Meeting {
+    RendezvousConfig {
         job_key: format!("test-{name}-{}", std::process::id()),
         init: INIT.fetch_add(1, Ordering::Relaxed),
         rank: 0,
         members: (0..size).collect(),
         start_timeout: Duration::from_secs(30),
         host_key: "host".to_owned(),
-        agreement: Vec::new(),
+        contract: Vec::new(),
         alarm: None,
     }
 }
@@ -45,20 +45,20 @@ pub(super) fn on_ranks<T: Send>(
     size: usize,
     body: impl Fn(LocalTransport) -> T + Sync,
 ) -> Vec<T> {
-    let meeting = meeting(name, size);
-    let (meeting, body) = (&meeting, &body);
+    let config = config(name, size);
+    let (config, body) = (&config, &body);
     thread::scope(|scope| {
         let ranks: Vec<_> = (0..size)
             .map(|rank| {
                 scope.spawn(move || {
-                    let meeting = Meeting {
+                    let config = RendezvousConfig {
                         rank,
-                        ..meeting.clone()
+                        ..config.clone()
                     };
                     // Two ranks have a core each in most places, so they also spin; more only sleep.
                     let spin = Duration::from_micros(if size == 2 { 20 } else { 0 });
                     let patience = Patience { spin, ..PATIENCE };
-                    let opened = LocalTransport::open(&meeting, WORDS, 1 << 16, patience).unwrap();
+                    let opened = LocalTransport::open(&config, WORDS, 1 << 16, patience).unwrap();
                     body(opened.transport)
                 })
             })
@@ -295,19 +295,19 @@ fn a_departure_passed_on_names_the_rank_that_left_first() {
 
 #[test]
 fn a_silent_rank_is_given_up_on_at_the_limit() {
-    let meeting = meeting("stalled", 2);
+    let config = config("stalled", 2);
     let over = AtomicBool::new(false);
     let open = |rank: usize| {
-        let meeting = Meeting {
+        let config = RendezvousConfig {
             rank,
-            ..meeting.clone()
+            ..config.clone()
         };
         let patience = Patience {
             warn_after: Duration::from_millis(100),
             give_up_after: Some(Duration::from_secs(1)),
             ..PATIENCE
         };
-        LocalTransport::open(&meeting, WORDS, 0, patience)
+        LocalTransport::open(&config, WORDS, 0, patience)
             .unwrap()
             .transport
     };
@@ -360,7 +360,7 @@ fn no_ring_is_lost() {
                     if bell.rung() >= cycle {
                         break;
                     }
-                    bell.park(role, seen, Nap::Idle(None));
+                    bell.park(role, seen, Park::Idle(None));
                 }
                 bell.present(false);
             }
@@ -379,7 +379,7 @@ fn who_completes_the_eager_condition_wakes_the_others() {
                 if bell.all_eager(cycle) {
                     break;
                 }
-                bell.park(Role::Background, seen, Nap::Idle(None));
+                bell.park(Role::Background, seen, Park::Idle(None));
             }
         }
         assert!(!bell.all_eager(1001));
@@ -414,7 +414,7 @@ fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
             bell.ring(2);
         } else {
             let deadline = began + Duration::from_millis(300);
-            bell.park(Role::Background, bell.wakes(), Nap::Pace(deadline));
+            bell.park(Role::Background, bell.wakes(), Park::Pace(deadline));
             assert!(MonotonicClock.now() >= deadline, "a ring woke a paced sleeper");
         }
         transport.exchange(2, &Block::new(1), &mut agreed).unwrap();
@@ -424,7 +424,11 @@ fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
         } else {
             let seen = bell.wakes();
             bell.eager(3, false);
-            bell.park(Role::Background, seen, Nap::Pace(began + Duration::from_secs(60)));
+            bell.park(
+                Role::Background,
+                seen,
+                Park::Pace(began + Duration::from_secs(60)),
+            );
             assert!(
                 MonotonicClock.now() < began + Duration::from_secs(30),
                 "eagerness woke nobody"
@@ -439,11 +443,11 @@ fn a_park_ends_at_its_deadline() {
         let bell = transport.doorbell();
         for role in [Role::Background, Role::Driver] {
             let deadline = MonotonicClock.now() + Duration::from_millis(20);
-            bell.park(role, bell.wakes(), Nap::Idle(Some(deadline)));
+            bell.park(role, bell.wakes(), Park::Idle(Some(deadline)));
             assert!(MonotonicClock.now() >= deadline, "{role:?} woke early");
         }
         bell.wake_self();
-        bell.park(Role::Background, bell.wakes().wrapping_sub(1), Nap::Idle(None)); // returns: there was one since
+        bell.park(Role::Background, bell.wakes().wrapping_sub(1), Park::Idle(None)); // returns: there was one since
     });
 }
 
@@ -458,7 +462,7 @@ fn a_driver_that_goes_hands_on_what_it_has_not_answered() {
                 while bell.rung() < 2 * cycle {
                     let seen = bell.wakes();
                     if bell.rung() < 2 * cycle {
-                        bell.park(Role::Background, seen, Nap::Idle(None));
+                        bell.park(Role::Background, seen, Park::Idle(None));
                     }
                 }
             }
@@ -480,7 +484,7 @@ fn a_driver_that_goes_hands_on_what_it_has_not_answered() {
                     if bell.rung() >= 2 * cycle - 1 {
                         break;
                     }
-                    bell.park(Role::Background, seen, Nap::Idle(None));
+                    bell.park(Role::Background, seen, Park::Idle(None));
                 }
                 heard.store(cycle, Ordering::Relaxed);
                 bell.ring(2 * cycle);

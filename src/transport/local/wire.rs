@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::RendezvousError;
 use super::layout;
-use super::rendezvous::Terms;
+use super::rendezvous::JobContract;
 
 /// How a frame begins.
 const MAGIC: [u8; 8] = *b"ronde\0\0\x01";
@@ -76,7 +76,7 @@ pub(super) struct Hello {
     /// How long the rank will wait from now on.
     pub(super) left_ms: u64,
     pub(super) host_key: String,
-    pub(super) agreement: Terms,
+    pub(super) contract: JobContract,
 }
 
 /// What rank 0 gives to a rank.
@@ -209,7 +209,7 @@ mod tests {
             region_bytes: 4096,
             left_ms: 30_000,
             host_key: "host".to_owned(),
-            agreement: vec![("process sets".to_owned(), "[4, 7]".to_owned())],
+            contract: vec![("process sets".to_owned(), "[4, 7]".to_owned())],
         })
     }
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::mpi::{Bell, Pulse};
-use crate::transport::{Doorbell, Nap, Role};
+use crate::mpi::{Bell, Heartbeat};
+use crate::transport::{Doorbell, Park, Role};
 
 /// See the module.
 pub(crate) struct MpiDoorbell {
-    pulse: Arc<Pulse>,
+    heartbeat: Arc<Heartbeat>,
     set: u64,
     /// This host's sleepers.
     host: Arc<dyn Doorbell>,
@@ -15,9 +15,9 @@ pub(crate) struct MpiDoorbell {
 
 impl MpiDoorbell {
     /// For the process set that messages call `set`.
-    pub(super) fn new(pulse: &Arc<Pulse>, set: u64, host: Arc<dyn Doorbell>) -> Self {
+    pub(super) fn new(heartbeat: &Arc<Heartbeat>, set: u64, host: Arc<dyn Doorbell>) -> Self {
         Self {
-            pulse: Arc::clone(pulse),
+            heartbeat: Arc::clone(heartbeat),
             set,
             host,
         }
@@ -40,7 +40,7 @@ impl Doorbell for MpiDoorbell {
     fn ring(&self, cycle: u64) {
         // Whoever of this host is the first to ring tells the other hosts.
         if Bell::rung(self, cycle) {
-            self.pulse.ring(self.set, cycle);
+            self.heartbeat.ring(self.set, cycle);
         }
     }
 
@@ -61,8 +61,8 @@ impl Doorbell for MpiDoorbell {
         self.host.wakes()
     }
 
-    fn park(&self, role: Role, seen: u32, nap: Nap) {
-        self.host.park(role, seen, nap);
+    fn park(&self, role: Role, seen: u32, park: Park) {
+        self.host.park(role, seen, park);
     }
 
     fn wake_self(&self) {

@@ -9,13 +9,13 @@
 //! Whether the ranks of *other* hosts would start at once a rank cannot know without a message, so a host enters when its own
 //! part holds, or when the cycle time has passed, and waits in the allgather for the rest.
 //!
-//! Waits within the host end, too, when a rank elsewhere is gone: they ask the pulse.
+//! Waits within the host end, too, when a rank elsewhere is gone: they check the heartbeat.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::mpi::{Bell, Hall, Met, Parts, Waiting, distances};
+use crate::mpi::{Bell, Communicators, MpiJob, Parts, Waiting, distances};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::transport::local::own_bell;
 use crate::transport::{
@@ -31,14 +31,14 @@ pub(crate) use places::Places;
 use places::{length_of, pack, packed_bytes_max, record_range, unpack};
 use record::Record;
 
-/// How long after a rank of this host has given up the pulse may take to say why.
+/// After a rank of this host has given up, how long the heartbeat may take to report the reason.
 const VERDICT_PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is asked meanwhile.
 const VERDICT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// One rank's end of the MPI transport.
 pub(crate) struct MpiTransport {
-    hall: Arc<Hall>,
+    job: Arc<MpiJob>,
     rank: usize,
     members: Arc<[usize]>,
     is_world: bool,
@@ -65,43 +65,43 @@ struct Memory {
 }
 
 impl MpiTransport {
-    /// The transport of set rank `rank` among `members`, who have `met` in `hall`, and are where `places` says.
+    /// The transport of set rank `rank` among `members`, over `communicators` of `job`, with the hosts of `places`.
     pub(crate) fn new(
-        hall: &Arc<Hall>,
-        met: Met,
+        job: &Arc<MpiJob>,
+        communicators: Communicators,
         rank: usize,
         members: &Arc<[usize]>,
         is_world: bool,
         places: Places,
     ) -> Self {
         let entered = if is_world {
-            Arc::clone(&hall.entered)
+            Arc::clone(&job.entered)
         } else {
             Arc::default()
         };
         let host: Arc<dyn Doorbell> = match &places.here {
             Some(here) => {
-                let (pulse, set) = (Arc::clone(&hall.pulse), met.set);
-                here.heed(Box::new(move |waited| pulse.check_wait(set, waited)));
+                let (heartbeat, set) = (Arc::clone(&job.heartbeat), communicators.set);
+                here.heed(Box::new(move |waited| heartbeat.check_wait(set, waited)));
                 here.doorbell()
             }
-            None => Arc::new(own_bell(Arc::clone(&entered), hall.spin)),
+            None => Arc::new(own_bell(Arc::clone(&entered), job.spin)),
         };
-        let doorbell = Arc::new(MpiDoorbell::new(&hall.pulse, met.set, host));
+        let doorbell = Arc::new(MpiDoorbell::new(&job.heartbeat, communicators.set, host));
         let count = places.hosts.len();
         let next_hosts = distances(count)
             .map(|distance| members[places.hosts[(places.own + distance) % count][0]])
             .collect();
         let bell = Arc::clone(&doorbell) as Arc<dyn Bell>;
-        hall.pulse.listen(met.set, members, next_hosts, bell);
+        job.heartbeat.listen(communicators.set, members, next_hosts, bell);
         Self {
-            hall: Arc::clone(hall),
+            job: Arc::clone(job),
             rank,
             members: Arc::clone(members),
             is_world,
             order: places.order(),
             places,
-            set: met.set,
+            set: communicators.set,
             doorbell,
             entered,
             memory: Memory::default(),
@@ -111,7 +111,7 @@ impl MpiTransport {
 
     fn guard(&self) -> Waiting<'_> {
         Waiting {
-            pulse: &self.hall.pulse,
+            heartbeat: &self.job.heartbeat,
             set: self.set,
         }
     }
@@ -121,12 +121,12 @@ impl MpiTransport {
         self.places.hosts[self.places.own][0] == self.rank
     }
 
-    /// What an error of the host's is to this rank: the reason why it is over for all, where the pulse tells one. Who gave up
+    /// What an error of the host's is to this rank: the reason why it is over for all, where the heartbeat has one. Who gave up
     /// on a rank elsewhere has failed the ranks of its host, but is not to blame.
     fn error_of_host(&self, error: Error) -> Error {
         let began = Instant::now();
         loop {
-            match (self.hall.pulse.check_set(self.set), &error) {
+            match (self.job.heartbeat.check_set(self.set), &error) {
                 // Of a rank's own error its host knows more.
                 (Err(Error::PeerFailed { rank, .. }), Error::PeerFailed { rank: here, .. })
                     if rank == *here =>
@@ -198,17 +198,17 @@ impl MpiTransport {
         if self.rank == 0 {
             all_times.resize(time_parts.bytes(), 0);
         }
-        let (blocks, times) =
-            self.hall
-                .engine
-                .run(self.hall.spin, &self.guard(), move |world| async move {
-                    let comm = world.comm(leaders);
-                    let blocks = comm.allgather_parts(here, all, parts)?;
-                    let times = comm.gather_parts(own_times, all_times, time_parts, 0)?;
-                    let (here, all, _) = blocks.await?;
-                    let (own_times, all_times, _) = times.await?;
-                    Ok(([here, all], [own_times, all_times]))
-                })?;
+        let (blocks, times) = self
+            .job
+            .engine
+            .run(self.job.spin, &self.guard(), move |world| async move {
+                let comm = world.comm(leaders);
+                let blocks = comm.allgather_parts(here, all, parts)?;
+                let times = comm.gather_parts(own_times, all_times, time_parts, 0)?;
+                let (here, all, _) = blocks.await?;
+                let (own_times, all_times, _) = times.await?;
+                Ok(([here, all], [own_times, all_times]))
+            })?;
         Ok(Memory {
             own,
             brought,
@@ -292,9 +292,9 @@ impl Transport for MpiTransport {
                         .sizes()
                         .map(|ranks| packed_bytes_max(ranks, count))
                         .collect();
-                    self.hall
+                    self.job
                         .engine
-                        .run(self.hall.spin, &self.guard(), move |world| async move {
+                        .run(self.job.spin, &self.guard(), move |world| async move {
                             let comm = world.comm(leaders);
                             let length = (packed.len() as u64).to_le_bytes().to_vec();
                             let room = if is_root { vec![0; 8 * count] } else { Vec::new() };
@@ -350,9 +350,9 @@ impl Transport for MpiTransport {
                 Vec::new()
             };
             *frame = self
-                .hall
+                .job
                 .engine
-                .run(self.hall.spin, &self.guard(), move |world| async move {
+                .run(self.job.spin, &self.guard(), move |world| async move {
                     let comm = world.comm(leaders);
                     let length = (said.len() as u64).to_le_bytes().to_vec();
                     let length = length_of(&comm.broadcast(length, 8, 0)?.await?);
@@ -372,7 +372,7 @@ impl Transport for MpiTransport {
     }
 
     fn check_peers(&mut self) -> Result<(), Error> {
-        self.hall.pulse.check_set(self.set)?;
+        self.job.heartbeat.check_set(self.set)?;
         match &mut self.places.here {
             Some(here) => here.check_peers().map_err(|error| self.error_of_host(error)),
             None => Ok(()),
@@ -381,8 +381,8 @@ impl Transport for MpiTransport {
 
     fn leave(&mut self, because: Option<&Error>) {
         if !std::mem::replace(&mut self.left, true) {
-            // The pulse first: who hears of it from the host asks the pulse for the reason.
-            self.hall.pulse.leave(self.set, self.is_world, because);
+            // The heartbeat first: who hears of it from the host asks the heartbeat for the reason.
+            self.job.heartbeat.leave(self.set, self.is_world, because);
             if let Some(here) = &mut self.places.here {
                 here.leave(because);
             }

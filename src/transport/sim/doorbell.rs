@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::SimClock;
 use super::set::{SetState, SimSet};
 use crate::queue::lock;
-use crate::transport::{Doorbell, Nap, Role};
+use crate::transport::{Doorbell, Park, Role};
 
 /// One member's bell.
 #[derive(Default)]
@@ -122,10 +122,10 @@ impl Doorbell for SimDoorbell {
         wakes
     }
 
-    fn park(&self, role: Role, seen: u32, nap: Nap) {
-        let (deadline, paced) = match nap {
-            Nap::Pace(end) => (Some(end), true),
-            Nap::Idle(end) => (end, false),
+    fn park(&self, role: Role, seen: u32, park: Park) {
+        let (deadline, paced) = match park {
+            Park::Pace(end) => (Some(end), true),
+            Park::Idle(end) => (end, false),
         };
         let clock = SimClock::new(&self.set.world, self.set.members()[self.rank]);
         let deadline = deadline.map(|end| clock.world_time(end));

@@ -88,7 +88,7 @@ fn what_waits_for_its_data_holds_nobody_up() {
     let fabric = Fabric::new(31, 2);
     let ranks = job(&fabric, 2);
     on_all(&ranks, |rank| Tensors::of(rank, 1, 8).step(rank, 2));
-    let gates: Vec<_> = ranks.iter().map(|rank| rank.twin.hold(rank.stream)).collect();
+    let holds: Vec<_> = ranks.iter().map(|rank| rank.twin.hold(rank.stream)).collect();
     let at: Vec<Vec<u64>> = (0..4).map(|_| ranks.iter().map(ones).collect()).collect();
     let mut tickets = Vec::new();
     for (count, (name, at)) in ["a", "b", "c", "d"].iter().zip(&at).enumerate() {
@@ -97,8 +97,8 @@ fn what_waits_for_its_data_holds_nobody_up() {
     }
     ranks
         .iter()
-        .zip(gates)
-        .for_each(|(rank, gate)| rank.twin.let_go(gate));
+        .zip(holds)
+        .for_each(|(rank, hold)| rank.twin.release(hold));
     on_all(&ranks, |rank| {
         for ticket in tickets.iter().skip(rank.rank).step_by(2) {
             rank.wait(ticket).expect("nothing is broken");
@@ -149,10 +149,10 @@ fn batches_on_the_device_have_a_bound_of_their_own() {
     let tickets: Vec<_> = {
         let cycle = rank.engine.cycle.lock().expect("nobody panics");
         let tickets = entries
-            .map(|entry| rank.engine.front.submit(entry).expect("submitted"))
+            .map(|entry| rank.engine.queue.submit(entry).expect("submitted"))
             .collect();
         drop(cycle);
-        rank.engine.front.doorbell.wake_self();
+        rank.engine.queue.doorbell.wake_self();
         tickets
     };
     tickets
@@ -172,7 +172,7 @@ fn an_early_answer_comes_before_the_result_which_a_stream_waits_for() {
         let at: Vec<u64> = ranks.iter().map(ones).collect();
         let submit = |rank: &Rank| {
             let entry = rank.entry_for("w", at[rank.rank], 6, true);
-            rank.engine.front.submit(entry).expect("no name is in flight")
+            rank.engine.queue.submit(entry).expect("no name is in flight")
         };
         let follow = |rank: &Rank, ticket: &Ticket| {
             rank.wait(ticket).expect("nothing is broken");

@@ -55,7 +55,7 @@ fn survivors_of_a_lost_peer_are_told_within_seconds() {
             rank: 1,
             message: "lost".to_owned(),
         };
-        ranks[1].engine.front.condemn(&why);
+        ranks[1].engine.queue.abort(&why);
         for (rank, tickets) in ranks.iter().zip(&tickets) {
             scope.spawn(move || {
                 for ticket in tickets {
@@ -104,13 +104,13 @@ fn a_shutdown_lets_what_ends_soon_end() {
         let tensors = Tensors::of(rank, 2, 30);
         tensors.step(rank, 2);
         rank.await_in_flight(0);
-        let gate = rank.twin.hold(rank.stream);
+        let hold = rank.twin.hold(rank.stream);
         let tickets = tensors.submit(rank);
         rank.await_in_flight(2);
         std::thread::scope(|scope| {
             scope.spawn(|| rank.shut_down(&Error::ShutDown));
             std::thread::sleep(Duration::from_millis(200));
-            rank.twin.let_go(gate);
+            rank.twin.release(hold);
         });
         for ticket in tickets {
             assert!(matches!(ticket.outcome(), Some(Ok(()))), "{:?}", ticket.outcome());
@@ -155,8 +155,8 @@ fn a_fusion_buffer_that_is_to_grow_is_not_waited_for_when_a_peer_is_lost() {
             .iter()
             .zip(places)
             .map(|(name, at)| rank.entry(name, at, MIB));
-        let front = &rank.engine.front;
-        front.submit_group(entries.collect()).expect("submitted")
+        let queue = &rank.engine.queue;
+        queue.submit_group(entries.collect()).expect("submitted")
     });
     std::thread::sleep(Duration::from_millis(100)); // both wait for the buffer to be free
     ranks[1].twin.break_down(broken("a cosmic ray"));

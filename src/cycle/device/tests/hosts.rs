@@ -231,7 +231,7 @@ fn a_rank_without_room_in_host_memory_fails_the_batch_on_all_and_the_job_goes_on
             rank.twin
                 .fail_next("allocate_host", GpuError::NoDevice { ordinal: 7, count: 1 });
         }
-        let ticket = rank.engine.front.submit(entry).expect("submitted");
+        let ticket = rank.engine.queue.submit(entry).expect("submitted");
         let error = rank.wait(&ticket).expect_err("rank 2 has no memory");
         assert!(error.to_string().contains("no CUDA device 7"), "{error}");
         Tensors::of(rank, 2, 10).step(rank, 4); // it is tried again

@@ -10,17 +10,17 @@ use crate::clock::MonotonicClock;
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
 use crate::cycle::{Cycle, Parts};
-use crate::drive::{Engine, Fellows};
+use crate::drive::{Engine, EngineGroup};
 use crate::error::Error;
 use crate::gpu::twin::{Fabric, Twin};
-use crate::gpu::{Home, Registry, Stream};
+use crate::gpu::{DeviceBinding, Registry, Stream};
 use crate::negotiation::{OpKind, Params, ResponseCache};
 use crate::observer::{Executed, Negotiated, Observer};
-use crate::queue::{Entry, Front, Output, Tensor, Ticket, lock};
+use crate::queue::{Entry, Output, Tensor, TensorQueue, Ticket, lock};
 use crate::settings::Settings;
 use crate::tensor::{Device, Dtype, ReduceOp, Span};
 use crate::transport::Transport;
-use crate::transport::local::{LocalTransport, Meeting, Patience};
+use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
 
 /// Bytes of a batch on a GPU.
 pub(super) const GPU_FUSION_THRESHOLD_BYTES: u64 = 8 << 20;
@@ -74,7 +74,7 @@ pub(super) struct Rank {
     pub(super) rank: usize,
     pub(super) twin: Arc<Twin>,
     pub(super) engine: Arc<Engine>,
-    home: Arc<Home>,
+    binding: Arc<DeviceBinding>,
     on_gpu: Arc<Shared>,
     diary: Diary,
     thread: Option<JoinHandle<()>>,
@@ -137,25 +137,25 @@ impl Rank {
             warn_after: Duration::ZERO,
             give_up_after: Some(Duration::from_secs(60)),
         };
-        let meeting = Meeting {
+        let config = RendezvousConfig {
             job_key: job_key.to_owned(),
             init: 0,
             rank,
             members: (0..size).collect(),
             start_timeout: Duration::from_secs(30),
             host_key: "host".to_owned(),
-            agreement: Vec::new(),
+            contract: Vec::new(),
             alarm: None,
         };
-        let opened = LocalTransport::open(&meeting, 2, LocalCollective::required_bytes(size), patience)
+        let opened = LocalTransport::open(&config, 2, LocalCollective::required_bytes(size), patience)
             .expect("all come");
-        let front = Arc::new(Front::new(
+        let queue = Arc::new(TensorQueue::new(
             rank,
             true,
             opened.transport.doorbell(),
             Arc::new(MonotonicClock),
         ));
-        let home = Arc::new(Home::new(registry, rank).answering_early(true));
+        let binding = Arc::new(DeviceBinding::new(registry, rank).answering_early(true));
         let diary = Diary::default();
         let in_host = LocalCollective::new(opened.data, rank, size, Duration::ZERO, opened.watch);
         let cycle = Cycle::new(Parts {
@@ -163,23 +163,23 @@ impl Rank {
             transport: Box::new(opened.transport),
             collective: collective(Box::new(in_host)),
             observer: Box::new(diary.clone()),
-            front: Arc::clone(&front),
+            queue: Arc::clone(&queue),
             cache: ResponseCache::new(64, 128),
             reference: Arc::default(),
             is_world: true,
             settings: Settings::default(),
             early: true,
-            home: Arc::clone(&home),
+            binding: Arc::clone(&binding),
             gpu_fusion_threshold_bytes: GPU_FUSION_THRESHOLD_BYTES,
         });
         let on_gpu = Arc::clone(&cycle.gpu.shared);
-        let fellows = Arc::<Fellows>::default();
-        fellows.add(Arc::clone(&front));
+        let engine_group = Arc::<EngineGroup>::default();
+        engine_group.add(Arc::clone(&queue));
         let engine = Arc::new(Engine {
-            front,
+            queue,
             cycle: Mutex::new(cycle),
             rank,
-            fellows,
+            engine_group,
         });
         let thread = std::thread::spawn({
             let engine = Arc::clone(&engine);
@@ -191,7 +191,7 @@ impl Rank {
             stream: twin.stream(),
             twin,
             engine,
-            home,
+            binding,
             on_gpu,
             diary,
             thread: Some(thread),
@@ -233,13 +233,16 @@ impl Rank {
             // SAFETY: nobody follows the address: it is the twin's, and looked up there.
             span: Some(unsafe { Span::new(address, address, length) }),
             output: Output::Fixed,
-            on: self.home.submit(on, can_follow).expect("a device that is there"),
+            on: self
+                .binding
+                .submit(on, can_follow)
+                .expect("a device that is there"),
         }
     }
 
     pub(super) fn submit(&self, name: &str, at: u64, length: usize) -> Arc<Ticket> {
         self.engine
-            .front
+            .queue
             .submit(self.entry(name, at, length))
             .expect("submitted")
     }
@@ -266,12 +269,12 @@ impl Rank {
             output: Output::Fixed,
             on: None,
         };
-        self.engine.front.submit(entry).expect("submitted")
+        self.engine.queue.submit(entry).expect("submitted")
     }
 
     /// Waits for a ticket's outcome.
     pub(super) fn wait(&self, ticket: &Ticket) -> Result<(), Error> {
-        let deadline = self.engine.front.clock.now() + Duration::from_secs(20);
+        let deadline = self.engine.queue.clock.now() + Duration::from_secs(20);
         assert!(
             self.engine.wait(ticket, Some(deadline)),
             "rank {}: not over: {:?}",
@@ -284,7 +287,7 @@ impl Rank {
     /// A sum in host memory with the other ranks; whether the job goes on.
     pub(super) fn sum_in_host(&self, name: &str) -> Result<u8, Error> {
         let mut data = [1u8];
-        let ticket = self.engine.front.submit(Self::in_host(name, &mut data))?;
+        let ticket = self.engine.queue.submit(Self::in_host(name, &mut data))?;
         self.wait(&ticket)?;
         Ok(data[0])
     }
@@ -356,7 +359,7 @@ impl Tensors {
             .zip(&names)
             .map(|(&at, name)| rank.entry(name, at, self.length));
         rank.engine
-            .front
+            .queue
             .submit_group(entries.collect())
             .expect("submitted")
     }

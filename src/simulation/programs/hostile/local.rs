@@ -12,17 +12,17 @@ use crate::clock::{Clock, MonotonicClock, Nanos, Reference};
 use crate::collective::local::LocalCollective;
 use crate::context::{ProcessSet, RawHandle};
 use crate::cycle::{Cycle, Parts, Stalls};
-use crate::drive::{Engine, Fellows};
+use crate::drive::{Engine, EngineGroup};
 use crate::error::Error;
 use crate::gpu;
 use crate::negotiation::ResponseCache;
 use crate::observer::Observer;
-use crate::queue::Front;
+use crate::queue::TensorQueue;
 use crate::settings::Settings;
 use crate::simulation::programs::play::{Played, Stage, play};
 use crate::simulation::programs::program::Program;
 use crate::transport::Transport;
-use crate::transport::local::{LocalTransport, Meeting, Patience};
+use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
 
 /// Slots of the response cache.
 const CACHE_SLOTS: usize = 64;
@@ -35,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// State that the ranks of one process share.
 struct House {
-    /// Names the meetings of this program.
+    /// Numbers the rendezvous of this program.
     key: String,
     /// Nobody leaves before all have what they were waiting for.
     all_played: Barrier,
@@ -87,21 +87,21 @@ impl Observer for Inspector {
 
 /// Plays rank `rank`'s part of `program`.
 fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, house: &House) -> Played {
-    let (fellows, reference) = (Arc::<Fellows>::default(), Arc::<Reference>::default());
+    let (engine_group, reference) = (Arc::<EngineGroup>::default(), Arc::<Reference>::default());
     let mut engines = Vec::new();
     let mut sets = BTreeMap::new();
     for (place, members) in program.sets.iter().enumerate() {
         let Some(set_rank) = members.iter().position(|member| *member == rank) else {
             continue;
         };
-        let meeting = Meeting {
+        let config = RendezvousConfig {
             job_key: format!("{}-{place}", house.key),
             init: 0,
             rank: set_rank,
             members: members.clone().into(),
             start_timeout: Duration::from_secs(60),
             host_key: "host".to_owned(),
-            agreement: Vec::new(),
+            contract: Vec::new(),
             alarm: None,
         };
         let patience = Patience {
@@ -110,8 +110,7 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
             give_up_after: Some(LIMIT),
         };
         let data_bytes = LocalCollective::required_bytes(members.len());
-        let opened =
-            LocalTransport::open(&meeting, CACHE_SLOTS / 64, data_bytes, patience).expect("all come");
+        let opened = LocalTransport::open(&config, CACHE_SLOTS / 64, data_bytes, patience).expect("all come");
         let size = members.len();
         let collective = LocalCollective::new(opened.data, set_rank, size, Duration::ZERO, opened.watch);
         let transport: Box<dyn Transport> = match hostility {
@@ -119,27 +118,27 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
             None => Box::new(opened.transport),
         };
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
-        let front = Arc::new(Front::new(rank, true, transport.doorbell(), clock));
-        fellows.add(Arc::clone(&front));
+        let queue = Arc::new(TensorQueue::new(rank, true, transport.doorbell(), clock));
+        engine_group.add(Arc::clone(&queue));
         let cycle = Cycle::new(Parts {
-            members: meeting.members,
+            members: config.members,
             transport,
             collective: Box::new(collective),
             observer: Box::new(Inspector(Stalls::new(set_rank, size, LIMIT, Some(LIMIT)))),
-            front: Arc::clone(&front),
+            queue: Arc::clone(&queue),
             cache: ResponseCache::new(CACHE_SLOTS, CACHE_SLOTS),
             reference: Arc::clone(&reference),
             is_world: place == 0,
             settings: Settings::default(),
             early: true,
-            home: Arc::new(gpu::Home::new(Arc::clone(gpu::devices()), rank)),
+            binding: Arc::new(gpu::DeviceBinding::new(Arc::clone(gpu::devices()), rank)),
             gpu_fusion_threshold_bytes: u64::MAX,
         });
         let engine = Arc::new(Engine {
-            front,
+            queue,
             cycle: Mutex::new(cycle),
             rank,
-            fellows: Arc::clone(&fellows),
+            engine_group: Arc::clone(&engine_group),
         });
         let background = Arc::clone(&engine);
         engines.push((Arc::clone(&engine), thread::spawn(move || background.run())));

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 use super::super::*;
-use super::{PATIENCE, WORDS, meeting};
+use super::{PATIENCE, WORDS, config};
 
 pub(super) const TASK: &str = "RONDE_TEST_TASK";
 /// Two seconds as promised, and slack for a busy machine.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Starts set rank `rank` of `meeting` with something to do.
-pub(super) fn spawn(meeting: &Meeting, rank: usize, task: &str) -> Child {
+/// Starts a process as set rank `rank` of `config`, with a task.
+pub(super) fn spawn(config: &RendezvousConfig, rank: usize, task: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
@@ -29,9 +29,9 @@ pub(super) fn spawn(meeting: &Meeting, rank: usize, task: &str) -> Child {
             TASK,
             format!(
                 "{task} {rank} {} {} {}",
-                serde_json::to_string(&meeting.members[..]).unwrap(),
-                meeting.init,
-                meeting.job_key
+                serde_json::to_string(&config.members[..]).unwrap(),
+                config.init,
+                config.job_key
             ),
         )
         .stdout(Stdio::piped())
@@ -39,12 +39,12 @@ pub(super) fn spawn(meeting: &Meeting, rank: usize, task: &str) -> Child {
         .unwrap()
 }
 
-fn open(meeting: &Meeting, rank: usize) -> LocalTransport {
-    let meeting = Meeting {
+fn open(config: &RendezvousConfig, rank: usize) -> LocalTransport {
+    let config = RendezvousConfig {
         rank,
-        ..meeting.clone()
+        ..config.clone()
     };
-    LocalTransport::open(&meeting, WORDS, 1 << 20, PATIENCE)
+    LocalTransport::open(&config, WORDS, 1 << 20, PATIENCE)
         .unwrap()
         .transport
 }
@@ -67,34 +67,34 @@ fn rank_of_a_job() {
     let task = std::env::var(TASK).expect("started by another test");
     let words: Vec<&str> = task.splitn(5, ' ').collect();
     let number = |index: usize| words[index].parse::<usize>().unwrap();
-    let meeting = Meeting {
+    let config = RendezvousConfig {
         job_key: words[4].to_owned(),
         init: number(3) as u32,
         members: serde_json::from_str::<Vec<usize>>(words[2]).unwrap().into(),
-        ..meeting("", 1)
+        ..config("", 1)
     };
     let rank = number(1);
     match words[0] {
         "cycle" => {
-            let mut transport = open(&meeting, rank);
+            let mut transport = open(&config, rank);
             let error = cycle_on(&mut transport, 1, u64::MAX - 1).unwrap_err();
             println!("error: {error}");
             transport.leave(Some(&error));
         }
         "leave" => {
-            let mut transport = open(&meeting, rank);
+            let mut transport = open(&config, rank);
             cycle_on(&mut transport, 1, 3).unwrap();
             transport.leave(None);
         }
         "exit" => {
-            let mut transport = open(&meeting, rank);
+            let mut transport = open(&config, rank);
             cycle_on(&mut transport, 1, 3).unwrap();
             std::process::exit(0);
         }
-        "again" => again(&meeting),
-        "fork" => fork(&meeting),
-        "limits" => limits(&meeting),
-        "sets" => super::sets::member(&meeting, rank),
+        "again" => again(&config),
+        "fork" => fork(&config),
+        "limits" => limits(&config),
+        "sets" => super::sets::member(&config, rank),
         other => panic!("unknown task {other}"),
     }
 }
@@ -113,11 +113,11 @@ fn signal(rank: &Child, signal: Signal) {
 #[test]
 fn a_killed_rank_is_named_by_every_survivor() {
     for round in 0..8 {
-        let meeting = meeting("killed", 3);
-        let survivor = spawn(&meeting, 1, "cycle");
-        let mut victim = spawn(&meeting, 2, "cycle");
+        let config = config("killed", 3);
+        let survivor = spawn(&config, 1, "cycle");
+        let mut victim = spawn(&config, 2, "cycle");
         let pid = victim.id();
-        let mut transport = open(&meeting, 0);
+        let mut transport = open(&config, 0);
         let killer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(3 * round));
             signal(&victim, Signal::KILL);
@@ -149,11 +149,11 @@ fn a_killed_rank_is_named_by_every_survivor() {
 
 #[test]
 fn rank_0_dies_too() {
-    let meeting = meeting("killed-0", 3);
-    let mut zero = spawn(&meeting, 0, "cycle");
+    let config = config("killed-0", 3);
+    let mut zero = spawn(&config, 0, "cycle");
     let pid = zero.id();
-    let survivor = spawn(&meeting, 2, "cycle");
-    let mut transport = open(&meeting, 1);
+    let survivor = spawn(&config, 2, "cycle");
+    let mut transport = open(&config, 1);
     cycle_on(&mut transport, 1, 5).unwrap();
     signal(&zero, Signal::KILL);
     zero.wait().unwrap();
@@ -167,9 +167,9 @@ fn rank_0_dies_too() {
 
 #[test]
 fn a_rank_that_exits_without_leaving_is_lost_though_its_exit_code_is_0() {
-    let meeting = meeting("exit", 2);
-    let mut other = spawn(&meeting, 1, "exit");
-    let mut transport = open(&meeting, 0);
+    let config = config("exit", 2);
+    let mut other = spawn(&config, 1, "exit");
+    let mut transport = open(&config, 0);
     cycle_on(&mut transport, 1, 3).unwrap();
     assert!(other.wait().unwrap().success());
     assert!(matches!(
@@ -180,9 +180,9 @@ fn a_rank_that_exits_without_leaving_is_lost_though_its_exit_code_is_0() {
 
 #[test]
 fn a_rank_that_leaves_and_exits_has_left() {
-    let meeting = meeting("leave", 2);
-    let mut other = spawn(&meeting, 1, "leave");
-    let mut transport = open(&meeting, 0);
+    let config = config("leave", 2);
+    let mut other = spawn(&config, 1, "leave");
+    let mut transport = open(&config, 0);
     cycle_on(&mut transport, 1, 3).unwrap();
     assert!(other.wait().unwrap().success());
     let error = cycle_on(&mut transport, 4, 1).unwrap_err();
@@ -205,17 +205,17 @@ impl Write for Log {
 
 #[test]
 fn a_stopped_rank_is_warned_about_and_waited_for_until_the_limit() {
-    let meeting = Meeting {
+    let config = RendezvousConfig {
         members: Arc::new([4, 7]),
-        ..meeting("stopped", 2)
+        ..config("stopped", 2)
     };
-    let mut other = spawn(&meeting, 1, "cycle");
+    let mut other = spawn(&config, 1, "cycle");
     let patience = Patience {
         warn_after: Duration::from_millis(400),
         give_up_after: Some(Duration::from_secs(1)),
         ..PATIENCE
     };
-    let mut transport = LocalTransport::open(&meeting, WORDS, 1 << 20, patience)
+    let mut transport = LocalTransport::open(&config, WORDS, 1 << 20, patience)
         .unwrap()
         .transport;
     cycle_on(&mut transport, 1, 5).unwrap();
@@ -244,11 +244,11 @@ fn a_stopped_rank_is_warned_about_and_waited_for_until_the_limit() {
 
 #[test]
 fn a_limit_on_file_size_or_address_space_is_an_error_and_not_a_signal() {
-    let mut rank = spawn(&meeting("limits", 1), 0, "limits");
+    let mut rank = spawn(&config("limits", 1), 0, "limits");
     assert!(rank.wait().unwrap().success());
 }
 
-fn limits(meeting: &Meeting) {
+fn limits(config: &RendezvousConfig) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
     let taken = pages * rustix::param::page_size() as u64;
@@ -262,18 +262,18 @@ fn limits(meeting: &Meeting) {
             ..before
         };
         setrlimit(resource, lower).unwrap();
-        let outcome = LocalTransport::open(meeting, WORDS, 128 << 20, PATIENCE);
+        let outcome = LocalTransport::open(config, WORDS, 128 << 20, PATIENCE);
         setrlimit(resource, before).unwrap();
         let error = outcome.map(|_| ()).unwrap_err();
         assert!(matches!(error, RendezvousError::Memory { .. }), "{error}");
         assert!(error.to_string().contains(word), "{error}");
-        open(meeting, 0);
+        open(config, 0);
     }
 }
 
 #[test]
 fn hundreds_of_contexts_leave_nothing_behind() {
-    let mut rank = spawn(&meeting("again", 3), 0, "again");
+    let mut rank = spawn(&config("again", 3), 0, "again");
     assert!(rank.wait().unwrap().success());
 }
 
@@ -285,14 +285,14 @@ fn holdings() -> (usize, usize) {
 }
 
 /// In a process of its own, so that no other test's files are counted.
-fn again(base: &Meeting) {
+fn again(base: &RendezvousConfig) {
     let mut before = None;
     for init in 0..200 {
-        let meeting = Meeting { init, ..base.clone() };
+        let config = RendezvousConfig { init, ..base.clone() };
         std::thread::scope(|scope| {
-            for rank in 0..meeting.size() {
-                let meeting = &meeting;
-                scope.spawn(move || cycle_on(&mut open(meeting, rank), 1, 2).unwrap());
+            for rank in 0..config.size() {
+                let config = &config;
+                scope.spawn(move || cycle_on(&mut open(config, rank), 1, 2).unwrap());
             }
         });
         // The first round may open what stays open, such as a standard stream.
@@ -304,12 +304,12 @@ fn again(base: &Meeting) {
 
 #[test]
 fn a_forked_child_cannot_leave_for_its_parent() {
-    let mut rank = spawn(&meeting("fork", 1), 0, "fork");
+    let mut rank = spawn(&config("fork", 1), 0, "fork");
     assert!(rank.wait().unwrap().success());
 }
 
-fn fork(meeting: &Meeting) {
-    let mut transport = open(meeting, 0);
+fn fork(config: &RendezvousConfig) {
+    let mut transport = open(config, 0);
     let bell = transport.doorbell();
     // SAFETY: the child drops what it has inherited and exits at once; it takes no lock of another thread but the
     // allocator's, which libc hands over in order.

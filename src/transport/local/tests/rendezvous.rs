@@ -1,4 +1,4 @@
-//! Meetings that fail, and meetings that strangers disturb.
+//! Rendezvous that fail, and rendezvous with unauthenticated connections.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use super::super::error::RendezvousError;
 use super::super::layout::Layout;
 use super::super::peers::Lifeline;
-use super::super::rendezvous::{Alarm, INTRODUCTION_TIMEOUT, Meeting, Met, address, meet};
+use super::super::rendezvous::{Alarm, Connected, INTRODUCTION_TIMEOUT, RendezvousConfig, address, connect};
 use super::super::socket::{Connection, ReceiveError};
 use super::super::wire::{self, Body, Hello, Message, Origin, Welcome};
-use super::super::{SIZE_MAX, guest, host};
-use super::meeting;
+use super::super::{SIZE_MAX, client, distribute};
+use super::config;
 use crate::error::Error;
 use crate::shm::{Area, Region};
 
@@ -31,25 +31,28 @@ fn layout(size: usize) -> Layout {
     Layout { size, ..LAYOUT }
 }
 
-fn rank(rank: usize, meeting: &Meeting) -> Meeting {
-    Meeting {
+fn rank(rank: usize, config: &RendezvousConfig) -> RendezvousConfig {
+    RendezvousConfig {
         rank,
-        ..meeting.clone()
+        ..config.clone()
     }
 }
 
-/// All of `ranks` try to meet; what each gets.
-fn try_to_meet(ranks: Vec<(Meeting, Layout)>) -> Vec<Result<Met, RendezvousError>> {
+/// Runs the rendezvous of all `ranks`; returns the outcome of each.
+fn try_to_connect(ranks: Vec<(RendezvousConfig, Layout)>) -> Vec<Result<Connected, RendezvousError>> {
     let ranks: Vec<_> = ranks
         .into_iter()
-        .map(|(meeting, layout)| thread::spawn(move || meet(&meeting, &layout)))
+        .map(|(config, layout)| thread::spawn(move || connect(&config, &layout)))
         .collect();
     ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
 }
 
 /// All of `ranks` get the same error, which is returned.
-fn same_error(ranks: Vec<(Meeting, Layout)>) -> RendezvousError {
-    let mut errors: Vec<_> = try_to_meet(ranks).into_iter().map(Result::unwrap_err).collect();
+fn same_error(ranks: Vec<(RendezvousConfig, Layout)>) -> RendezvousError {
+    let mut errors: Vec<_> = try_to_connect(ranks)
+        .into_iter()
+        .map(Result::unwrap_err)
+        .collect();
     let error = errors.remove(0);
     for other in errors {
         assert_eq!(other, error);
@@ -58,8 +61,8 @@ fn same_error(ranks: Vec<(Meeting, Layout)>) -> RendezvousError {
 }
 
 /// Connects as soon as rank 0 listens.
-fn connect(meeting: &Meeting) -> UnixStream {
-    let address = address(meeting).unwrap();
+fn connect_socket(config: &RendezvousConfig) -> UnixStream {
+    let address = address(config).unwrap();
     loop {
         match UnixStream::connect_addr(&address) {
             Ok(stream) => return stream,
@@ -77,7 +80,7 @@ fn hello(rank: usize, size: usize) -> Body {
         region_bytes: layout(size).bytes(),
         left_ms: 30_000,
         host_key: "host".to_owned(),
-        agreement: Vec::new(),
+        contract: Vec::new(),
     })
 }
 
@@ -99,17 +102,17 @@ fn who_waits_hears_the_alarm() {
     let raised = move || {
         (began.elapsed() > Duration::from_millis(300)).then_some(Error::PeerLost { rank: 5, pid: 77 })
     };
-    let meeting = Meeting {
+    let config = RendezvousConfig {
         alarm: Some(Alarm(Arc::new(raised))),
-        ..meeting("alarm", 3)
+        ..config("alarm", 3)
     };
-    // Rank 2 does not come; and of another meeting, rank 0.
-    let elsewhere = Meeting {
-        job_key: format!("{}-elsewhere", meeting.job_key),
-        ..rank(1, &meeting)
+    // Rank 2 does not come; and of another rendezvous, rank 0.
+    let elsewhere = RendezvousConfig {
+        job_key: format!("{}-elsewhere", config.job_key),
+        ..rank(1, &config)
     };
-    let ranks = [rank(0, &meeting), rank(1, &meeting), elsewhere];
-    for outcome in try_to_meet(ranks.map(|meeting| (meeting, layout(3))).into()) {
+    let ranks = [rank(0, &config), rank(1, &config), elsewhere];
+    for outcome in try_to_connect(ranks.map(|config| (config, layout(3))).into()) {
         let error = outcome.unwrap_err();
         assert!(
             error.to_string().starts_with("rank 5 died (process 77)"),
@@ -124,7 +127,7 @@ fn who_waits_hears_the_alarm() {
 
 #[test]
 fn ranks_that_disagree_get_the_same_error_with_both_values() {
-    let meeting = |name| meeting(name, 2);
+    let config = |name| config(name, 2);
     let error = |what: &str, found: &str, expected: &str| RendezvousError::Disagreement {
         what: what.to_owned(),
         first_rank: 0,
@@ -133,32 +136,32 @@ fn ranks_that_disagree_get_the_same_error_with_both_values() {
         found: found.to_owned(),
     };
 
-    let two = meeting("size");
-    let three = Meeting {
+    let two = config("size");
+    let three = RendezvousConfig {
         members: Arc::new([0, 1, 2]),
         ..rank(1, &two)
     };
     let found = same_error(vec![(two, layout(2)), (three, layout(3))]);
     assert_eq!(found, error("job size", "3", "2"));
 
-    let zero = meeting("host-key");
-    let one = Meeting {
+    let zero = config("host-key");
+    let one = RendezvousConfig {
         host_key: "other".to_owned(),
         ..rank(1, &zero)
     };
     let found = same_error(vec![(zero, LAYOUT), (one, LAYOUT)]);
     assert_eq!(found, error("host key", "other", "host"));
 
-    let sets = |sets: &str, meeting: &Meeting| Meeting {
-        agreement: vec![("process sets".to_owned(), sets.to_owned())],
-        ..meeting.clone()
+    let sets = |sets: &str, config: &RendezvousConfig| RendezvousConfig {
+        contract: vec![("process sets".to_owned(), sets.to_owned())],
+        ..config.clone()
     };
-    let zero = sets("[0, 1] [1]", &meeting("sets"));
+    let zero = sets("[0, 1] [1]", &config("sets"));
     let one = sets("[0, 1]", &rank(1, &zero));
     let found = same_error(vec![(one, LAYOUT), (zero, LAYOUT)]);
     assert_eq!(found, error("process sets", "[0, 1]", "[0, 1] [1]"));
 
-    let zero = meeting("words");
+    let zero = config("words");
     let layout = Layout {
         cache_words: 2,
         ..LAYOUT
@@ -166,7 +169,7 @@ fn ranks_that_disagree_get_the_same_error_with_both_values() {
     let found = same_error(vec![(rank(1, &zero), layout), (zero, LAYOUT)]);
     assert_eq!(found, error("response cache words", "2", "1"));
 
-    let zero = meeting("bytes");
+    let zero = config("bytes");
     let layout = Layout {
         data_bytes: 4096,
         ..LAYOUT
@@ -180,7 +183,7 @@ fn ranks_that_disagree_get_the_same_error_with_both_values() {
 fn two_processes_of_one_rank_are_told_and_so_are_the_others() {
     let own = std::process::id();
     for (doubled, ranks) in [(0, vec![0, 0]), (1, vec![0, 1, 1])] {
-        let zero = meeting("duplicate", 3);
+        let zero = config("duplicate", 3);
         let error = same_error(ranks.into_iter().map(|r| (rank(r, &zero), layout(3))).collect());
         let expected = RendezvousError::DuplicateRank {
             rank: doubled,
@@ -194,13 +197,13 @@ fn two_processes_of_one_rank_are_told_and_so_are_the_others() {
 /// Set ranks 0, 1, 2 are ranks 5, 9, 7 of the job.
 #[test]
 fn the_ranks_of_a_set_are_named_as_the_job_knows_them() {
-    let set = |name| Meeting {
+    let set = |name| RendezvousConfig {
         members: Arc::new([5, 9, 7]),
         start_timeout: Duration::from_millis(500),
-        ..meeting(name, 3)
+        ..config(name, 3)
     };
     let zero = set("set-members");
-    let other = Meeting {
+    let other = RendezvousConfig {
         members: Arc::new([5, 7, 9]),
         ..rank(1, &zero)
     };
@@ -217,7 +220,7 @@ fn the_ranks_of_a_set_are_named_as_the_job_knows_them() {
         matches!(&error, RendezvousError::Missing { missing, size: 3, .. } if missing == &[9]),
         "{error}"
     );
-    let error = meet(&rank(2, &zero), &layout(3)).unwrap_err();
+    let error = connect(&rank(2, &zero), &layout(3)).unwrap_err();
     assert!(
         matches!(&error, RendezvousError::Missing { missing, .. } if missing == &[5]),
         "{error}"
@@ -238,17 +241,17 @@ fn the_ranks_of_a_set_are_named_as_the_job_knows_them() {
 
 #[test]
 fn ranks_and_sizes_out_of_range_are_refused_at_once() {
-    let zero = meeting("range", 2);
-    let error = meet(&rank(2, &zero), &LAYOUT).unwrap_err();
+    let zero = config("range", 2);
+    let error = connect(&rank(2, &zero), &LAYOUT).unwrap_err();
     assert!(
         matches!(error, RendezvousError::InvalidRank { rank: 2, size: 2, .. }),
         "{error}"
     );
-    let many = Meeting {
+    let many = RendezvousConfig {
         members: (0..=SIZE_MAX).collect(),
         ..zero.clone()
     };
-    let error = meet(&many, &layout(SIZE_MAX + 1)).unwrap_err();
+    let error = connect(&many, &layout(SIZE_MAX + 1)).unwrap_err();
     assert!(
         matches!(
             error,
@@ -261,13 +264,13 @@ fn ranks_and_sizes_out_of_range_are_refused_at_once() {
     );
 
     // And by rank 0, if a rank does not see it itself.
-    let host = thread::spawn({
+    let server = thread::spawn({
         let zero = zero.clone();
-        move || meet(&zero, &LAYOUT)
+        move || connect(&zero, &LAYOUT)
     });
-    let mut stream = connect(&zero);
+    let mut stream = connect_socket(&zero);
     stream.write_all(&encode(hello(2, 2))).unwrap();
-    let error = host.join().unwrap().unwrap_err();
+    let error = server.join().unwrap().unwrap_err();
     assert!(
         matches!(error, RendezvousError::InvalidRank { rank: 2, size: 2, .. }),
         "{error}"
@@ -276,9 +279,9 @@ fn ranks_and_sizes_out_of_range_are_refused_at_once() {
 
 #[test]
 fn who_does_not_come_is_named_by_all_who_came() {
-    let zero = Meeting {
+    let zero = RendezvousConfig {
         start_timeout: Duration::from_millis(1500),
-        ..meeting("missing", 4)
+        ..config("missing", 4)
     };
     let error = same_error(vec![(zero.clone(), layout(4)), (rank(2, &zero), layout(4))]);
     let expected = RendezvousError::Missing {
@@ -288,7 +291,7 @@ fn who_does_not_come_is_named_by_all_who_came() {
     };
     assert_eq!(error, expected);
 
-    let error = meet(&rank(2, &zero), &layout(4)).unwrap_err();
+    let error = connect(&rank(2, &zero), &layout(4)).unwrap_err();
     assert!(
         matches!(&error, RendezvousError::Missing { missing, .. } if missing == &[0]),
         "{error}"
@@ -297,8 +300,8 @@ fn who_does_not_come_is_named_by_all_who_came() {
 
 #[test]
 fn who_comes_after_the_end_is_told_too() {
-    let zero = meeting("late", 4);
-    let disagrees = Meeting {
+    let zero = config("late", 4);
+    let disagrees = RendezvousConfig {
         host_key: "other".to_owned(),
         ..rank(1, &zero)
     };
@@ -306,7 +309,7 @@ fn who_comes_after_the_end_is_told_too() {
         let late = rank(r, &zero);
         thread::spawn(move || {
             thread::sleep(Duration::from_millis(200));
-            meet(&late, &layout(4)).unwrap_err()
+            connect(&late, &layout(4)).unwrap_err()
         })
     });
     let error = same_error(vec![(zero, layout(4)), (disagrees, layout(4))]);
@@ -321,14 +324,14 @@ fn who_comes_after_the_end_is_told_too() {
 
 #[test]
 fn a_rank_of_another_version_is_refused_by_name_on_both_sides() {
-    let zero = meeting("version", 2);
-    let host = thread::spawn({
+    let zero = config("version", 2);
+    let server = thread::spawn({
         let zero = zero.clone();
-        move || meet(&zero, &LAYOUT)
+        move || connect(&zero, &LAYOUT)
     });
-    let mut stream = connect(&zero);
+    let mut stream = connect_socket(&zero);
     stream.write_all(&foreign(hello(1, 2))).unwrap();
-    let error = host.join().unwrap().unwrap_err();
+    let error = server.join().unwrap().unwrap_err();
     let own = Origin::own();
     assert_eq!(
         error,
@@ -347,12 +350,12 @@ fn a_rank_of_another_version_is_refused_by_name_on_both_sides() {
     assert_eq!(wire::decode(&answer), Ok(Some((refusal, answer.len()))));
 
     // The other way round: rank 0 is the foreign one.
-    let zero = meeting("version-0", 2);
+    let zero = config("version-0", 2);
     let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
-    let guest = thread::spawn(move || meet(&rank(1, &zero), &LAYOUT));
+    let client = thread::spawn(move || connect(&rank(1, &zero), &LAYOUT));
     let (mut stream, _) = listener.accept().unwrap();
     stream.write_all(&foreign(Body::Go)).unwrap();
-    let error = guest.join().unwrap().unwrap_err();
+    let error = client.join().unwrap().unwrap_err();
     let RendezvousError::Version {
         version,
         first_version,
@@ -365,15 +368,15 @@ fn a_rank_of_another_version_is_refused_by_name_on_both_sides() {
 }
 
 #[test]
-fn strangers_do_not_disturb() {
-    let zero = meeting("strangers", 2);
-    let host = thread::spawn({
+fn unauthenticated_connections_do_not_disturb() {
+    let zero = config("unauthenticated", 2);
+    let server = thread::spawn({
         let zero = zero.clone();
-        move || meet(&zero, &LAYOUT)
+        move || connect(&zero, &LAYOUT)
     });
     let began = Instant::now();
     // More than are let wait, without a word; then garbage of several kinds; then one that hangs up half-way.
-    let silent: Vec<_> = (0..200).map(|_| connect(&zero)).collect();
+    let silent: Vec<_> = (0..200).map(|_| connect_socket(&zero)).collect();
     let whole = encode(hello(1, 2));
     let mut length = whole.clone();
     length[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -386,17 +389,17 @@ fn strangers_do_not_disturb() {
         &[0; 100_000],
     ];
     for bytes in garbage {
-        let mut stream = connect(&zero);
+        let mut stream = connect_socket(&zero);
         // Rank 0 may hang up before it has read all.
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.is_empty());
     }
-    connect(&zero).write_all(&whole[..20]).unwrap();
-    let one = meet(&rank(1, &zero), &LAYOUT).unwrap();
+    connect_socket(&zero).write_all(&whole[..20]).unwrap();
+    let one = connect(&rank(1, &zero), &LAYOUT).unwrap();
     assert_eq!(one.peers.len(), 2);
-    host.join().unwrap().unwrap();
+    server.join().unwrap().unwrap();
     assert!(
         began.elapsed() < zero.start_timeout,
         "nobody waited for the silent"
@@ -407,17 +410,17 @@ fn strangers_do_not_disturb() {
 #[test]
 fn a_rank_that_goes_before_all_have_come_ends_the_meeting() {
     for (bytes, gone) in [(&b""[..], true), (&b"x"[..], false)] {
-        let zero = meeting("vanished", 3);
-        let host = thread::spawn({
+        let zero = config("vanished", 3);
+        let server = thread::spawn({
             let zero = zero.clone();
-            move || meet(&zero, &layout(3))
+            move || connect(&zero, &layout(3))
         });
-        let mut stream = connect(&zero);
+        let mut stream = connect_socket(&zero);
         stream.write_all(&encode(hello(1, 3))).unwrap();
         thread::sleep(Duration::from_millis(50));
         stream.write_all(bytes).unwrap();
         let stream = (!gone).then_some(stream);
-        let error = host.join().unwrap().unwrap_err();
+        let error = server.join().unwrap().unwrap_err();
         match gone {
             true => assert!(
                 matches!(error, RendezvousError::Vanished { rank: 1, .. }),
@@ -434,18 +437,18 @@ fn a_rank_that_goes_before_all_have_come_ends_the_meeting() {
 
 #[test]
 fn rank_0_that_goes_is_named() {
-    let zero = meeting("vanished-0", 2);
+    let zero = config("vanished-0", 2);
     let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
-    let guest = thread::spawn(move || meet(&rank(1, &zero), &LAYOUT));
+    let client = thread::spawn(move || connect(&rank(1, &zero), &LAYOUT));
     drop(listener.accept().unwrap());
-    let error = guest.join().unwrap().unwrap_err();
+    let error = client.join().unwrap().unwrap_err();
     let own = std::process::id();
     assert_eq!(error, RendezvousError::Vanished { rank: 0, pid: own });
 }
 
 #[test]
 fn a_region_too_large_for_the_machine_is_refused_on_all_ranks() {
-    let zero = meeting("memory", 2);
+    let zero = config("memory", 2);
     let layout = Layout {
         data_bytes: 1 << 50,
         ..LAYOUT
@@ -465,24 +468,24 @@ fn a_region_too_large_for_the_machine_is_refused_on_all_ranks() {
 
 #[test]
 fn a_timeout_beyond_the_clock_is_a_long_one() {
-    let zero = Meeting {
+    let zero = RendezvousConfig {
         start_timeout: Duration::MAX,
-        ..meeting("forever", 2)
+        ..config("forever", 2)
     };
-    for met in try_to_meet(vec![(zero.clone(), LAYOUT), (rank(1, &zero), LAYOUT)]) {
-        assert_eq!(met.unwrap().peers.len(), 2);
+    for outcome in try_to_connect(vec![(zero.clone(), LAYOUT), (rank(1, &zero), LAYOUT)]) {
+        assert_eq!(outcome.unwrap().peers.len(), 2);
     }
 }
 
 #[test]
 fn long_job_keys_still_name_one_meeting_each() {
     let name = |key: &str| {
-        let meeting = Meeting {
+        let config = RendezvousConfig {
             job_key: key.to_owned(),
             init: 3,
-            ..meeting("key", 2)
+            ..config("key", 2)
         };
-        format!("{:?}", address(&meeting).unwrap())
+        format!("{:?}", address(&config).unwrap())
     };
     let long = "k".repeat(500);
     assert_eq!(name(&long), name(&long));
@@ -497,25 +500,25 @@ fn long_job_keys_still_name_one_meeting_each() {
 /// Where no pidfd is to be had, the connections of the rendezvous stay open and their hang-up tells.
 #[test]
 fn without_pidfds_connections_tell_of_death() {
-    let zero = meeting("no-pidfd", 3);
-    let guests = [1, 2].map(|r| {
-        let meeting = rank(r, &zero);
-        thread::spawn(move || guest::meet(&meeting, &layout(3)).unwrap())
+    let zero = config("no-pidfd", 3);
+    let clients = [1, 2].map(|r| {
+        let config = rank(r, &zero);
+        thread::spawn(move || client::connect(&config, &layout(3)).unwrap())
     });
-    let host = host::meet(&zero, &layout(3), |_| None).unwrap();
-    let [one, two] = guests.map(|guest| guest.join().unwrap());
-    let hung_up = |met: &Met, rank: usize| {
-        let Lifeline::Socket(end) = &met.peers[rank].lifeline else {
-            panic!("{:?}", met.peers[rank]);
+    let server = distribute::serve(&zero, &layout(3), |_| None).unwrap();
+    let [one, two] = clients.map(|client| client.join().unwrap());
+    let hung_up = |connected: &Connected, rank: usize| {
+        let Lifeline::Socket(end) = &connected.peers[rank].lifeline else {
+            panic!("{:?}", connected.peers[rank]);
         };
         let mut fds = [PollFd::new(end, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
     };
     assert!(matches!(one.peers[2].lifeline, Lifeline::Rank0));
-    assert!(!hung_up(&host, 1) && !hung_up(&host, 2) && !hung_up(&two, 0));
+    assert!(!hung_up(&server, 1) && !hung_up(&server, 2) && !hung_up(&two, 0));
     drop(one);
-    assert!(hung_up(&host, 1) && !hung_up(&host, 2) && !hung_up(&two, 0));
-    drop(host);
+    assert!(hung_up(&server, 1) && !hung_up(&server, 2) && !hung_up(&two, 0));
+    drop(server);
     assert!(hung_up(&two, 0));
 }
 
@@ -534,15 +537,15 @@ fn soon() -> Instant {
 }
 
 /// Set rank `rank` of `size`, in the hands of the test, up to the moment when it is admitted.
-fn admitted(zero: &Meeting, rank: usize) -> Connection {
-    let mut connection = Connection::connected(connect(zero));
+fn admitted(zero: &RendezvousConfig, rank: usize) -> Connection {
+    let mut connection = Connection::connected(connect_socket(zero));
     connection.send(hello(rank, zero.size()), &[], soon()).unwrap();
     assert_eq!(next(&mut connection).unwrap(), Body::Admitted);
     connection
 }
 
 /// An [`admitted`] rank, up to the moment when it has to map the region.
-fn welcomed(zero: &Meeting, rank: usize) -> Connection {
+fn welcomed(zero: &RendezvousConfig, rank: usize) -> Connection {
     let mut connection = admitted(zero, rank);
     let body = next(&mut connection).unwrap();
     assert!(matches!(body, Body::Welcome(_)), "{body:?}");
@@ -550,7 +553,7 @@ fn welcomed(zero: &Meeting, rank: usize) -> Connection {
 }
 
 /// Rank 0 in the hands of the test, up to the moment when set rank 1 waits for the region.
-fn welcoming(zero: &Meeting, listener: &UnixListener) -> Connection {
+fn welcoming(zero: &RendezvousConfig, listener: &UnixListener) -> Connection {
     let (stream, _) = listener.accept().unwrap();
     let mut connection = Connection::accepted(stream);
     let body = next(&mut connection).unwrap();
@@ -613,15 +616,15 @@ fn a_peer_that_does_not_read_holds_up_a_sender_until_the_deadline_at_most() {
 #[test]
 fn a_rank_that_falls_silent_ends_the_meeting_by_its_one_deadline() {
     for (phase, reach) in [admitted, welcomed].into_iter().enumerate() {
-        let zero = Meeting {
+        let zero = RendezvousConfig {
             start_timeout: Duration::from_secs(2),
-            ..meeting("silent", 3)
+            ..config("silent", 3)
         };
         let began = Instant::now();
         let ranks: Vec<_> = [0, 2]
             .map(|r| {
-                let meeting = rank(r, &zero);
-                thread::spawn(move || meet(&meeting, &layout(3)).unwrap_err())
+                let config = rank(r, &zero);
+                thread::spawn(move || connect(&config, &layout(3)).unwrap_err())
             })
             .into();
         let silent = reach(&zero, 1);
@@ -644,11 +647,11 @@ fn a_rank_that_falls_silent_ends_the_meeting_by_its_one_deadline() {
 /// The others do not wait for as long as rank 0 would, but for as long as the first of them.
 #[test]
 fn the_first_ranks_start_timeout_counts_for_all() {
-    let zero = Meeting {
+    let zero = RendezvousConfig {
         start_timeout: Duration::from_secs(60),
-        ..meeting("first", 3)
+        ..config("first", 3)
     };
-    let hasty = Meeting {
+    let hasty = RendezvousConfig {
         start_timeout: Duration::from_secs(1),
         ..rank(1, &zero)
     };
@@ -664,14 +667,14 @@ fn the_first_ranks_start_timeout_counts_for_all() {
 #[test]
 fn rank_0_that_falls_silent_is_named_by_the_others() {
     for with_region in [false, true] {
-        let zero = Meeting {
+        let zero = RendezvousConfig {
             start_timeout: Duration::from_secs(1),
-            ..meeting("silent-0", 2)
+            ..config("silent-0", 2)
         };
         let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
-        let guest = thread::spawn({
+        let client = thread::spawn({
             let zero = zero.clone();
-            move || meet(&rank(1, &zero), &LAYOUT)
+            move || connect(&rank(1, &zero), &LAYOUT)
         });
         let mut connection = welcoming(&zero, &listener);
         if with_region {
@@ -680,7 +683,7 @@ fn rank_0_that_falls_silent_is_named_by_the_others() {
             connection.send(welcome(), &[file.as_fd()], soon()).unwrap();
             assert_eq!(next(&mut connection).unwrap(), Body::Ready);
         }
-        let error = guest.join().unwrap().unwrap_err();
+        let error = client.join().unwrap().unwrap_err();
         let RendezvousError::Silent { ranks, pids, .. } = error else {
             panic!("{error}");
         };
@@ -693,11 +696,11 @@ fn rank_0_that_falls_silent_is_named_by_the_others() {
 fn a_rank_that_dies_before_the_start_is_named_by_all() {
     for (phase, reach) in [admitted, welcomed].into_iter().enumerate() {
         for ready in [false, true] {
-            let zero = meeting("dies", 4);
+            let zero = config("dies", 4);
             let ranks: Vec<_> = [0, 2]
                 .map(|r| {
-                    let meeting = rank(r, &zero);
-                    thread::spawn(move || meet(&meeting, &layout(4)).unwrap_err())
+                    let config = rank(r, &zero);
+                    thread::spawn(move || connect(&config, &layout(4)).unwrap_err())
                 })
                 .into();
             // Rank 3 is ready, or never will be: nobody has the start either way.
@@ -728,11 +731,11 @@ fn a_rank_that_dies_before_the_start_is_named_by_all() {
 #[test]
 fn a_rank_that_dies_during_the_start_takes_the_start_from_nobody() {
     for _ in 0..20 {
-        let zero = meeting("dies-late", 4);
+        let zero = config("dies-late", 4);
         let ranks: Vec<_> = [0, 2]
             .map(|r| {
-                let meeting = rank(r, &zero);
-                thread::spawn(move || meet(&meeting, &layout(4)))
+                let config = rank(r, &zero);
+                thread::spawn(move || connect(&config, &layout(4)))
             })
             .into();
         let dying = thread::spawn({
@@ -748,12 +751,12 @@ fn a_rank_that_dies_during_the_start_takes_the_start_from_nobody() {
         let answer = next(&mut last).unwrap();
         let pid = std::process::id();
         let refusal = RendezvousError::Vanished { rank: 1, pid };
-        for met in ranks.into_iter().map(|rank| rank.join().unwrap()) {
+        for outcome in ranks.into_iter().map(|rank| rank.join().unwrap()) {
             match &answer {
-                Body::Go => assert_eq!(met.unwrap().peers.len(), 4),
+                Body::Go => assert_eq!(outcome.unwrap().peers.len(), 4),
                 other => {
                     assert_eq!(other, &Body::Refused(refusal.clone()));
-                    assert_eq!(met.unwrap_err(), refusal);
+                    assert_eq!(outcome.unwrap_err(), refusal);
                 }
             }
         }
@@ -783,15 +786,15 @@ fn files_that_are_not_the_jobs_memory_are_refused() {
         ),
     ];
     for (file, part) in cases {
-        let zero = meeting("memory-file", 2);
+        let zero = config("memory-file", 2);
         let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
-        let guest = thread::spawn({
+        let client = thread::spawn({
             let zero = zero.clone();
-            move || meet(&rank(1, &zero), &LAYOUT)
+            move || connect(&rank(1, &zero), &LAYOUT)
         });
         let mut connection = welcoming(&zero, &listener);
         connection.send(welcome(), &[file.as_fd()], soon()).unwrap();
-        let error = guest.join().unwrap().unwrap_err();
+        let error = client.join().unwrap().unwrap_err();
         let RendezvousError::InvalidMemory {
             first_rank: 0,
             rank: 1,
@@ -820,17 +823,17 @@ fn a_welcome_that_does_not_fit_is_refused() {
         (of(2, vec![None; 3]), 1),
         (of(0, vec![]), 1),
     ] {
-        let zero = meeting("welcome", 2);
+        let zero = config("welcome", 2);
         let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
-        let guest = thread::spawn({
+        let client = thread::spawn({
             let zero = zero.clone();
-            move || meet(&rank(1, &zero), &LAYOUT)
+            move || connect(&rank(1, &zero), &LAYOUT)
         });
         let connection = welcoming(&zero, &listener);
         let (_region, file) = Region::create("ronde-test", LAYOUT.bytes()).unwrap();
         let files: Vec<_> = (0..files).map(|_| file.as_fd()).collect();
         connection.send(Body::Welcome(welcome), &files, soon()).unwrap();
-        let error = guest.join().unwrap().unwrap_err();
+        let error = client.join().unwrap().unwrap_err();
         assert!(
             matches!(error, RendezvousError::Malformed { rank: 0, .. }),
             "{error}"
@@ -856,16 +859,16 @@ fn introductions_with_impossible_values_are_errors() {
         change(|hello| hello.region_bytes = usize::MAX),
         change(|hello| hello.cache_words = usize::MAX),
         change(|hello| hello.host_key = "\u{1}".repeat(9000)),
-        change(|hello| hello.agreement = vec![("x".to_owned(), "\u{1}".repeat(9000))]),
+        change(|hello| hello.contract = vec![("x".to_owned(), "\u{1}".repeat(9000))]),
     ] {
-        let zero = meeting("impossible", 2);
-        let host = thread::spawn({
+        let zero = config("impossible", 2);
+        let server = thread::spawn({
             let zero = zero.clone();
-            move || meet(&zero, &LAYOUT)
+            move || connect(&zero, &LAYOUT)
         });
-        let mut connection = Connection::connected(connect(&zero));
+        let mut connection = Connection::connected(connect_socket(&zero));
         connection.send(Body::Hello(hello.clone()), &[], soon()).unwrap();
-        let error = host.join().unwrap().unwrap_err();
+        let error = server.join().unwrap().unwrap_err();
         assert_eq!(
             next(&mut connection).unwrap(),
             Body::Refused(error),
@@ -879,9 +882,9 @@ fn introductions_with_impossible_values_are_errors() {
 #[test]
 fn a_name_that_another_program_holds_is_reported_by_every_rank_at_once() {
     for backlog in [Some(128), None] {
-        let zero = Meeting {
+        let zero = RendezvousConfig {
             start_timeout: Duration::from_secs(600),
-            ..meeting("squat", 3)
+            ..config("squat", 3)
         };
         let socket = rustix::net::socket(
             rustix::net::AddressFamily::UNIX,
@@ -897,12 +900,15 @@ fn a_name_that_another_program_holds_is_reported_by_every_rank_at_once() {
         }
         let began = Instant::now();
         let ranks = (0..3).map(|r| (rank(r, &zero), layout(3))).collect();
-        for (r, met) in try_to_meet(ranks).into_iter().enumerate() {
+        for (r, outcome) in try_to_connect(ranks).into_iter().enumerate() {
             let (pid, uid) = match backlog {
                 Some(_) => (std::process::id(), Some(rustix::process::getuid().as_raw())),
                 None => (0, None),
             };
-            assert_eq!(met.unwrap_err(), RendezvousError::NameHeld { rank: r, pid, uid });
+            assert_eq!(
+                outcome.unwrap_err(),
+                RendezvousError::NameHeld { rank: r, pid, uid }
+            );
         }
         assert!(
             began.elapsed() < 6 * INTRODUCTION_TIMEOUT,
@@ -918,7 +924,7 @@ fn a_name_that_another_user_holds_is_reported_by_every_rank_and_told_nothing() {
         return eprintln!("left out: only root can become another user");
     }
     const OTHER: u32 = 65_533;
-    let zero = meeting("other-user", 3);
+    let zero = config("other-user", 3);
     let name = super::super::rendezvous::name(&zero);
     let (report, mut said) = UnixStream::pair().unwrap();
     // A thread of its own, of which alone the user changes: the libc's `setresuid` would change it for all.
@@ -944,8 +950,8 @@ fn a_name_that_another_user_holds_is_reported_by_every_rank_and_told_nothing() {
     said.read_exact(&mut [0]).unwrap();
     let began = Instant::now();
     let ranks = (0..3).map(|r| (rank(r, &zero), layout(3))).collect();
-    for (r, met) in try_to_meet(ranks).into_iter().enumerate() {
-        let error = met.unwrap_err();
+    for (r, outcome) in try_to_connect(ranks).into_iter().enumerate() {
+        let error = outcome.unwrap_err();
         let expected = RendezvousError::ForeignUser {
             rank: r,
             pid: std::process::id(),

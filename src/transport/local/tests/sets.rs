@@ -10,9 +10,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::processes::{DEADLINE, spawn};
 use super::*;
 
-/// The meeting of `members` for `job`, as the rank that `job_rank` is there; `None` if it is not one of them.
-fn set_of(job: &Meeting, job_rank: usize, id: usize, members: &[usize]) -> Option<Meeting> {
-    Some(Meeting {
+/// Configuration of the set `members` of `job` for job rank `job_rank`; `None` if it is not a member.
+fn set_of(job: &RendezvousConfig, job_rank: usize, id: usize, members: &[usize]) -> Option<RendezvousConfig> {
+    Some(RendezvousConfig {
         job_key: format!("{}/set{id}.0", job.job_key),
         rank: members.iter().position(|&member| member == job_rank)?,
         members: members.into(),
@@ -20,8 +20,8 @@ fn set_of(job: &Meeting, job_rank: usize, id: usize, members: &[usize]) -> Optio
     })
 }
 
-fn open(meeting: &Meeting) -> LocalTransport {
-    LocalTransport::open(meeting, WORDS, 1 << 16, PATIENCE)
+fn open(config: &RendezvousConfig) -> LocalTransport {
+    LocalTransport::open(config, WORDS, 1 << 16, PATIENCE)
         .unwrap()
         .transport
 }
@@ -57,9 +57,9 @@ const WITH_VICTIM: [usize; 3] = [3, 1, 2];
 const WITHOUT_VICTIM: [usize; 3] = [2, 0, 1];
 
 /// A rank of `job`: all its transports open and cycle at once, each in a thread of its own.
-pub(super) fn member(job: &Meeting, rank: usize) {
-    let cycle_on = |name: &str, meeting: Meeting| {
-        let mut transport = open(&meeting);
+pub(super) fn member(job: &RendezvousConfig, rank: usize) {
+    let cycle_on = |name: &str, config: RendezvousConfig| {
+        let mut transport = open(&config);
         let mut number = 0;
         let error = loop {
             number += 1;
@@ -74,15 +74,15 @@ pub(super) fn member(job: &Meeting, rank: usize) {
         transport.leave(Some(&error));
         error
     };
-    let world = Meeting { rank, ..job.clone() };
+    let world = RendezvousConfig { rank, ..job.clone() };
     let set = |id, members: &[usize]| set_of(job, rank, id, members);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let with = set(1, &WITH_VICTIM).map(|meeting| scope.spawn(|| cycle_on("set 1", meeting)));
-        if let Some(meeting) = set(2, &WITHOUT_VICTIM) {
+        let with = set(1, &WITH_VICTIM).map(|config| scope.spawn(|| cycle_on("set 1", config)));
+        if let Some(config) = set(2, &WITHOUT_VICTIM) {
             let over = &over;
             scope.spawn(move || {
-                let mut transport = open(&meeting);
+                let mut transport = open(&config);
                 let mut number = 1;
                 // Until every member has seen its other transports fail; and on from there.
                 while !cycle(&mut transport, number, over.load(Ordering::Relaxed)).unwrap() {
@@ -111,7 +111,7 @@ fn read_until(rank: &mut Child, end: &str, lines: usize) {
 
 #[test]
 fn a_killed_rank_ends_the_sets_it_is_in_and_no_other() {
-    let job = meeting("sets", 4);
+    let job = config("sets", 4);
     let mut ranks: Vec<Child> = (0..4).map(|rank| spawn(&job, rank, "sets")).collect();
     let mut victim = ranks.pop().unwrap();
     let pid = victim.id();
@@ -133,17 +133,17 @@ fn a_killed_rank_ends_the_sets_it_is_in_and_no_other() {
 
 #[test]
 fn a_set_that_ends_disturbs_neither_the_job_nor_its_successor() {
-    let job = meeting("set-ends", 3);
+    let job = config("set-ends", 3);
     let done = Barrier::new(3);
     thread::scope(|scope| {
         for rank in 0..3 {
             let (job, done) = (&job, &done);
             scope.spawn(move || {
-                let world = Meeting { rank, ..job.clone() };
+                let world = RendezvousConfig { rank, ..job.clone() };
                 let mut world = open(&world);
                 for round in 1..=3 {
                     let set = set_of(job, rank, 1, &[2, 1]);
-                    let set = set.map(|set| Meeting { init: round, ..set });
+                    let set = set.map(|set| RendezvousConfig { init: round, ..set });
                     thread::scope(|scope| {
                         let set = set.map(|set| {
                             scope.spawn(move || {
@@ -180,11 +180,11 @@ fn a_set_that_ends_disturbs_neither_the_job_nor_its_successor() {
 #[test]
 fn an_error_from_another_set_is_passed_on_by_its_own_name() {
     for (lost, known) in [(8, true), (1, false)] {
-        let job = meeting("passed-on", 3);
+        let job = config("passed-on", 3);
         let done = Barrier::new(3);
         thread::scope(|scope| {
             for rank in 0..3 {
-                let set = Meeting {
+                let set = RendezvousConfig {
                     rank,
                     members: Arc::new([6, 7, 8]),
                     ..job.clone()
@@ -218,9 +218,9 @@ fn an_error_from_another_set_is_passed_on_by_its_own_name() {
 
 #[test]
 fn a_set_of_one_meets_nobody() {
-    let alone = Meeting {
+    let alone = RendezvousConfig {
         members: Arc::new([5]),
-        ..meeting("alone", 1)
+        ..config("alone", 1)
     };
     let mut transport = open(&alone);
     for number in 1..=3 {

@@ -1,9 +1,10 @@
-//! The pulse: who is alive, who has left, who wants a cycle.
+//! Heartbeat: liveness of the ranks of other hosts, departures and failures, and requests for a cycle.
 //!
-//! Between hosts nobody can look at another's process, and a cable that is pulled says nothing. So every rank tells its
-//! neighbours once a second that it lives, and one that has not been heard of for [`SILENCE_MAX`] is gone. News of who
-//! has left or failed travel the same way: whoever hears of something new tells its own neighbours. So do wishes for a cycle,
-//! from host to host; within a host bells ring. An idle job sends nothing but the beats: ⌈log₂ n⌉ messages a second and rank.
+//! The processes of another host cannot be observed directly, and a broken network reports nothing. So every rank sends
+//! its neighbours a message once a second; a rank without a message for [`SILENCE_MAX`] is lost. Departures and failures
+//! are forwarded the same way: a rank that receives new information sends it to its own neighbours. Requests for a cycle
+//! are forwarded from host to host; within a host doorbells ring. An idle job sends only heartbeats: ⌈log₂ n⌉ messages per
+//! second and rank.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::calls::{Comm, MpiError};
 use super::engine::{Engine, Guard, LAST_WORDS, turn};
-use super::farewell::Inbox;
+use super::finalize::Inbox;
 use super::pending::Pending;
 use super::start;
 use super::world::{CommId, World};
@@ -27,29 +28,29 @@ mod neighbours;
 use message::{Envelope, How, MESSAGE_BYTES, Message};
 pub(crate) use neighbours::distances;
 
-/// How often a rank says that it lives.
+/// Interval of the heartbeats of one rank.
 const BEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// A rank that was not heard of for so long is taken for dead.
+/// A rank without a heartbeat for so long is lost.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// How long after a rank has left what it sent before may still be on its way.
 const LEFT_GRACE: Duration = Duration::from_millis(300);
 
 /// Tag of these messages.
 const TAG: u16 = 0;
-/// Process sets of which a ring is kept until this rank has met their other members.
+/// Process sets of which a ring is kept until this rank has created them too.
 const EARLY_MAX: usize = 1 << 12;
 
 /// What a process set's ring reaches on this rank.
 pub(crate) trait Bell: Send + Sync {
-    /// Somebody wants this cycle; whether that is news on this host.
+    /// A rank requests this cycle; returns whether the request is new on this host.
     fn rung(&self, cycle: u64) -> bool;
 
-    /// Something has happened to a member: whoever sleeps with work pending shall look.
+    /// A member has left or failed: wakes threads that sleep with work pending.
     fn alarm(&self);
 }
 
 /// See the module. One per context, shared by its process sets and all their threads.
-pub(crate) struct Pulse {
+pub(crate) struct Heartbeat {
     engine: Arc<Engine>,
     rank: usize,
     size: usize,
@@ -58,23 +59,23 @@ pub(crate) struct Pulse {
     patience: Patience,
     /// Cycles of the set of all ranks that this rank has entered.
     entered: Arc<AtomicU64>,
-    /// What is to be told to neighbours.
+    /// Messages to neighbours.
     outbox: Mutex<VecDeque<(Message, Vec<usize>)>>,
     sets: Mutex<HashMap<u64, Set>>,
     /// Rings for sets that this rank is still about to listen to.
     early: Mutex<HashMap<u64, u64>>,
-    /// Why it is over for all.
+    /// The error that aborts all process sets.
     verdict: Mutex<Option<Error>>,
     /// Cycles that those had entered of whom this rank hears directly.
     heard: Mutex<HashMap<usize, u64>>,
     /// This rank needs nothing more.
     over: AtomicBool,
-    /// Nothing more is called for this pulse.
+    /// The heartbeat's task has ended.
     ended: AtomicBool,
     warnings: AtomicU64,
 }
 
-/// What the pulse knows of a process set.
+/// State of a process set.
 struct Set {
     members: Arc<[usize]>,
     /// Whom this rank tells of rings: a rank of each host that its own host tells.
@@ -87,8 +88,8 @@ struct Set {
     left: Vec<usize>,
 }
 
-impl Pulse {
-    /// The pulse of job rank `rank`, over `comm`.
+impl Heartbeat {
+    /// The heartbeat of job rank `rank`, over `comm`.
     pub(crate) fn start(
         engine: &Arc<Engine>,
         comm: CommId,
@@ -97,7 +98,7 @@ impl Pulse {
         entered: Arc<AtomicU64>,
         patience: Patience,
     ) -> Arc<Self> {
-        let pulse = Arc::new(Self {
+        let heartbeat = Arc::new(Self {
             engine: Arc::clone(engine),
             rank,
             size: hosts.len(),
@@ -113,7 +114,7 @@ impl Pulse {
             ended: AtomicBool::new(false),
             warnings: AtomicU64::new(0),
         });
-        let shared = Arc::clone(&pulse);
+        let shared = Arc::clone(&heartbeat);
         engine.spawn(move |world| async move {
             let beats = Beats::new(&shared, world.comm(comm));
             let outcome = match beats {
@@ -121,11 +122,11 @@ impl Pulse {
                 Err(error) => Err(error),
             };
             if let Err(error) = outcome {
-                shared.condemn(shared.failure(&error));
+                shared.abort(shared.failure(&error));
             }
             shared.ended.store(true, Ordering::Release);
         });
-        pulse
+        heartbeat
     }
 
     // ---- from any thread -----------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ impl Pulse {
                 ) {
                     start::set_broken();
                 }
-                self.condemn(error.clone());
+                self.abort(error.clone());
                 self.tell_all(&message);
             }
         }
@@ -312,8 +313,8 @@ impl Pulse {
         Ok(())
     }
 
-    /// Ends it for this rank and wakes whoever sleeps.
-    fn condemn(&self, error: Error) {
+    /// Aborts all process sets of this rank with `error` and wakes sleeping threads.
+    fn abort(&self, error: Error) {
         lock(&self.verdict).get_or_insert(error);
         lock(&self.sets).values().for_each(|set| set.bell.alarm());
     }
@@ -362,7 +363,7 @@ impl Pulse {
                 lock(&self.heard).insert(envelope.from, entered);
             }
             Message::Ring { set, cycle } => {
-                // Who has met the others first may ring before this rank listens.
+                // A member may ring before this rank has created the set.
                 let mut early = lock(&self.early);
                 let is_news = lock(&self.sets).get(&set).map(|known| known.bell.rung(cycle));
                 match is_news {
@@ -397,7 +398,7 @@ impl Pulse {
                     if matches!(how, How::Silent { .. } | How::Lost { .. }) {
                         start::set_broken();
                     }
-                    self.condemn(self.error_of(rank, how));
+                    self.abort(self.error_of(rank, how));
                 }
             }
         }
@@ -436,10 +437,10 @@ impl Pulse {
     }
 }
 
-impl Watch for Pulse {
+impl Watch for Heartbeat {
     /// `on` is a job rank.
     fn check(&self, on: usize, waited: Duration) -> Result<(), Error> {
-        Pulse::check(self)?;
+        Heartbeat::check(self)?;
         if self.has_left(on) {
             return Err(Error::PeerLeft { rank: on });
         }
@@ -449,21 +450,21 @@ impl Watch for Pulse {
 
 /// The guard of a wait for the members of a process set.
 pub(crate) struct Waiting<'a> {
-    pub(crate) pulse: &'a Pulse,
+    pub(crate) heartbeat: &'a Heartbeat,
     pub(crate) set: u64,
 }
 
 impl Guard for Waiting<'_> {
     fn check(&self, waited: Duration) -> Result<(), Error> {
-        self.pulse.check_wait(self.set, waited)
+        self.heartbeat.check_wait(self.set, waited)
     }
 
     fn failure(&self, error: &MpiError) -> Error {
-        self.pulse.failure(error)
+        self.heartbeat.failure(error)
     }
 }
 
-/// The engine's side of a pulse.
+/// The engine's side of a heartbeat.
 struct Beats {
     comm: Comm,
     inbox: Pending<Vec<u8>>,
@@ -476,13 +477,13 @@ struct Beats {
 }
 
 impl Beats {
-    fn new(pulse: &Pulse, comm: Comm) -> Result<Self, MpiError> {
+    fn new(heartbeat: &Heartbeat, comm: Comm) -> Result<Self, MpiError> {
         let now = Instant::now();
         Ok(Self {
             inbox: comm.receive(vec![0; MESSAGE_BYTES], None, TAG)?,
             comm,
             sends: Vec::new(),
-            tellers: neighbours::before(pulse.rank, pulse.size)
+            tellers: neighbours::before(heartbeat.rank, heartbeat.size)
                 .map(|rank| (rank, now))
                 .collect(),
             next_beat: now,
@@ -491,12 +492,15 @@ impl Beats {
     }
 
     /// Until this rank has left and all it had to say is said.
-    async fn live(mut self, pulse: &Pulse, world: &World) -> Result<(), MpiError> {
+    async fn live(mut self, heartbeat: &Heartbeat, world: &World) -> Result<(), MpiError> {
         loop {
-            self.hear(pulse)?;
-            self.beat(pulse)?;
-            self.tell(pulse)?;
-            if pulse.over.load(Ordering::Acquire) && self.sends.is_empty() && lock(&pulse.outbox).is_empty() {
+            self.hear(heartbeat)?;
+            self.beat(heartbeat)?;
+            self.tell(heartbeat)?;
+            if heartbeat.over.load(Ordering::Acquire)
+                && self.sends.is_empty()
+                && lock(&heartbeat.outbox).is_empty()
+            {
                 return world.leave(Inbox {
                     comm: self.comm,
                     tag: TAG,
@@ -507,9 +511,9 @@ impl Beats {
         }
     }
 
-    fn hear(&mut self, pulse: &Pulse) -> Result<(), MpiError> {
+    fn hear(&mut self, heartbeat: &Heartbeat) -> Result<(), MpiError> {
         while let Some(memory) = self.inbox.test()? {
-            let envelope = Envelope::decode(&memory, pulse.size);
+            let envelope = Envelope::decode(&memory, heartbeat.size);
             self.inbox = self.comm.receive(memory, None, TAG)?;
             let Some(envelope) = envelope else {
                 tracing::warn!("a heartbeat message of another rank is invalid and has been ignored");
@@ -518,13 +522,13 @@ impl Beats {
             if let Some((_, heard)) = self.tellers.iter_mut().find(|(rank, _)| *rank == envelope.from) {
                 *heard = Instant::now();
             }
-            pulse.hear(envelope);
+            heartbeat.hear(envelope);
         }
         Ok(())
     }
 
     /// Says that this rank lives, and looks who does not, when it is time.
-    fn beat(&mut self, pulse: &Pulse) -> Result<(), MpiError> {
+    fn beat(&mut self, heartbeat: &Heartbeat) -> Result<(), MpiError> {
         let now = Instant::now();
         if now.duration_since(self.looked) > BEAT_INTERVAL {
             // It was this rank that slept: stopped, suspended or starved. What the others said meanwhile is still to come.
@@ -535,16 +539,16 @@ impl Beats {
             return Ok(());
         }
         self.next_beat = now + BEAT_INTERVAL;
-        let entered = pulse.entered.load(Ordering::Acquire);
-        pulse.tell_all(&Message::Beat { entered });
+        let entered = heartbeat.entered.load(Ordering::Acquire);
+        heartbeat.tell_all(&Message::Beat { entered });
         let silent = self
             .tellers
             .iter()
-            .find(|(rank, heard)| now.duration_since(*heard) > SILENCE_MAX && !pulse.has_left(*rank));
+            .find(|(rank, heard)| now.duration_since(*heard) > SILENCE_MAX && !heartbeat.has_left(*rank));
         if let Some((rank, heard)) = silent {
             let seconds = now.duration_since(*heard).as_secs();
-            pulse.hear(Envelope {
-                from: pulse.rank,
+            heartbeat.hear(Envelope {
+                from: heartbeat.rank,
                 message: Message::Ended {
                     rank: *rank,
                     how: How::Silent { seconds },
@@ -554,7 +558,7 @@ impl Beats {
         Ok(())
     }
 
-    fn tell(&mut self, pulse: &Pulse) -> Result<(), MpiError> {
+    fn tell(&mut self, heartbeat: &Heartbeat) -> Result<(), MpiError> {
         let mut at = 0;
         while at < self.sends.len() {
             match self.sends[at].test()? {
@@ -563,11 +567,11 @@ impl Beats {
             }
         }
         loop {
-            let Some((message, targets)) = lock(&pulse.outbox).pop_front() else {
+            let Some((message, targets)) = lock(&heartbeat.outbox).pop_front() else {
                 return Ok(());
             };
             let envelope = Envelope {
-                from: pulse.rank,
+                from: heartbeat.rank,
                 message,
             };
             for target in targets {

@@ -1,7 +1,8 @@
-//! Where connections wait until all ranks have come.
+//! Rendezvous server: rank 0 accepts the connections of the other ranks and keeps them until all have arrived.
 //!
-//! Whoever connects is a stranger until it has introduced itself. Strangers of other users, with other manners or
-//! with nothing to say are shown out and the meeting goes on; a rank of this job that does not fit ends it.
+//! A connection is unauthenticated until its `Hello` has been checked. Unauthenticated connections of other users, with
+//! other protocols or without a message in time are closed and the rendezvous continues; a rank of this job whose `Hello`
+//! contradicts rank 0 ends it.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
@@ -14,31 +15,33 @@ use rustix::process::getuid;
 
 use super::error::RendezvousError;
 use super::layout::Layout;
-use super::rendezvous::{ALARM_INTERVAL, INTRODUCTION_TIMEOUT, Meeting, Terms, silent, system};
+use super::rendezvous::{
+    ALARM_INTERVAL, INTRODUCTION_TIMEOUT, JobContract, RendezvousConfig, silent, system,
+};
 use super::socket::{self, Connection, Credentials, ReceiveError};
 use super::wire::{Body, FrameError, Hello, Origin, shorten};
 
-/// How many may be about to; beyond that the one that has waited longest goes.
-const STRANGERS_MAX: usize = 128;
-/// How long, after a meeting has failed, those who still come are told why; they would wait in vain otherwise.
-const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Most unauthenticated connections at once; beyond that the oldest is closed.
+const UNAUTHENTICATED_MAX: usize = 128;
+/// How long late ranks are still answered with the error after the rendezvous has failed; they would wait in vain otherwise.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A rank that has introduced itself.
-pub(super) struct Guest {
+/// A rank whose `Hello` has been accepted.
+pub(super) struct Client {
     pub(super) connection: Connection,
     pub(super) pid: u32,
     /// Whether it has mapped the region.
     is_ready: bool,
 }
 
-/// A connection that has not.
-struct Stranger {
+/// A connection without an accepted `Hello`.
+struct UnauthenticatedConnection {
     connection: Connection,
     pid: u32,
     deadline: Instant,
 }
 
-/// What a stranger turns out to be.
+/// Result of reading from an unauthenticated connection.
 enum Reading {
     Unfinished,
     Hello(Hello),
@@ -46,26 +49,26 @@ enum Reading {
     Nobody(String),
 }
 
-/// The hall.
-pub(super) struct Hall<'a> {
-    pub(super) meeting: &'a Meeting,
+/// See the module.
+pub(super) struct Server<'a> {
+    pub(super) config: &'a RendezvousConfig,
     pub(super) layout: &'a Layout,
     /// When the start timeout of the first rank is over.
     pub(super) deadline: Instant,
     /// Set ranks 1, 2, ….
-    guests: Vec<Option<Guest>>,
-    strangers: Vec<Stranger>,
+    clients: Vec<Option<Client>>,
+    unauthenticated: Vec<UnauthenticatedConnection>,
 }
 
-impl<'a> Hall<'a> {
-    /// An empty hall; rank 0 waits until `deadline`, and no longer than any guest.
-    pub(super) fn new(meeting: &'a Meeting, layout: &'a Layout, deadline: Instant) -> Self {
+impl<'a> Server<'a> {
+    /// A server without connections; rank 0 waits until `deadline`, and no longer than any client.
+    pub(super) fn new(config: &'a RendezvousConfig, layout: &'a Layout, deadline: Instant) -> Self {
         Self {
-            meeting,
+            config,
             layout,
             deadline,
-            guests: (1..meeting.size()).map(|_| None).collect(),
-            strangers: Vec::new(),
+            clients: (1..config.size()).map(|_| None).collect(),
+            unauthenticated: Vec::new(),
         }
     }
 
@@ -73,25 +76,29 @@ impl<'a> Hall<'a> {
     pub(super) fn fill(&mut self, listener: &UnixListener) -> Result<(), RendezvousError> {
         loop {
             self.accept(listener)?;
-            self.listen_to_strangers()?;
-            self.listen_to_guests(false)?;
-            let missing: Vec<usize> = (1..self.meeting.size())
-                .filter(|rank| self.guests[rank - 1].is_none())
-                .map(|rank| self.meeting.job_rank(rank))
+            self.read_unauthenticated()?;
+            self.read_clients(false)?;
+            let missing: Vec<usize> = (1..self.config.size())
+                .filter(|rank| self.clients[rank - 1].is_none())
+                .map(|rank| self.config.job_rank(rank))
                 .collect();
             if missing.is_empty() {
                 return Ok(());
             }
-            self.meeting.check_alarm()?;
+            self.config.check_alarm()?;
             let now = Instant::now();
             if now >= self.deadline {
                 return Err(RendezvousError::Missing {
                     missing,
-                    size: self.meeting.size(),
-                    waited_seconds: self.meeting.start_timeout.as_secs(),
+                    size: self.config.size(),
+                    waited_seconds: self.config.start_timeout.as_secs(),
                 });
             }
-            let next = self.strangers.iter().map(|stranger| stranger.deadline).min();
+            let next = self
+                .unauthenticated
+                .iter()
+                .map(|unauthenticated| unauthenticated.deadline)
+                .min();
             let until = next.map_or(self.deadline, |next| next.min(self.deadline));
             self.sleep(Some(listener), until.saturating_duration_since(now))?;
         }
@@ -100,16 +107,16 @@ impl<'a> Hall<'a> {
     /// Waits until every rank has mapped the region.
     pub(super) fn wait_until_ready(&mut self) -> Result<(), RendezvousError> {
         loop {
-            self.listen_to_guests(true)?;
-            let guests = self.guests().filter(|(_, guest)| !guest.is_ready);
-            let waiting: Vec<(usize, u32)> = guests.map(|(rank, guest)| (rank, guest.pid)).collect();
+            self.read_clients(true)?;
+            let clients = self.clients().filter(|(_, client)| !client.is_ready);
+            let waiting: Vec<(usize, u32)> = clients.map(|(rank, client)| (rank, client.pid)).collect();
             if waiting.is_empty() {
                 return Ok(());
             }
-            self.meeting.check_alarm()?;
+            self.config.check_alarm()?;
             let left = self.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(silent(self.meeting, &waiting));
+                return Err(silent(self.config, &waiting));
             }
             self.sleep(None, left)?;
         }
@@ -117,24 +124,27 @@ impl<'a> Hall<'a> {
 
     /// Sleeps until there is something to accept or to read, or it is time to ask the alarm.
     fn sleep(&self, listener: Option<&UnixListener>, timeout: Duration) -> Result<(), RendezvousError> {
-        let timeout = match self.meeting.alarm {
+        let timeout = match self.config.alarm {
             Some(_) => timeout.min(ALARM_INTERVAL),
             None => timeout,
         };
-        let guests = self.guests.iter().flatten().map(|guest| &guest.connection);
-        let strangers = self.strangers.iter().map(|stranger| &stranger.connection);
-        let connections = guests.chain(strangers);
+        let clients = self.clients.iter().flatten().map(|client| &client.connection);
+        let unauthenticated = self
+            .unauthenticated
+            .iter()
+            .map(|unauthenticated| &unauthenticated.connection);
+        let connections = clients.chain(unauthenticated);
         let mut fds: Vec<PollFd<'_>> = (listener.into_iter().map(|listener| listener.as_fd()))
             .chain(connections.map(|connection| connection.stream().as_fd()))
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         match poll(&mut fds, Some(&socket::timespec(timeout))) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(system(self.meeting, "wait for the other ranks", error)),
+            Err(error) => Err(system(self.config, "wait for the other ranks", error)),
         }
     }
 
-    /// Lets in all who knock, of this user.
+    /// Accepts all pending connections of this user's processes.
     fn accept(&mut self, listener: &UnixListener) -> Result<(), RendezvousError> {
         loop {
             let stream = match listener.accept() {
@@ -151,7 +161,7 @@ impl<'a> Hall<'a> {
                 Err(error) => {
                     let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
                     return Err(system(
-                        self.meeting,
+                        self.config,
                         "accept a rank",
                         Errno::from_raw_os_error(code),
                     ));
@@ -160,14 +170,14 @@ impl<'a> Hall<'a> {
             let own = getuid().as_raw();
             match socket::credentials(&stream) {
                 Ok(Credentials { uid, pid }) if uid == own => {
-                    if self.strangers.len() == STRANGERS_MAX {
-                        let oldest = self.strangers.remove(0);
+                    if self.unauthenticated.len() == UNAUTHENTICATED_MAX {
+                        let oldest = self.unauthenticated.remove(0);
                         tracing::warn!(
                             pid = oldest.pid,
-                            "too many connections without a word; closing the oldest"
+                            "too many unauthenticated connections; closing the oldest"
                         );
                     }
-                    self.strangers.push(Stranger {
+                    self.unauthenticated.push(UnauthenticatedConnection {
                         connection: Connection::accepted(stream),
                         pid,
                         deadline: Instant::now() + INTRODUCTION_TIMEOUT,
@@ -177,50 +187,51 @@ impl<'a> Hall<'a> {
                     tracing::warn!(
                         uid,
                         pid,
-                        "another user's process knocked at this job's rendezvous; not let in"
+                        "connection of another user's process to this job's rendezvous refused"
                     );
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot see who knocked at this job's rendezvous; not let in")
+                    tracing::warn!(%error, "cannot read the credentials of a connection to this job's rendezvous; refused")
                 }
             }
         }
     }
 
-    /// Hears what strangers have to say.
-    fn listen_to_strangers(&mut self) -> Result<(), RendezvousError> {
+    /// Reads from unauthenticated connections and admits those whose `Hello` is valid.
+    fn read_unauthenticated(&mut self) -> Result<(), RendezvousError> {
         let mut index = 0;
-        while index < self.strangers.len() {
-            let stranger = &mut self.strangers[index];
-            match stranger.read() {
+        while index < self.unauthenticated.len() {
+            let unauthenticated = &mut self.unauthenticated[index];
+            match unauthenticated.read() {
                 Reading::Unfinished => index += 1,
                 Reading::Nobody(reason) => {
                     tracing::warn!(
-                        pid = stranger.pid,
+                        pid = unauthenticated.pid,
                         reason,
                         "not a rank of this job; connection closed"
                     );
-                    self.strangers.remove(index);
+                    self.unauthenticated.remove(index);
                 }
                 Reading::Foreign(origin) => {
                     let own = Origin::own();
                     return Err(RendezvousError::Version {
-                        pid: stranger.pid,
+                        pid: unauthenticated.pid,
                         version: origin.version,
                         layout: origin.layout,
-                        first_rank: self.meeting.own_job_rank(),
+                        first_rank: self.config.own_job_rank(),
                         first_version: own.version,
                         first_layout: own.layout,
                     });
                 }
                 Reading::Hello(hello) => {
-                    let pid = stranger.pid;
-                    // Still a stranger if it does not fit, so that it is told with the others.
+                    let pid = unauthenticated.pid;
+                    // On an error it stays in the list, so that it receives the error with the others.
                     self.admit(&hello, pid)?;
-                    let Stranger { connection, pid, .. } = self.strangers.remove(index);
+                    let UnauthenticatedConnection { connection, pid, .. } =
+                        self.unauthenticated.remove(index);
                     // One that has gone again is noticed when it is listened to.
                     let _ = connection.send(Body::Admitted, &[], Instant::now());
-                    self.guests[hello.rank - 1] = Some(Guest {
+                    self.clients[hello.rank - 1] = Some(Client {
                         connection,
                         pid,
                         is_ready: false,
@@ -233,16 +244,16 @@ impl<'a> Hall<'a> {
         Ok(())
     }
 
-    /// Whether this rank can be one of us.
+    /// Checks a client's `Hello` against rank 0's configuration.
     fn admit(&self, hello: &Hello, pid: u32) -> Result<(), RendezvousError> {
-        let (meeting, rank, size) = (self.meeting, hello.rank, self.meeting.size());
+        let (config, rank, size) = (self.config, hello.rank, self.config.size());
         let job_rank = hello.members.get(rank).copied().unwrap_or(rank);
         let agree = |what: &str, found: String, expected: String| match (shorten(&found), shorten(&expected))
         {
             (found, expected) if found == expected => Ok(()),
             (found, expected) => Err(RendezvousError::Disagreement {
                 what: what.to_owned(),
-                first_rank: meeting.own_job_rank(),
+                first_rank: config.own_job_rank(),
                 expected,
                 rank: job_rank,
                 found,
@@ -250,22 +261,22 @@ impl<'a> Hall<'a> {
         };
         // Two sizes of the whole job are easier to read than two lists.
         let whole = |members: &[usize]| members.iter().copied().eq(0..members.len());
-        if whole(&hello.members) && whole(&meeting.members) {
+        if whole(&hello.members) && whole(&config.members) {
             agree("job size", hello.members.len().to_string(), size.to_string())?;
         }
         let list = |members: &[usize]| format!("{members:?}");
         agree(
             "members of the process set",
             list(&hello.members),
-            list(&meeting.members),
+            list(&config.members),
         )?;
-        agree("host key", hello.host_key.clone(), meeting.host_key.clone())?;
+        agree("host key", hello.host_key.clone(), config.host_key.clone())?;
         if rank >= size {
             return Err(RendezvousError::InvalidRank { rank, pid, size });
         }
         let first = match rank {
             0 => Some(std::process::id()),
-            _ => self.guests[rank - 1].as_ref().map(|guest| guest.pid),
+            _ => self.clients[rank - 1].as_ref().map(|client| client.pid),
         };
         if let Some(first_pid) = first {
             return Err(RendezvousError::DuplicateRank {
@@ -274,13 +285,13 @@ impl<'a> Hall<'a> {
                 pid,
             });
         }
-        let names = |terms: &Terms| terms.iter().map(|(what, _)| what.clone()).collect::<Vec<_>>();
+        let names = |terms: &JobContract| terms.iter().map(|(what, _)| what.clone()).collect::<Vec<_>>();
         agree(
-            "terms",
-            names(&hello.agreement).join(", "),
-            names(&meeting.agreement).join(", "),
+            "job contract",
+            names(&hello.contract).join(", "),
+            names(&config.contract).join(", "),
         )?;
-        for ((what, expected), (_, found)) in meeting.agreement.iter().zip(&hello.agreement) {
+        for ((what, expected), (_, found)) in config.contract.iter().zip(&hello.contract) {
             agree(what, found.clone(), expected.clone())?;
         }
         let (words, bytes) = (self.layout.cache_words, self.layout.bytes());
@@ -296,66 +307,74 @@ impl<'a> Hall<'a> {
         )
     }
 
-    /// A rank that waits says nothing but that it is ready, if `may_be_ready`, or that it gives up; if it hangs up or
-    /// says anything else, something is wrong.
-    fn listen_to_guests(&mut self, may_be_ready: bool) -> Result<(), RendezvousError> {
-        let meeting = self.meeting;
-        for (&rank, guest) in meeting.members[1..].iter().zip(&mut self.guests) {
-            let Some(guest) = guest else { continue };
+    /// Reads from clients. A waiting client sends `Ready`, if `may_be_ready`, or `Refused`; a closed connection or any other
+    /// message is an error.
+    fn read_clients(&mut self, may_be_ready: bool) -> Result<(), RendezvousError> {
+        let config = self.config;
+        for (&rank, client) in config.members[1..].iter().zip(&mut self.clients) {
+            let Some(client) = client else { continue };
             let malformed = |bytes, problem| RendezvousError::Malformed { rank, bytes, problem };
-            match guest.connection.try_receive() {
-                Ok(None) => match guest.connection.unread_bytes() {
+            match client.connection.try_receive() {
+                Ok(None) => match client.connection.unread_bytes() {
                     0 => {}
                     bytes if may_be_ready => tracing::trace!(rank, bytes, "the beginning of a message"),
                     bytes => return Err(malformed(bytes, "spoke out of turn".to_owned())),
                 },
-                Ok(Some(Body::Ready)) if may_be_ready && !guest.is_ready => guest.is_ready = true,
+                Ok(Some(Body::Ready)) if may_be_ready && !client.is_ready => client.is_ready = true,
                 Ok(Some(Body::Refused(error))) => return Err(error),
                 Ok(Some(body)) => {
                     return Err(malformed(0, shorten(&format!("out of turn: {body:?}"))));
                 }
-                Err(ReceiveError::Gone) => return Err(RendezvousError::Vanished { rank, pid: guest.pid }),
+                Err(ReceiveError::Gone) => {
+                    return Err(RendezvousError::Vanished {
+                        rank,
+                        pid: client.pid,
+                    });
+                }
                 Err(ReceiveError::Frame(problem, bytes)) => {
                     return Err(malformed(bytes, problem.to_string()));
                 }
                 Err(ReceiveError::System(error)) => {
-                    return Err(guest.failed(meeting, rank, "hear from a rank", error));
+                    return Err(client.failed(config, rank, "hear from a rank", error));
                 }
             }
         }
         Ok(())
     }
 
-    /// Those who are here, with their job ranks.
-    pub(super) fn guests(&self) -> impl Iterator<Item = (usize, &Guest)> {
-        let members = self.meeting.members[1..].iter();
+    /// The connected clients, with their job ranks.
+    pub(super) fn clients(&self) -> impl Iterator<Item = (usize, &Client)> {
+        let members = self.config.members[1..].iter();
         members
-            .zip(&self.guests)
-            .filter_map(|(&rank, guest)| Some((rank, guest.as_ref()?)))
+            .zip(&self.clients)
+            .filter_map(|(&rank, client)| Some((rank, client.as_ref()?)))
     }
 
-    /// Hands over all of them, when all are here.
-    pub(super) fn take_guests(&mut self) -> Vec<Guest> {
-        let guests = self.guests.drain(..);
-        guests.map(|guest| guest.expect("all are here")).collect()
+    /// Returns all clients, once all are connected.
+    pub(super) fn take_clients(&mut self) -> Vec<Client> {
+        let clients = self.clients.drain(..);
+        clients.map(|client| client.expect("all are here")).collect()
     }
 
-    /// Tells everyone why it comes to nothing, strangers too: one of them may be the reason.
+    /// Sends the error to every connection, also to unauthenticated ones: one of them may be the cause.
     pub(super) fn refuse_all(&self, error: &RendezvousError) {
-        let guests = self.guests().map(|(_, guest)| &guest.connection);
-        let strangers = self.strangers.iter().map(|stranger| &stranger.connection);
-        for connection in guests.chain(strangers) {
+        let clients = self.clients().map(|(_, client)| &client.connection);
+        let unauthenticated = self
+            .unauthenticated
+            .iter()
+            .map(|unauthenticated| &unauthenticated.connection);
+        for connection in clients.chain(unauthenticated) {
             refuse(connection, error);
         }
     }
 
-    /// Tells those who come after the end, until as many have come as there are ranks or the time is over.
+    /// Sends the error to late ranks, until all ranks have connected or the time is over.
     pub(super) fn refuse_latecomers(&mut self, listener: &UnixListener, error: &RendezvousError) {
-        let deadline = Instant::now() + FAREWELL_TIMEOUT;
-        let told = self.guests().count() + self.strangers.len();
-        let mut expected = (self.meeting.size() - 1).saturating_sub(told);
-        self.guests.clear();
-        self.strangers.clear();
+        let deadline = Instant::now() + REFUSAL_TIMEOUT;
+        let told = self.clients().count() + self.unauthenticated.len();
+        let mut expected = (self.config.size() - 1).saturating_sub(told);
+        self.clients.clear();
+        self.unauthenticated.clear();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             // An error here would only hide the one that there is to tell.
@@ -366,31 +385,37 @@ impl<'a> Hall<'a> {
             {
                 return;
             }
-            for stranger in self.strangers.drain(..) {
-                refuse(&stranger.connection, error);
+            for unauthenticated in self.unauthenticated.drain(..) {
+                refuse(&unauthenticated.connection, error);
                 expected = expected.saturating_sub(1);
             }
         }
     }
 }
 
-/// Who has gone need not be told, and for who does not read there is no waiting.
+/// Errors are ignored: a closed connection needs no message, and rank 0 does not wait for a client that does not read.
 fn refuse(connection: &Connection, error: &RendezvousError) {
     let _ = connection.send(Body::Refused(error.clone()), &[], Instant::now());
 }
 
-impl Guest {
+impl Client {
     /// A failed call on the connection to this rank, whose job rank is `rank`, as an error.
-    pub(super) fn failed(&self, meeting: &Meeting, rank: usize, what: &str, error: Errno) -> RendezvousError {
+    pub(super) fn failed(
+        &self,
+        config: &RendezvousConfig,
+        rank: usize,
+        what: &str,
+        error: Errno,
+    ) -> RendezvousError {
         match error {
             Errno::PIPE | Errno::CONNRESET => RendezvousError::Vanished { rank, pid: self.pid },
-            Errno::TIMEDOUT => silent(meeting, &[(rank, self.pid)]),
-            error => system(meeting, &format!("{what} (rank {rank})"), error),
+            Errno::TIMEDOUT => silent(config, &[(rank, self.pid)]),
+            error => system(config, &format!("{what} (rank {rank})"), error),
         }
     }
 }
 
-impl Stranger {
+impl UnauthenticatedConnection {
     fn read(&mut self) -> Reading {
         match self.connection.try_receive() {
             Ok(None) if Instant::now() >= self.deadline => Reading::Nobody(format!(

@@ -1,4 +1,4 @@
-//! The rendezvous as the ranks other than 0 see it.
+//! Rendezvous client: the side of all ranks other than 0.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use super::layout::Layout;
 use super::memory;
 use super::peers::{Lifeline, Peer, is_stopped};
 use super::rendezvous::{
-    ALARM_INTERVAL, GRACE, INTRODUCTION_TIMEOUT, Meeting, Met, check_holder, deadline, name, silent, system,
+    ALARM_INTERVAL, Connected, GRACE, INTRODUCTION_TIMEOUT, RendezvousConfig, check_holder, deadline, name,
+    silent, system,
 };
 use super::socket::{self, Connection, Credentials, ReceiveError};
 use super::wire::{Body, FrameError, Hello, Origin, Welcome, shorten};
@@ -25,21 +26,21 @@ const KNOCK_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::
 /// How often a rank that finds nobody listening looks whether the name is taken all the same.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Meets rank 0 and through it the others.
+/// Runs the rendezvous as a rank other than 0.
 ///
 /// # Errors
 /// Any [`RendezvousError`].
-pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, RendezvousError> {
-    let come_by = deadline(meeting.start_timeout);
-    let give_up = deadline(meeting.start_timeout.saturating_add(GRACE));
-    let (stream, host) = knock(meeting, come_by)?;
+pub(super) fn connect(config: &RendezvousConfig, layout: &Layout) -> Result<Connected, RendezvousError> {
+    let come_by = deadline(config.start_timeout);
+    let give_up = deadline(config.start_timeout.saturating_add(GRACE));
+    let (stream, server) = knock(config, come_by)?;
     let mut connection = Connection::connected(stream);
-    let outcome = take_part(meeting, layout, &mut connection, host, come_by, give_up);
+    let outcome = take_part(config, layout, &mut connection, server, come_by, give_up);
     match outcome {
         Ok((region, welcome, pidfds)) => {
             let stream = connection.into_stream();
-            let peers = lifelines(meeting.rank, &welcome, &pidfds, stream);
-            Ok(Met { region, peers })
+            let peers = lifelines(config.rank, &welcome, &pidfds, stream);
+            Ok(Connected { region, peers })
         }
         Err(error) => {
             if let RendezvousError::Ended { .. } = error {
@@ -53,37 +54,37 @@ pub(super) fn meet(meeting: &Meeting, layout: &Layout) -> Result<Met, Rendezvous
 
 /// From the introduction to the start.
 fn take_part(
-    meeting: &Meeting,
+    config: &RendezvousConfig,
     layout: &Layout,
     connection: &mut Connection,
-    host: Credentials,
+    server: Credentials,
     come_by: Instant,
     give_up: Instant,
 ) -> Result<(Area, Welcome, Vec<Arc<OwnedFd>>), RendezvousError> {
-    introduce(meeting, layout, connection, come_by, give_up)?;
-    wait_for_admission(meeting, connection, host, give_up)?;
-    let welcome = match hear(meeting, connection, give_up)? {
+    introduce(config, layout, connection, come_by, give_up)?;
+    wait_for_admission(config, connection, server, give_up)?;
+    let welcome = match hear(config, connection, give_up)? {
         Some(Body::Welcome(welcome)) => welcome,
-        Some(body) => return Err(unexpected(meeting, &body)),
-        None => return Err(silent(meeting, &[(meeting.job_rank(0), host.pid)])),
+        Some(body) => return Err(unexpected(config, &body)),
+        None => return Err(silent(config, &[(config.job_rank(0), server.pid)])),
     };
-    let mapped = map(meeting, layout, &welcome, connection.take_descriptors());
+    let mapped = map(config, layout, &welcome, connection.take_descriptors());
     let report = match &mapped {
         Ok(_) => Body::Ready,
         Err(error) => Body::Refused(error.clone()),
     };
-    send(meeting, connection, report, give_up)?;
+    send(config, connection, report, give_up)?;
     let (region, pidfds) = mapped?;
-    match hear(meeting, connection, give_up)? {
+    match hear(config, connection, give_up)? {
         Some(Body::Go) => Ok((region, welcome, pidfds)),
-        Some(body) => Err(unexpected(meeting, &body)),
-        None => Err(silent(meeting, &[(meeting.job_rank(0), host.pid)])),
+        Some(body) => Err(unexpected(config, &body)),
+        None => Err(silent(config, &[(config.job_rank(0), server.pid)])),
     }
 }
 
 /// Connects to rank 0 as soon as it listens, if it is a process of this user.
-fn knock(meeting: &Meeting, come_by: Instant) -> Result<(UnixStream, Credentials), RendezvousError> {
-    let name = name(meeting);
+fn knock(config: &RendezvousConfig, come_by: Instant) -> Result<(UnixStream, Credentials), RendezvousError> {
+    let name = name(config);
     let mut pause = KNOCK_PAUSES.0;
     // Since when a process has the name and takes no connection. Rank 0 listens as soon as it has it, and has room for
     // more connections than there are ranks.
@@ -92,8 +93,8 @@ fn knock(meeting: &Meeting, come_by: Instant) -> Result<(UnixStream, Credentials
     loop {
         match socket::connect(&name) {
             Ok(stream) => {
-                let host = check_holder(meeting, &stream)?;
-                return Ok((stream, host));
+                let server = check_holder(config, &stream)?;
+                return Ok((stream, server));
             }
             Err(Errno::CONNREFUSED) if looked.elapsed() < LOOK_INTERVAL => {}
             Err(Errno::CONNREFUSED) => {
@@ -102,21 +103,21 @@ fn knock(meeting: &Meeting, come_by: Instant) -> Result<(UnixStream, Credentials
             }
             Err(Errno::AGAIN) => held = held.or_else(|| Some(Instant::now())),
             Err(error) => {
-                let what = format!("connect to rank {}", meeting.job_rank(0));
-                return Err(system(meeting, &what, error));
+                let what = format!("connect to rank {}", config.job_rank(0));
+                return Err(system(config, &what, error));
             }
         }
-        meeting.check_alarm()?;
+        config.check_alarm()?;
         if held.is_some_and(|since| since.elapsed() >= INTRODUCTION_TIMEOUT) {
-            return Err(name_held(meeting, None));
+            return Err(name_held(config, None));
         }
         if Instant::now() >= come_by {
             return Err(match held {
-                Some(_) => name_held(meeting, None),
+                Some(_) => name_held(config, None),
                 None => RendezvousError::Missing {
-                    missing: vec![meeting.job_rank(0)],
-                    size: meeting.size(),
-                    waited_seconds: meeting.start_timeout.as_secs(),
+                    missing: vec![config.job_rank(0)],
+                    size: config.size(),
+                    waited_seconds: config.start_timeout.as_secs(),
                 },
             });
         }
@@ -134,7 +135,7 @@ fn is_taken(name: &str) -> bool {
 
 /// Says who this rank is, to a process of this user; it will wait until `come_by`.
 pub(super) fn introduce(
-    meeting: &Meeting,
+    config: &RendezvousConfig,
     layout: &Layout,
     connection: &Connection,
     come_by: Instant,
@@ -142,54 +143,54 @@ pub(super) fn introduce(
 ) -> Result<(), RendezvousError> {
     let left = come_by.saturating_duration_since(Instant::now());
     let hello = Hello {
-        rank: meeting.rank,
-        members: meeting.members.to_vec(),
+        rank: config.rank,
+        members: config.members.to_vec(),
         pid: std::process::id(),
         cache_words: layout.cache_words,
         region_bytes: layout.bytes(),
         left_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
-        host_key: shorten(&meeting.host_key),
-        agreement: meeting
-            .agreement
+        host_key: shorten(&config.host_key),
+        contract: config
+            .contract
             .iter()
             .map(|(what, value)| (what.clone(), shorten(value)))
             .collect(),
     };
-    send(meeting, connection, Body::Hello(hello), send_by)
+    send(config, connection, Body::Hello(hello), send_by)
 }
 
 /// Rank 0 answers an introduction at once; if the holder of the name does not, it is not rank 0, or it is stopped.
 fn wait_for_admission(
-    meeting: &Meeting,
+    config: &RendezvousConfig,
     connection: &mut Connection,
-    host: Credentials,
+    server: Credentials,
     give_up: Instant,
 ) -> Result<(), RendezvousError> {
     let answer_by = give_up.min(Instant::now() + INTRODUCTION_TIMEOUT);
-    let mut answer = hear(meeting, connection, answer_by)?;
-    let stopped = answer.is_none() && host.pid != 0 && is_stopped(host.pid);
+    let mut answer = hear(config, connection, answer_by)?;
+    let stopped = answer.is_none() && server.pid != 0 && is_stopped(server.pid);
     if stopped {
-        answer = hear(meeting, connection, give_up)?;
+        answer = hear(config, connection, give_up)?;
     }
     match answer {
         Some(Body::Admitted) => Ok(()),
-        Some(body) => Err(unexpected(meeting, &body)),
-        None if stopped => Err(silent(meeting, &[(meeting.job_rank(0), host.pid)])),
-        None => Err(name_held(meeting, Some(host))),
+        Some(body) => Err(unexpected(config, &body)),
+        None if stopped => Err(silent(config, &[(config.job_rank(0), server.pid)])),
+        None => Err(name_held(config, Some(server))),
     }
 }
 
 /// Another program has the name.
-pub(super) fn name_held(meeting: &Meeting, holder: Option<Credentials>) -> RendezvousError {
+pub(super) fn name_held(config: &RendezvousConfig, holder: Option<Credentials>) -> RendezvousError {
     RendezvousError::NameHeld {
-        rank: meeting.own_job_rank(),
+        rank: config.own_job_rank(),
         pid: holder.map_or(0, |holder| holder.pid),
         uid: holder.map(|holder| holder.uid),
     }
 }
 
 fn send(
-    meeting: &Meeting,
+    config: &RendezvousConfig,
     connection: &Connection,
     body: Body,
     deadline: Instant,
@@ -198,12 +199,12 @@ fn send(
         // Rank 0 has hung up; what it said before is still to be read, and better than this.
         Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
         Err(Errno::TIMEDOUT) => {
-            let pid = socket::credentials(connection.stream()).map_or(0, |host| host.pid);
-            Err(silent(meeting, &[(meeting.job_rank(0), pid)]))
+            let pid = socket::credentials(connection.stream()).map_or(0, |server| server.pid);
+            Err(silent(config, &[(config.job_rank(0), pid)]))
         }
         Err(error) => Err(system(
-            meeting,
-            &format!("write to rank {}", meeting.job_rank(0)),
+            config,
+            &format!("write to rank {}", config.job_rank(0)),
             error,
         )),
     }
@@ -211,16 +212,16 @@ fn send(
 
 /// Rank 0's next message, `None` if there is none by `deadline`; a refusal becomes the error it carries.
 pub(super) fn hear(
-    meeting: &Meeting,
+    config: &RendezvousConfig,
     connection: &mut Connection,
     deadline: Instant,
 ) -> Result<Option<Body>, RendezvousError> {
     let failed = |error| {
         let what = format!(
             "receive shared memory and descriptors from rank {}",
-            meeting.job_rank(0)
+            config.job_rank(0)
         );
-        system(meeting, &what, error)
+        system(config, &what, error)
     };
     loop {
         match connection.try_receive() {
@@ -229,8 +230,8 @@ pub(super) fn hear(
             Ok(None) => {}
             Err(ReceiveError::Gone) => {
                 return Err(RendezvousError::Vanished {
-                    rank: meeting.job_rank(0),
-                    pid: socket::credentials(connection.stream()).map_or(0, |host| host.pid),
+                    rank: config.job_rank(0),
+                    pid: socket::credentials(connection.stream()).map_or(0, |server| server.pid),
                 });
             }
             Err(ReceiveError::Frame(FrameError::Foreign(rank0), _)) => {
@@ -239,26 +240,26 @@ pub(super) fn hear(
                     pid: std::process::id(),
                     version: own.version,
                     layout: own.layout,
-                    first_rank: meeting.job_rank(0),
+                    first_rank: config.job_rank(0),
                     first_version: rank0.version,
                     first_layout: rank0.layout,
                 });
             }
             Err(ReceiveError::Frame(problem, bytes)) => {
                 return Err(RendezvousError::Malformed {
-                    rank: meeting.job_rank(0),
+                    rank: config.job_rank(0),
                     bytes,
                     problem: problem.to_string(),
                 });
             }
             Err(ReceiveError::System(error)) => return Err(failed(error)),
         }
-        meeting.check_alarm()?;
+        config.check_alarm()?;
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(None);
         }
-        let pause = match meeting.alarm {
+        let pause = match config.alarm {
             Some(_) => left.min(ALARM_INTERVAL),
             None => left,
         };
@@ -268,7 +269,7 @@ pub(super) fn hear(
 
 /// Maps what came with the welcome; the first descriptor is the region's.
 fn map(
-    meeting: &Meeting,
+    config: &RendezvousConfig,
     layout: &Layout,
     welcome: &Welcome,
     descriptors: Vec<OwnedFd>,
@@ -277,19 +278,19 @@ fn map(
     let file = descriptors.next();
     let pidfds: Vec<Arc<OwnedFd>> = descriptors.map(Arc::new).collect();
     let named = welcome.pidfds.iter().flatten().all(|&index| index < pidfds.len());
-    let complete = [welcome.pids.len(), welcome.pidfds.len()] == [meeting.size(); 2];
+    let complete = [welcome.pids.len(), welcome.pidfds.len()] == [config.size(); 2];
     let Some(file) = file.filter(|_| named && complete) else {
-        return Err(unexpected(meeting, &Body::Welcome(welcome.clone())));
+        return Err(unexpected(config, &Body::Welcome(welcome.clone())));
     };
     let bytes = layout.bytes();
-    memory::check_mapping(meeting.own_job_rank(), bytes)?;
+    memory::check_mapping(config.own_job_rank(), bytes)?;
     let invalid = |problem: String| RendezvousError::InvalidMemory {
-        first_rank: meeting.job_rank(0),
-        rank: meeting.own_job_rank(),
+        first_rank: config.job_rank(0),
+        rank: config.own_job_rank(),
         problem,
     };
     let region = Region::open(&file, bytes).map_err(|error| match error {
-        RegionError::System(error) => system(meeting, &format!("map {bytes} bytes of shared memory"), error),
+        RegionError::System(error) => system(config, &format!("map {bytes} bytes of shared memory"), error),
         error => invalid(error.to_string()),
     })?;
     let region = Area::whole(Arc::new(region));
@@ -315,9 +316,9 @@ fn lifelines(rank: usize, welcome: &Welcome, pidfds: &[Arc<OwnedFd>], stream: Un
     peers.map(|(&pid, lifeline)| Peer { pid, lifeline }).collect()
 }
 
-fn unexpected(meeting: &Meeting, body: &Body) -> RendezvousError {
+fn unexpected(config: &RendezvousConfig, body: &Body) -> RendezvousError {
     RendezvousError::Malformed {
-        rank: meeting.job_rank(0),
+        rank: config.job_rank(0),
         bytes: 0,
         problem: shorten(&format!("out of turn: {body:?}")),
     }

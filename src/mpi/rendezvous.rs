@@ -1,4 +1,4 @@
-//! How ranks come together over MPI, and compare what must be the same.
+//! Rendezvous over MPI: compares versions and settings of all ranks and creates communicators.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use super::calls::{MpiError, Parts};
 use super::engine::{Engine, Guard};
+use super::heartbeat::{Heartbeat, distances};
 use super::hello::{self, Difference, Hello, VersionMix};
 use super::mixed::Contradiction;
-use super::pulse::{Pulse, distances};
-use super::roll_call::RollCall;
 use super::start::{self, StartError};
+use super::startup_barrier::StartupBarrier;
 use super::world::{CommId, World};
 use crate::backend::{Failure, failure};
 use crate::error::Error;
-use crate::transport::local::{Meeting, Patience};
+use crate::transport::local::{Patience, RendezvousConfig};
 
-/// Why ranks did not come together over MPI. Ranks are the job's.
+/// Errors of the rendezvous over MPI. Ranks are job ranks.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum MeetingError {
+pub(crate) enum MpiRendezvousError {
     /// MPI itself.
     #[error(transparent)]
     Start(#[from] StartError),
@@ -63,10 +63,10 @@ fn who(missing: &[usize]) -> String {
     }
 }
 
-/// A job's ranks, met.
-pub(crate) struct Hall {
+/// The job's state on this rank after the rendezvous: MPI engine, heartbeat, and the communicator of all ranks.
+pub(crate) struct MpiJob {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) heartbeat: Arc<Heartbeat>,
     /// Cycles of the set of all ranks that this rank has entered.
     pub(crate) entered: Arc<AtomicU64>,
     /// By job rank, which ranks are on the same host: the lowest rank of each.
@@ -79,35 +79,36 @@ pub(crate) struct Hall {
     pub(crate) spin: Duration,
 }
 
-/// The communicators of a set of ranks, and what messages call it.
+/// Communicators of a process set, and the set's number in messages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Met {
+pub(crate) struct Communicators {
     pub(crate) control: CommId,
     pub(crate) data: CommId,
     pub(crate) set: u64,
 }
 
-/// Meets the other ranks of the job. `patience` is for so many ranks on this host.
+/// Connects the ranks of the job. `patience` is called with the number of ranks on this host.
 ///
 /// # Errors
-/// Any [`MeetingError`], as [`Error::Rendezvous`] has it.
-pub(crate) fn meet_job(
-    meeting: &Meeting,
+/// Any [`MpiRendezvousError`], as [`Error::Rendezvous`] has it.
+pub(crate) fn connect_job(
+    config: &RendezvousConfig,
     patience: impl FnOnce(usize) -> Patience,
-) -> Result<(Hall, Met), Failure> {
-    let engine = Engine::get(meeting.start_timeout).map_err(|error| failure(MeetingError::from(error)))?;
+) -> Result<(MpiJob, Communicators), Failure> {
+    let engine =
+        Engine::get(config.start_timeout).map_err(|error| failure(MpiRendezvousError::from(error)))?;
     let hello = Hello {
         version: env!("CARGO_PKG_VERSION").into(),
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        host_key: meeting.host_key.clone(),
-        init: meeting.init,
-        agreement: meeting.agreement.clone(),
+        host_key: config.host_key.clone(),
+        init: config.init,
+        contract: config.contract.clone(),
     };
-    let (rank, size) = (meeting.rank, meeting.members.len());
-    let roll_call = RollCall::new(rank, size);
+    let (rank, size) = (config.rank, config.members.len());
+    let startup_barrier = StartupBarrier::new(rank, size);
     let guard = Deadline {
-        limit: meeting.start_timeout,
-        roll_call: roll_call.clone(),
+        limit: config.start_timeout,
+        startup_barrier: startup_barrier.clone(),
     };
     // Where this rank ends while others go on, finalizing MPI would wait for them.
     let alone = |failure: Failure| {
@@ -120,23 +121,25 @@ pub(crate) fn meet_job(
             other => failure(other),
         })
     };
-    let (said, tag) = (hello.encode(), meeting.init as u16);
-    let met = engine.run(Duration::ZERO, &guard, move |world| async move {
+    let (said, tag) = (hello.encode(), config.init as u16);
+    let communicators = engine.run(Duration::ZERO, &guard, move |world| async move {
         let by_mpi = (world.all().rank(), world.all().size());
         if by_mpi != (rank, size) {
             return Ok(Err(Contradiction::new((rank, size), by_mpi)));
         }
         if world.is_ours() {
-            roll_call.hold(world.all(), tag).await?;
+            startup_barrier.wait(world.all(), tag).await?;
         }
         greet(world, said).await.map(Ok)
     });
-    let (control, greetings) = met
-        .map_err(left)?
-        .map_err(|contradiction| alone(failure(MeetingError::Contradiction(Box::new(contradiction)))))?;
+    let (control, greetings) = communicators.map_err(left)?.map_err(|contradiction| {
+        alone(failure(MpiRendezvousError::Contradiction(Box::new(
+            contradiction,
+        ))))
+    })?;
     let hellos = Hello::understand(&hello, rank, &greetings).map_err(|error| alone(failure(error)))?;
     hello::compare(&hellos).map_err(failure)?;
-    let [data, pulse, lobby] = engine
+    let [data, heartbeat, lobby] = engine
         .run(Duration::ZERO, &guard, move |world| async move {
             let mut comms = [control; 3];
             for comm in &mut comms {
@@ -151,50 +154,50 @@ pub(crate) fn meet_job(
     let ranks_here = leaders.iter().filter(|leader| **leader == leaders[rank]).count();
     let patience = patience(ranks_here);
     let entered: Arc<AtomicU64> = Arc::default();
-    let pulse = Pulse::start(&engine, pulse, rank, hosts, Arc::clone(&entered), patience);
-    let key = meeting.job_key.clone();
-    let set = set_key(&key, meeting);
-    let met = Met { control, data, set };
+    let heartbeat = Heartbeat::start(&engine, heartbeat, rank, hosts, Arc::clone(&entered), patience);
+    let key = config.job_key.clone();
+    let set = set_key(&key, config);
+    let communicators = Communicators { control, data, set };
     Ok((
-        Hall {
+        MpiJob {
             engine,
-            pulse,
+            heartbeat,
             entered,
             leaders,
             key,
             lobby,
             spin: patience.spin,
         },
-        met,
+        communicators,
     ))
 }
 
-/// Meets the other members of a process set.
+/// Connects the members of a process set.
 ///
 /// # Errors
-/// As for [`meet_job`].
-pub(crate) fn meet_set(hall: &Hall, meeting: &Meeting) -> Result<Met, Error> {
+/// As for [`connect_job`].
+pub(crate) fn connect_set(job: &MpiJob, config: &RendezvousConfig) -> Result<Communicators, Error> {
     let guard = Both {
-        pulse: &hall.pulse,
+        heartbeat: &job.heartbeat,
         deadline: Deadline {
-            limit: meeting.start_timeout,
-            roll_call: RollCall::new(usize::MAX, 0),
+            limit: config.start_timeout,
+            startup_barrier: StartupBarrier::new(usize::MAX, 0),
         },
     };
-    let (members, set, lobby) = (meeting.members.to_vec(), set_key(&hall.key, meeting), hall.lobby);
-    let [control, data] = hall.engine.run(Duration::ZERO, &guard, move |world| {
+    let (members, set, lobby) = (config.members.to_vec(), set_key(&job.key, config), job.lobby);
+    let [control, data] = job.engine.run(Duration::ZERO, &guard, move |world| {
         gather(world, lobby, members, set)
     })?;
-    Ok(Met { control, data, set })
+    Ok(Communicators { control, data, set })
 }
 
-/// What messages call the set that meets: the same on all its ranks, and of no other meeting of this context. `job_key` is
+/// Number of the set in messages: equal on all its ranks, and of no other rendezvous of this context. `job_key` is
 /// what this rank calls the job, with which the names of its sets begin; other hosts may call it otherwise.
-fn set_key(job_key: &str, meeting: &Meeting) -> u64 {
-    let name = meeting.job_key.strip_prefix(job_key).unwrap_or(&meeting.job_key);
+fn set_key(job_key: &str, config: &RendezvousConfig) -> u64 {
+    let name = config.job_key.strip_prefix(job_key).unwrap_or(&config.job_key);
     // The standard library's hash without keys is the same in every process of one build, which versions rule.
     let mut hasher = DefaultHasher::new();
-    (name, meeting.init, &meeting.members).hash(&mut hasher);
+    (name, config.init, &config.members).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -231,7 +234,7 @@ async fn gather(
 ) -> Result<[CommId; 2], MpiError> {
     let all = world.comm(lobby);
     let tag = set as u16;
-    let place = members.binary_search(&all.rank()).expect("a member meets");
+    let place = members.binary_search(&all.rank()).expect("this rank is a member");
     // Everyone hears from everyone, by way of others: from then on, nobody waits long in the calls that block.
     for distance in distances(members.len()) {
         let to = members[(place + distance) % members.len()];
@@ -247,7 +250,7 @@ async fn gather(
 /// Gives up after a while.
 struct Deadline {
     limit: Duration,
-    roll_call: RollCall,
+    startup_barrier: StartupBarrier,
 }
 
 impl Guard for Deadline {
@@ -255,31 +258,31 @@ impl Guard for Deadline {
         if waited < self.limit {
             return Ok(());
         }
-        Err(Error::Rendezvous(Arc::new(MeetingError::Timeout {
+        Err(Error::Rendezvous(Arc::new(MpiRendezvousError::Timeout {
             waited_seconds: waited.as_secs(),
-            missing: self.roll_call.missing(),
+            missing: self.startup_barrier.missing(),
         })))
     }
 
     fn failure(&self, error: &MpiError) -> Error {
-        Error::Rendezvous(Arc::new(MeetingError::Start(error.clone().into())))
+        Error::Rendezvous(Arc::new(MpiRendezvousError::Start(error.clone().into())))
     }
 }
 
 /// Gives up after a while, or once a rank of the job is gone.
 struct Both<'a> {
-    pulse: &'a Pulse,
+    heartbeat: &'a Heartbeat,
     deadline: Deadline,
 }
 
 impl Guard for Both<'_> {
     fn check(&self, waited: Duration) -> Result<(), Error> {
-        self.pulse.check()?;
+        self.heartbeat.check()?;
         self.deadline.check(waited)
     }
 
     fn failure(&self, error: &MpiError) -> Error {
-        self.pulse.failure(error)
+        self.heartbeat.failure(error)
     }
 }
 
@@ -287,22 +290,22 @@ impl Guard for Both<'_> {
 mod tests {
     use super::*;
 
-    fn meeting(job_key: &str, members: &[usize]) -> Meeting {
-        Meeting {
+    fn config(job_key: &str, members: &[usize]) -> RendezvousConfig {
+        RendezvousConfig {
             job_key: job_key.into(),
             init: 1,
             rank: 0,
             members: members.into(),
             start_timeout: Duration::ZERO,
             host_key: String::new(),
-            agreement: Vec::new(),
+            contract: Vec::new(),
             alarm: None,
         }
     }
 
     #[test]
     fn a_set_is_called_the_same_on_hosts_that_call_the_job_differently() {
-        let key = |job: &str, name: &str, members| set_key(job, &meeting(&format!("{job}{name}"), members));
+        let key = |job: &str, name: &str, members| set_key(job, &config(&format!("{job}{name}"), members));
         let on = |job| key(job, "#1/set2.3", &[0, 2]);
         assert_eq!(on("pid-50.1050"), on("pid-7.99"));
         let others = [

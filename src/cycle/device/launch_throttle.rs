@@ -1,10 +1,12 @@
-//! Who may go onto the device yet.
+//! Launch throttle: back-pressure for device batches; it limits the launches in flight.
 //!
-//! While the device works off one batch and has the next one already, tensors that come wait here, and travel together afterwards:
-//! small batches in a row would each cost a collective's latency, and none would end earlier. So batches grow by themselves where
-//! communication does not keep pace with what comes. A batch that still waits for its data holds nobody up.
+//! While the device executes one batch and has the next in its queue, further GPU tensors wait here and are launched
+//! together afterwards: several small batches in a row would each cost a collective's latency, and none would finish
+//! earlier. Batches therefore grow where communication is slower than submission. A batch whose data is not ready yet
+//! delays no other tensor.
 //!
-//! A tensor also waits for its own operation before, where its caller need not have: what happens to one is told in order.
+//! A tensor also waits until the previous operation of the same name has finished on the device: events of one tensor
+//! are reported in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,24 +17,24 @@ use crate::gpu::Mark;
 use crate::negotiation::OpKind;
 use crate::queue::Submission;
 
-/// Batches that the device may have before others wait.
+/// Batches in flight on the device above which further tensors wait.
 const BATCHES: usize = 2;
 
 /// See the module.
 #[derive(Default)]
-pub(in crate::cycle) struct Gate {
+pub(in crate::cycle) struct LaunchThrottle {
     waiting: Vec<Submission>,
     on_stream: VecDeque<Stretch>,
 }
 
-/// A batch on the stream.
+/// A batch in flight: events at its begin and end.
 struct Stretch {
     began: Arc<Mark>,
     ended: Arc<Mark>,
 }
 
-impl Gate {
-    /// Notes a batch.
+impl LaunchThrottle {
+    /// Records that a batch was launched.
     pub(super) fn launched(&mut self, launched: &Launched) {
         self.on_stream.push_back(Stretch {
             began: Arc::clone(&launched.began),
@@ -40,7 +42,8 @@ impl Gate {
         });
     }
 
-    /// Keeps back what must wait, and lets go what need not any more: the device's tensors stay in the order in which they came.
+    /// Removes tensors that must wait from `incoming` and adds those whose wait is over. GPU tensors stay in submission
+    /// order.
     pub(in crate::cycle) fn sift(&mut self, incoming: &mut Vec<Submission>) {
         let is_concerned = |submission: &Submission| submission.on.is_some();
         if self.waiting.is_empty() && !incoming.iter().any(is_concerned) {
@@ -51,7 +54,7 @@ impl Gate {
         let mut passes = |submission: &Submission| {
             let must_wait = is_busy || submission.tensor.is_on_device.load(Ordering::Acquire);
             is_closed |= is_concerned(submission) && must_wait;
-            // Who has joined must have sent all that came before.
+            // A join is submitted after all earlier tensors.
             !is_closed || !(is_concerned(submission) || submission.params.kind == OpKind::Join)
         };
         let came = std::mem::take(&mut self.waiting)
@@ -61,24 +64,24 @@ impl Gate {
         (*incoming, self.waiting) = (passed, waiting);
     }
 
-    /// Whether somebody waits who need not any more.
+    /// Whether the first waiting tensor may be launched now.
     pub(in crate::cycle) fn may_open(&mut self) -> bool {
         let first = self.waiting.first();
         first.is_some_and(|first| !first.tensor.is_on_device.load(Ordering::Acquire)) && !self.is_busy()
     }
 
-    /// Tensors that wait.
+    /// Number of waiting tensors.
     pub(in crate::cycle) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Lets all go.
+    /// Empties the throttle and returns the waiting tensors.
     pub(in crate::cycle) fn give_up(&mut self) -> Vec<Submission> {
         self.on_stream.clear();
         std::mem::take(&mut self.waiting)
     }
 
-    /// Whether the device has enough to do. (What is wrong with it comes out elsewhere.)
+    /// Whether the limit of launches in flight is reached. Device errors count as not busy; they are reported elsewhere.
     fn is_busy(&mut self) -> bool {
         let has_come = |mark: &Mark| mark.device().gpu.has_come(mark.event);
         while let Some(first) = self.on_stream.front()

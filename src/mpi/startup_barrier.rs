@@ -1,5 +1,5 @@
-//! Who has come so far. Calls that all ranks must make do not tell who is missing; so every rank first reports to rank 0,
-//! which can then name those that do not come.
+//! Startup barrier: every rank reports to rank 0 before the first collective call, so that rank 0 can name the missing
+//! ranks. MPI's collective calls do not tell which rank is missing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,27 +8,27 @@ use super::calls::{Comm, MpiError};
 use super::engine::turn;
 use super::pending::Pending;
 
-/// See the module. The ranks other than 0 know of nobody.
+/// See the module. Only rank 0 knows which ranks have arrived.
 #[derive(Clone, Debug)]
-pub(super) struct RollCall {
+pub(super) struct StartupBarrier {
     /// By job rank; on rank 0 alone.
-    came: Option<Arc<[AtomicBool]>>,
+    arrived: Option<Arc<[AtomicBool]>>,
 }
 
-impl RollCall {
-    /// That of rank `rank` of `size`, before it begins.
+impl StartupBarrier {
+    /// The barrier of rank `rank` of `size`, before it begins.
     pub(super) fn new(rank: usize, size: usize) -> Self {
         Self {
-            came: (rank == 0).then(|| (0..size).map(|other| AtomicBool::new(other == 0)).collect()),
+            arrived: (rank == 0).then(|| (0..size).map(|other| AtomicBool::new(other == 0)).collect()),
         }
     }
 
-    /// Reports to rank 0 over `all`, or hears all reports; `tag` is of no other message there.
+    /// Reports to rank 0 over `all`, or receives all reports; no other message uses `tag` there.
     ///
     /// # Errors
     /// MPI's.
-    pub(super) async fn hold(&self, all: &Comm, tag: u16) -> Result<(), MpiError> {
-        let Some(came) = &self.came else {
+    pub(super) async fn wait(&self, all: &Comm, tag: u16) -> Result<(), MpiError> {
+        let Some(arrived) = &self.arrived else {
             return all.send(vec![1], 0, tag)?.await.map(drop);
         };
         let awaited = (1..all.size()).map(|rank| Ok((rank, all.receive(vec![0], Some(rank), tag)?)));
@@ -38,7 +38,7 @@ impl RollCall {
             while at < awaited.len() {
                 if awaited[at].1.test()?.is_some() {
                     let (rank, _) = awaited.swap_remove(at);
-                    came[rank].store(true, Ordering::Release);
+                    arrived[rank].store(true, Ordering::Release);
                 } else {
                     at += 1;
                 }
@@ -48,12 +48,12 @@ impl RollCall {
         Ok(())
     }
 
-    /// The ranks that have not come, as far as this one knows.
+    /// The ranks that have not arrived, as far as this rank knows.
     pub(super) fn missing(&self) -> Vec<usize> {
-        let came = self.came.as_deref().unwrap_or_default();
-        let ranks = came.iter().enumerate();
+        let arrived = self.arrived.as_deref().unwrap_or_default();
+        let ranks = arrived.iter().enumerate();
         ranks
-            .filter(|(_, came)| !came.load(Ordering::Acquire))
+            .filter(|(_, arrived)| !arrived.load(Ordering::Acquire))
             .map(|(rank, _)| rank)
             .collect()
     }

@@ -1,7 +1,7 @@
-//! The end: all ranks come together once more, and what neighbours have said meanwhile is taken in.
+//! Finalize: a last barrier of all ranks before `MPI_Finalize`, during which heartbeat messages are still received.
 //!
 //! `MPI_Finalize` waits for ranks that go on, busily; and a message that nobody has received is one that some MPIs warn of. So
-//! a rank that is done waits here first, and listens with what its pulses have left behind. When all are here, finalizing
+//! a rank that is done waits here first, and keeps receiving on the inboxes of its heartbeats. When all are here, finalizing
 //! should take no time. MPICH 4.0 over UCX's TCP at times never returns from it, a two-line program neither: a rank that
 //! is through does not answer those that still close their connections. So it is not waited for without end.
 
@@ -16,7 +16,7 @@ use super::world::World;
 /// How long `MPI_Finalize` may take when all ranks are here.
 pub(super) const FINALIZE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// A receive that stays when its pulse is over.
+/// A receive that stays open after its heartbeat has ended.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) comm: Comm,
@@ -25,7 +25,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// Takes in what has come, unread.
+    /// Receives and discards pending messages.
     fn empty(&mut self) -> Result<(), MpiError> {
         while let Some(memory) = self.receive.test()? {
             self.receive = self.comm.receive(memory, None, self.tag)?;

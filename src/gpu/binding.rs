@@ -1,4 +1,4 @@
-//! Where a process set's tensors on GPUs live on this rank: one device, that of the first.
+//! Device binding: the GPU that a process set uses on this rank, which is the device of its first GPU tensor.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,18 +6,18 @@ use super::{Device, GpuError, Mark, Registry, Stream};
 use crate::tensor;
 
 /// See the module.
-pub(crate) struct Home {
+pub(crate) struct DeviceBinding {
     registry: Arc<Registry>,
     ordinal: OnceLock<u32>,
     /// Whether callers that can are answered early.
     answers_early: bool,
-    /// Whether somebody wants to know when things happen on the device, now.
+    /// Whether timestamps of device events are wanted now (by the timeline or the tuner).
     wants_times: Box<dyn Fn() -> bool + Send + Sync>,
     /// This rank among those of its host: which device is its own, if no tensor has said it.
     local_rank: usize,
 }
 
-/// A tensor's place on a device, as it was submitted.
+/// Device, stream and events of a tensor in GPU memory, as submitted.
 pub(crate) struct OnDevice {
     pub(crate) device: Arc<Device>,
     /// The caller's stream.
@@ -28,7 +28,7 @@ pub(crate) struct OnDevice {
     pub(crate) is_early: bool,
 }
 
-impl Home {
+impl DeviceBinding {
     pub(crate) fn new(registry: Arc<Registry>, local_rank: usize) -> Self {
         Self {
             registry,

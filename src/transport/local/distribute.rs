@@ -1,4 +1,5 @@
-//! The rendezvous as rank 0 sees it: take the name, wait in the hall for everyone, hand out the region.
+//! Rank 0's side of the rendezvous: binds the job's socket name, runs the server until every rank is connected, and
+//! distributes the shared memory and the pidfds.
 
 use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,14 +9,15 @@ use std::time::{Duration, Instant};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 
+use super::client;
 use super::error::RendezvousError;
-use super::guest;
-use super::hall::Hall;
 use super::layout::Layout;
 use super::peers::{Lifeline, Peer};
 use super::rendezvous::{
-    INTRODUCTION_TIMEOUT, Meeting, Met, address, check_holder, create_region, deadline, name, system,
+    Connected, INTRODUCTION_TIMEOUT, RendezvousConfig, address, check_holder, create_region, deadline, name,
+    system,
 };
+use super::server::Server;
 use super::socket::{self, Connection};
 use super::wire::{Body, Welcome};
 
@@ -25,36 +27,40 @@ const NAME_PAUSE: Duration = Duration::from_millis(10);
 /// Opens a pidfd of the process at the other end, if it can.
 pub(super) type OpenPidfd = fn(&UnixStream) -> Option<OwnedFd>;
 
-/// Meets the other ranks as rank 0.
+/// Runs the rendezvous as rank 0.
 ///
 /// # Errors
-/// Any [`RendezvousError`]; every rank that has come is told.
-pub(super) fn meet(
-    meeting: &Meeting,
+/// Any [`RendezvousError`]; every connected rank receives it.
+pub(super) fn serve(
+    config: &RendezvousConfig,
     layout: &Layout,
     open_pidfd: OpenPidfd,
-) -> Result<Met, RendezvousError> {
-    let deadline = deadline(meeting.start_timeout);
-    let listener = listen(meeting, layout, deadline)?;
-    let mut hall = Hall::new(meeting, layout, deadline);
-    let outcome = hall.fill(&listener).and_then(|()| hall.conclude(open_pidfd));
+) -> Result<Connected, RendezvousError> {
+    let deadline = deadline(config.start_timeout);
+    let listener = listen(config, layout, deadline)?;
+    let mut server = Server::new(config, layout, deadline);
+    let outcome = server.fill(&listener).and_then(|()| server.conclude(open_pidfd));
     if let Err(error) = &outcome {
-        hall.refuse_all(error);
-        if Instant::now() < hall.deadline {
-            hall.refuse_latecomers(&listener, error);
+        server.refuse_all(error);
+        if Instant::now() < server.deadline {
+            server.refuse_latecomers(&listener, error);
         }
     }
     outcome
 }
 
-/// Takes the job's name. If another process of this user has it, that one may be rank 0 too: it is told, and this one
-/// with it. Any other holder is an error at once, or when it has had time to answer.
-fn listen(meeting: &Meeting, layout: &Layout, deadline: Instant) -> Result<UnixListener, RendezvousError> {
-    let address = address(meeting)?;
+/// Binds the job's socket name. If another process of this user holds it, that process may be a second rank 0: both
+/// then return an error. Any other holder is an error, at the latest when its time to answer is over.
+fn listen(
+    config: &RendezvousConfig,
+    layout: &Layout,
+    deadline: Instant,
+) -> Result<UnixListener, RendezvousError> {
+    let address = address(config)?;
     let failed = |error: std::io::Error| {
         let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
         system(
-            meeting,
+            config,
             "listen for the other ranks",
             Errno::from_raw_os_error(code),
         )
@@ -70,40 +76,40 @@ fn listen(meeting: &Meeting, layout: &Layout, deadline: Instant) -> Result<UnixL
             Err(error) => return Err(failed(error)),
         }
         let mut holder = None;
-        if let Ok(stream) = socket::connect(&name(meeting)) {
-            holder = Some(check_holder(meeting, &stream)?);
+        if let Ok(stream) = socket::connect(&name(config)) {
+            holder = Some(check_holder(config, &stream)?);
             let mut connection = Connection::connected(stream);
-            guest::introduce(meeting, layout, &connection, deadline, answer_by)?;
-            match guest::hear(meeting, &mut connection, answer_by) {
-                // It has closed in the meantime: its meeting was another one, and the name is free again.
+            client::introduce(config, layout, &connection, deadline, answer_by)?;
+            match client::hear(config, &mut connection, answer_by) {
+                // The holder has closed its socket: it was another rendezvous, and the name is free again.
                 Err(RendezvousError::Vanished { .. }) => {}
                 Err(error) => return Err(error),
                 // No rank 0 admits another one.
-                Ok(_) => return Err(guest::name_held(meeting, holder)),
+                Ok(_) => return Err(client::name_held(config, holder)),
             }
         }
         if Instant::now() >= answer_by {
-            return Err(guest::name_held(meeting, holder));
+            return Err(client::name_held(config, holder));
         }
         std::thread::sleep(NAME_PAUSE);
     }
 }
 
-impl Hall<'_> {
-    /// All are here: makes the region, hands it out, and gives the start when everyone has it.
-    fn conclude(&mut self, open_pidfd: OpenPidfd) -> Result<Met, RendezvousError> {
-        let (region, file) = create_region(self.meeting, self.layout)?;
+impl Server<'_> {
+    /// Called when all clients are connected: creates the region, sends it to them, and starts all when each has mapped it.
+    fn conclude(&mut self, open_pidfd: OpenPidfd) -> Result<Connected, RendezvousError> {
+        let (region, file) = create_region(self.config, self.layout)?;
         let (welcome, pidfds) = self.identify(open_pidfd);
         let descriptors: Vec<_> = std::iter::once(file.as_fd())
             .chain(pidfds.iter().map(|pidfd| pidfd.as_fd()))
             .collect();
-        for (rank, guest) in self.guests() {
-            guest
+        for (rank, client) in self.clients() {
+            client
                 .connection
                 .send(Body::Welcome(welcome.clone()), &descriptors, self.deadline)
                 .map_err(|error| {
-                    guest.failed(
-                        self.meeting,
+                    client.failed(
+                        self.config,
                         rank,
                         "send the job's memory and descriptors to a rank",
                         error,
@@ -112,21 +118,21 @@ impl Hall<'_> {
         }
         self.wait_until_ready()?;
         // From here on there is no way back: some have the start.
-        for (rank, guest) in self.guests() {
-            match guest.connection.send(Body::Go, &[], self.deadline) {
+        for (rank, client) in self.clients() {
+            match client.connection.send(Body::Go, &[], self.deadline) {
                 Ok(()) => {}
                 // It has died since. All ranks have its pidfd, or hear of it from this one, and will say so.
                 Err(Errno::PIPE | Errno::CONNRESET) => {}
                 Err(error) => tracing::error!(
                     rank,
-                    pid = guest.pid,
+                    pid = client.pid,
                     %error,
                     "cannot give a rank the start; it will end with an error, and the others with it"
                 ),
             }
         }
         let peers = self.lifelines(&welcome, &pidfds);
-        Ok(Met { region, peers })
+        Ok(Connected { region, peers })
     }
 
     /// Process ids and pidfds of all ranks. Ranks of one process share a pidfd.
@@ -142,11 +148,11 @@ impl Hall<'_> {
             pidfds.push(Arc::new(pidfd));
             0
         }));
-        for (job_rank, guest) in self.guests() {
-            let known = welcome.pids.iter().position(|&pid| pid == guest.pid && pid != 0);
+        for (job_rank, client) in self.clients() {
+            let known = welcome.pids.iter().position(|&pid| pid == client.pid && pid != 0);
             let pidfd = match known {
                 Some(same) => welcome.pidfds[same],
-                None => open_pidfd(guest.connection.stream()).map(|pidfd| {
+                None => open_pidfd(client.connection.stream()).map(|pidfd| {
                     pidfds.push(Arc::new(pidfd));
                     pidfds.len() - 1
                 }),
@@ -154,11 +160,11 @@ impl Hall<'_> {
             if pidfd.is_none() {
                 tracing::warn!(
                     rank = job_rank,
-                    pid = guest.pid,
+                    pid = client.pid,
                     "no pidfd for this rank (another pid namespace, or an old kernel); its connection is watched instead"
                 );
             }
-            welcome.pids.push(guest.pid);
+            welcome.pids.push(client.pid);
             welcome.pidfds.push(pidfd);
         }
         (welcome, pidfds)
@@ -167,9 +173,9 @@ impl Hall<'_> {
     /// How rank 0 will learn of each rank's death.
     fn lifelines(&mut self, welcome: &Welcome, pidfds: &[Arc<OwnedFd>]) -> Vec<Peer> {
         let own_pidfd = welcome.pidfds[0];
-        let guests = self.take_guests().into_iter();
-        let ends: Vec<Arc<OwnedFd>> = guests
-            .map(|guest| Arc::new(guest.connection.into_stream().into()))
+        let clients = self.take_clients().into_iter();
+        let ends: Vec<Arc<OwnedFd>> = clients
+            .map(|client| Arc::new(client.connection.into_stream().into()))
             .collect();
         let own = Peer {
             pid: welcome.pids[0],
