@@ -22,7 +22,7 @@
 //!
 //! # The rooms
 //! - [`Context`] and what it hands out: [`context`]. Settings: [`knobs`]. Who am I: [`identity`].
-//! - The heart: `cycle/` (one step: collect, negotiate, plan, execute, complete), [`negotiation`], [`fusion`].
+//! - The heart: `cycle/` (one step: collect, negotiate, plan, execute, finish), [`negotiation`], [`fusion`].
 //! - The seams, each with a simulated twin: [`clock`], [`transport`] (control), [`collective`] (data).
 //! - What is recorded: [`timeline`]; what it would have been otherwise: [`replay`]; what is tuned by both: the crate
 //!   `ronde-tuner`.
@@ -39,7 +39,6 @@ pub mod collective;
 pub mod context;
 mod cycle;
 mod delivery;
-mod drive;
 pub mod error;
 pub mod gpu;
 pub mod identity;
@@ -50,16 +49,18 @@ mod mpi;
 pub mod negotiation;
 mod observer;
 mod queue;
+mod ready;
 mod shm;
 #[cfg(test)]
 mod simulation;
+mod sync;
 mod telemetry;
 pub mod tensor;
 pub mod timeline;
 pub mod transport;
 
 pub use ronde_job::settings;
-use ronde_job::{fusion, percentile, replay};
+use ronde_job::{fusion, fusion_class, percentile, replay};
 
 pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub use backend::MpiTraffic;

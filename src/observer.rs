@@ -3,11 +3,11 @@
 
 use crate::clock::{Alignment, Nanos};
 use crate::collective::{Phases, Stages};
-use crate::cycle::{Cycle, Ready};
 use crate::error::Error;
 use crate::identity::Hosts;
 use crate::negotiation::OpKind;
 use crate::queue::Tensor;
+use crate::ready::Ready;
 use crate::settings::Settings;
 use crate::timeline::{Activity, Order};
 
@@ -47,13 +47,28 @@ pub(crate) trait Observer: Send {
     fn cycle_ended(&mut self, _cycle: &CycleEnd) -> Option<Settings> {
         None
     }
-    /// Tensors that some ranks wait for, to be complained about; the answer is when to look again.
+    /// Warns about tensors that some ranks wait for; returns when to check again.
     ///
     /// # Errors
-    /// If it has lasted too long.
-    fn look_at_stalls(&mut self, _now: Nanos, _cycle: &Cycle) -> Result<Option<Nanos>, Error> {
+    /// A tensor that has waited beyond the shutdown limit.
+    fn check_stalls(&mut self, _now: Nanos, _pending: &dyn Pending) -> Result<Option<Nanos>, Error> {
         Ok(None)
     }
+}
+
+/// The tensors of a process set that are not complete, for the stall check.
+pub(crate) trait Pending {
+    /// The lowest rank of the set, as a rank of the job.
+    fn lowest_rank(&self) -> usize;
+
+    /// Tensors that some ranks wait for, as the lowest rank knows them: name, since when, and the ranks of the job that
+    /// have submitted it and that have not. A rank that has joined misses nothing, and a join may wait as long as others
+    /// train.
+    fn outstanding(&self, each: &mut dyn FnMut(&str, Nanos, Vec<usize>, Vec<usize>));
+
+    /// Since when the oldest of this rank's tensors waits that the set has not agreed on, or whose group is not complete. A
+    /// join may wait for as long as others train, but not when all have joined.
+    fn oldest_unanswered(&self) -> Option<Nanos>;
 }
 
 /// What an observer learns of a tensor that has become ready.

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use crate::autotune::{Autotune, Progress, Tracer};
 use crate::clock::{Alignment, Clock, Nanos};
-use crate::cycle::{Cycle, Stalls};
+use crate::cycle::Stalls;
 use crate::error::Error;
 use crate::identity::{Hosts, Identity};
 use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
-use crate::observer::{CycleEnd, Executed, Negotiated, Observer};
+use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
 use crate::queue::Tensor;
 use crate::settings::Settings;
 use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
@@ -280,10 +280,10 @@ impl Observer for Telemetry {
         self.tuning.as_mut()?.cycle_ended(cycle)
     }
 
-    fn look_at_stalls(&mut self, now: Nanos, cycle: &Cycle) -> Result<Option<Nanos>, Error> {
+    fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<Option<Nanos>, Error> {
         self.stalls
             .as_mut()
-            .map_or(Ok(None), |stalls| stalls.look(now, cycle))
+            .map_or(Ok(None), |stalls| stalls.look(now, pending))
     }
 }
 

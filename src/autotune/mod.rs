@@ -32,7 +32,7 @@ pub(crate) use trace::Tracer;
 use crate::error::Error;
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
-use crate::negotiation::OpKind;
+use crate::replay::Operation;
 use crate::settings::Settings;
 use crate::timeline::metrics::StepSample;
 use logbook::Logbook;
@@ -267,7 +267,7 @@ impl Autotune {
     fn facts_of(&self, sample: &StepSample, tracer: &Tracer) -> Facts {
         Facts {
             tensors: usize::try_from(sample.tensors).ok(),
-            allgathers: tracer.has(OpKind::Allgather),
+            allgathers: tracer.has(Operation::Allgather),
             ..self.facts
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use ronde_tuner as tuner;
 use serde::Serialize;
 
-use crate::queue::lock;
 use crate::settings::Settings;
+use crate::sync::lock;
 
 /// Where the tuner stands (rank 0).
 #[derive(Clone, Debug, Serialize)]

@@ -13,8 +13,8 @@ use ronde_tuner::{LogRow, Match, STATE_MODEL, Scored, Session, State, StateError
 use super::MIB;
 use super::space::{Facts, Tunable};
 use crate::knobs::{Backend, Knobs, Link};
-use crate::queue::lock;
 use crate::settings::Settings;
+use crate::sync::lock;
 
 /// Who wrote a state.
 pub(super) type Key = BTreeMap<String, String>;

@@ -12,14 +12,13 @@ use std::ops::Range;
 
 use crate::clock::Nanos;
 use crate::fusion::Item;
-use crate::negotiation::{OpKind, Params};
+use crate::fusion_class::FusionClasses;
 use crate::observer::{Executed, Negotiated};
-use crate::queue::Tensor;
+use crate::queue::{Submission, Tensor};
 use crate::replay::{Operation, Setting, TracedBatch};
 use crate::settings::Settings;
-use crate::tensor::{Dtype, ReduceOp};
 use crate::timeline::metrics::WholeStep;
-use crate::timeline::period::{KeyMap, mix};
+use crate::timeline::period::{self, KeyMap, mix};
 
 mod steps;
 
@@ -48,7 +47,8 @@ pub(crate) struct Tracer {
     is_disturbed: bool,
     /// Steps of this shape alone are kept; of any, if none is given.
     shape: Option<u64>,
-    classes: Vec<Class>,
+    /// Their numbers hold for the whole trace.
+    classes: FusionClasses,
     steps: Steps,
 }
 
@@ -87,17 +87,6 @@ struct RawCycle {
     cached: u32,
     tensors: Range<usize>,
     batches: Range<usize>,
-}
-
-/// What tensors have in common that may share a batch; their numbers hold for the whole trace.
-#[derive(Clone, Debug, PartialEq)]
-struct Class {
-    kind: OpKind,
-    dtype: Dtype,
-    op: ReduceOp,
-    factors: (f64, f64),
-    root: u32,
-    device: Option<u32>,
 }
 
 impl Tracer {
@@ -147,7 +136,9 @@ impl Tracer {
             self.disturbed();
             return;
         }
-        let class = class(&mut self.classes, &first.submission.params);
+        let class = self
+            .classes
+            .number(&first.fusion_key(), Some(identity(&first.submission)));
         let mut bytes = 0;
         for member in batch.members {
             let submission = &member.submission;
@@ -229,17 +220,12 @@ impl Tracer {
 
     /// What was seen under each setting.
     pub(super) fn seen(&self) -> Seen {
-        let operation = |class: &Class| match class.kind {
-            OpKind::Allreduce => Operation::Allreduce,
-            OpKind::Allgather => Operation::Allgather,
-            _ => Operation::Other,
-        };
-        self.steps.seen(self.classes.iter().map(operation).collect())
+        self.steps.seen(self.classes.operations().collect())
     }
 
-    /// Whether a step has tensors of this kind.
-    pub(super) fn has(&self, kind: OpKind) -> bool {
-        self.classes.iter().any(|class| class.kind == kind)
+    /// Whether some step had tensors with this operation.
+    pub(super) fn has(&self, operation: Operation) -> bool {
+        self.classes.operations().any(|known| known == operation)
     }
 
     /// Forgets what was seen: it no longer holds.
@@ -287,22 +273,10 @@ fn address(tensor: &Tensor) -> u64 {
     mix(std::ptr::from_ref(tensor).addr() as u64, 0)
 }
 
-/// The number of the class that tensors of `params` are in.
-fn class(classes: &mut Vec<Class>, params: &Params) -> u32 {
-    let class = Class {
-        kind: params.kind,
-        dtype: params.dtype,
-        op: params.op,
-        factors: (params.prescale, params.postscale),
-        root: params.root,
-        device: params.device,
-    };
-    let known = classes.iter().position(|known| *known == class);
-    let index = known.unwrap_or_else(|| {
-        classes.push(class);
-        classes.len() - 1
-    });
-    index as u32
+/// What a tensor is known by from step to step: its name, operation and element type. (Its size may change.)
+fn identity(submission: &Submission) -> u64 {
+    let Submission { tensor, params, .. } = submission;
+    period::Item::new(&tensor.name, params.kind, params.dtype, 0).key(true)
 }
 
 /// Settings as the replay has them.

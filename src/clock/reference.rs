@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Alignment;
-use crate::queue::lock;
+use crate::sync::lock;
 
 /// See the module. The set of all ranks measures, every set reads.
 #[derive(Debug, Default)]

@@ -203,7 +203,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::queue::lock;
+    use crate::sync::lock;
     use crate::tensor::{Dtype, ReduceOp};
     use crate::transport::sim::World;
 

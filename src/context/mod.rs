@@ -30,7 +30,7 @@ pub use scope::{Scope, ScopedHandle};
 use crate::autotune::AutotuneReport;
 use crate::backend::MpiTraffic;
 use crate::error::Error;
-use crate::queue::lock;
+use crate::sync::lock;
 
 use job::Job;
 use registry::Registry;

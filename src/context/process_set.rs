@@ -8,11 +8,12 @@ use super::gathered::{Gathered, Returned};
 use super::handle::{Handle, RawHandle};
 use super::operation::{Operation, RawOutput, RawTensor, shape_of};
 use super::{Reduce, Scope, fork, scope};
-use crate::drive::Engine;
+use crate::cycle::engine::Engine;
 use crate::error::Error;
 use crate::gpu::DeviceBinding;
 use crate::negotiation::{JOIN, OpKind, Params};
-use crate::queue::{Entry, Output, lock};
+use crate::queue::{Entry, Output};
+use crate::sync::lock;
 use crate::tensor::{Dtype, Shape};
 
 /// Some ranks of a job, and the operations among them. All ranks of a set submit the same tensors to it, each in an

@@ -12,7 +12,8 @@ use super::process_set::{ProcessSet, Running};
 use crate::backend::Failure;
 use crate::error::{Error, Mismatch, ProcessSetProblem};
 use crate::negotiation::{OpKind, Params};
-use crate::queue::{Entry, Output, lock};
+use crate::queue::{Entry, Output};
+use crate::sync::lock;
 use crate::tensor::Dtype;
 use crate::transport::local::RendezvousError;
 

@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::Cycle;
-use super::ready::Ready;
 use crate::clock::Nanos;
 use crate::collective::nccl::{Awaited, Company, Lane, Launched, Place, Trouble, gpu_error};
 use crate::error::Error;
 use crate::gpu::{Device, DeviceBinding, Mark, Stream};
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
-use crate::queue::{Submission, TensorQueue, lock};
+use crate::queue::{Submission, TensorQueue};
+use crate::ready::Ready;
+use crate::sync::lock;
 
 mod anchor;
 mod launch_throttle;

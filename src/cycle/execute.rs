@@ -2,7 +2,6 @@
 
 use smallvec::SmallVec;
 
-use super::ready::{Ready, share_rows};
 use super::{Cycle, internal};
 use crate::clock::Nanos;
 use crate::collective::{Collective, Phases, Reduction, Stages, nccl};
@@ -10,6 +9,7 @@ use crate::error::Error;
 use crate::negotiation::{OpKind, Params};
 use crate::observer::Executed;
 use crate::queue::Submission;
+use crate::ready::{Ready, share_rows};
 use crate::tensor::Span;
 
 /// One batch as the collective wants it; kept for its memory.
@@ -39,48 +39,43 @@ impl Cycle {
         self.gpu.take_off(&mut self.ready)
     }
 
-    /// Moves a batch in host memory, after what ended at `began`; when that has ended.
+    /// Moves a batch in host memory. It follows what ended at `began`; returns when it has ended itself.
     fn execute_batch(&mut self, batch: &[u32], began: Nanos) -> Result<Nanos, Error> {
         let (rank, size) = (self.transport.rank(), self.transport.size());
-        {
-            let mut made_room = false;
-            for &position in batch {
-                made_room |= self.ready[position as usize].make_room(rank, size, None);
-            }
-            let allocated = made_room.then(|| self.queue.clock.now());
-            let first = &self.ready[batch[0] as usize];
-            let members = batch.iter().map(|&position| &self.ready[position as usize]);
-            self.load
-                .fill(members, size)
-                .map_err(|problem| internal(self.members[rank], "execute a batch", &problem))?;
-            let root = self
-                .members
-                .binary_search(&(first.submission.params.root as usize));
-            let (phases, stages) =
-                self.load
-                    .send(&mut *self.collective, &first.submission, root.unwrap_or(0))?;
-            let ended = self.queue.clock.now();
-            {
-                let members = batch.iter().map(|&position| &self.ready[position as usize]);
-                let members: SmallVec<[&Ready; 16]> = members.collect();
-                self.observer.executed(&Executed {
-                    members: &members,
-                    stages,
-                    began,
-                    allocated,
-                    ended,
-                    phases,
-                    on_device: None,
-                });
-            }
-            let own = |&&position: &&u32| !self.ready[position as usize].submission.is_absent();
-            self.queue.release(batch.iter().filter(own).count());
-            for &position in batch {
-                self.ready[position as usize].complete();
-            }
-            self.queue.completions().announce();
-            Ok(ended)
+        let mut made_room = false;
+        for &position in batch {
+            made_room |= self.ready[position as usize].make_room(rank, size, None);
         }
+        let allocated = made_room.then(|| self.queue.clock.now());
+        let members = || batch.iter().map(|&position| &self.ready[position as usize]);
+        self.load
+            .fill(members(), size)
+            .map_err(|problem| internal(self.members[rank], "execute a batch", &problem))?;
+        let first = &self.ready[batch[0] as usize].submission;
+        let root = self.members.binary_search(&(first.params.root as usize));
+        let (phases, stages) = self.load.send(&mut *self.collective, first, root.unwrap_or(0))?;
+        let ended = self.queue.clock.now();
+        let members: SmallVec<[&Ready; 16]> = members().collect();
+        self.observer.executed(&Executed {
+            members: &members,
+            stages,
+            began,
+            allocated,
+            ended,
+            phases,
+            on_device: None,
+        });
+        let own = members
+            .iter()
+            .filter(|member| !member.submission.is_absent())
+            .count();
+        drop(members);
+        self.queue.release(own);
+        for &position in batch {
+            self.ready[position as usize].complete();
+        }
+        self.queue.completions().announce();
+        Ok(ended)
     }
 }
 

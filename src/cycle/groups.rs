@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::ready::Ready;
 use crate::negotiation::Group;
+use crate::ready::Ready;
 
 /// What waits for its mates.
 #[derive(Default)]

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::clocks::micros;
-use super::ready::Ready;
 use super::{Cycle, internal};
 use crate::error::Error;
 use crate::negotiation::coordinator::Ticks;
 use crate::negotiation::response::{decode, encode};
-use crate::negotiation::{Agreed, OpKind, Order, Receiver, Refusal, RequestList, Response, ResponseList};
+use crate::negotiation::{
+    Agreed, OpKind, Order, Receiver, Refusal, RequestList, Response, ResponseList, Status,
+};
 use crate::observer::Negotiated;
 use crate::queue::Submission;
-use crate::transport::Status;
+use crate::ready::Ready;
 
 impl Cycle {
     /// Fills `ready`.
@@ -32,7 +33,7 @@ impl Cycle {
         self.agreed.slots.clear();
         self.agreed.slots.extend_from_slice(self.cache.in_use());
         self.transport
-            .exchange(self.number, &self.block, &mut self.agreed)?;
+            .exchange(self.number, &self.block.contribution(), &mut self.agreed)?;
         // All ranks switch in this same cycle; in the first one to what rank 0's environment says.
         self.settings = self.agreed.settings;
         self.newest = self.settings;

@@ -1,65 +1,16 @@
-//! The plan of a cycle: which of the ready tensors may share a batch, and which then do.
+//! The plan of a cycle: which of the ready tensors share a batch.
 
 use super::Cycle;
-use super::ready::Ready;
 use crate::fusion::{Item, Plan};
-use crate::negotiation::OpKind;
-use crate::tensor::{Dtype, ReduceOp};
+use crate::fusion_class::FusionClasses;
+use crate::ready::Ready;
 
 /// Memory for planning, kept from cycle to cycle.
 pub(super) struct Packing {
     items: Vec<Item>,
-    classes: Vec<Class>,
+    classes: FusionClasses,
     /// Bytes that a batch on a GPU may hold, where the settings allow more.
     gpu_threshold_bytes: u64,
-}
-
-/// What tensors must have in common to share a batch.
-struct Class {
-    kind: OpKind,
-    dtype: Dtype,
-    travels_as: Option<Dtype>,
-    op: ReduceOp,
-    prescale: f64,
-    postscale: f64,
-    root: u32,
-    /// Not which: a rank has one, and one that has joined knows others' tensors by the others' devices.
-    is_on_gpu: bool,
-    absent: Vec<u32>,
-}
-
-impl Class {
-    /// The class that `ready` opens.
-    fn of(ready: &Ready) -> Self {
-        let params = &ready.submission.params;
-        Self {
-            kind: params.kind,
-            dtype: params.dtype,
-            travels_as: params.travels_as,
-            op: params.op,
-            prescale: params.prescale,
-            postscale: params.postscale,
-            root: params.root,
-            is_on_gpu: params.device.is_some(),
-            absent: ready.absent().to_vec(),
-        }
-    }
-
-    fn admits(&self, ready: &Ready) -> bool {
-        let params = &ready.submission.params;
-        params.kind.fuses()
-            && (self.kind, self.dtype, self.op) == (params.kind, params.dtype, params.op)
-            && (self.prescale, self.postscale, self.travels_as)
-                == (params.prescale, params.postscale, params.travels_as)
-            && (self.root, self.is_on_gpu) == (params.root, params.device.is_some())
-            && same(&self.absent, ready.absent())
-    }
-}
-
-/// Whether two lists, mostly empty, are equal. Comparing empty slices is not free: `memcmp` looks at the dangling address
-/// of an empty vector, which takes a processor with masked loads longer than all the rest of the plan.
-fn same(some: &[u32], others: &[u32]) -> bool {
-    some.len() == others.len() && (some.is_empty() || some == others)
 }
 
 impl Cycle {
@@ -75,7 +26,7 @@ impl Packing {
     pub(super) fn new(gpu_threshold_bytes: u64) -> Self {
         Self {
             items: Vec::new(),
-            classes: Vec::new(),
+            classes: FusionClasses::default(),
             gpu_threshold_bytes,
         }
     }
@@ -84,13 +35,8 @@ impl Packing {
         self.items.clear();
         self.classes.clear();
         for ready in ready {
-            let known = self.classes.iter().rposition(|known| known.admits(ready));
-            let class = known.unwrap_or_else(|| {
-                self.classes.push(Class::of(ready));
-                self.classes.len() - 1
-            });
             self.items.push(Item {
-                class: class as u32,
+                class: self.classes.number(&ready.fusion_key(), None),
                 bytes: ready.bytes(),
                 group: ready.submission.params.group.map(|group| group.tag),
             });
@@ -100,7 +46,7 @@ impl Packing {
         }
         let gpu_threshold_bytes = threshold_bytes.min(self.gpu_threshold_bytes);
         plan.make_by_class(&self.items, |class| {
-            if self.classes[class as usize].is_on_gpu {
+            if self.classes.is_on_gpu(class) {
                 gpu_threshold_bytes
             } else {
                 threshold_bytes

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::Cycle;
+use super::clocks::micros;
 use crate::clock::Nanos;
 use crate::error::Error;
 use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, StallInspector};
+use crate::observer::Pending;
 
 /// How long after the shutdown limit the lowest rank may take to end the set, before the others end it. It counts from
 /// its first look at a tensor, which is as late as its thread is scheduled.
@@ -52,18 +54,18 @@ impl Stalls {
         }
     }
 
-    /// Looks at what `cycle` waits for; the answer is when to look again.
+    /// Checks the `pending` tensors; returns when to check again.
     ///
     /// # Errors
     /// The shutdown limit has passed.
-    pub(crate) fn look(&mut self, now: Nanos, cycle: &Cycle) -> Result<Option<Nanos>, Error> {
+    pub(crate) fn look(&mut self, now: Nanos, pending: &dyn Pending) -> Result<Option<Nanos>, Error> {
         match self {
             Self::Lowest {
                 inspector,
                 first_seen,
-            } => inspect(inspector, first_seen, now, cycle),
+            } => inspect(inspector, first_seen, now, pending),
             Self::Other { limit } => {
-                let Some(since) = cycle.oldest_unanswered() else {
+                let Some(since) = pending.oldest_unanswered() else {
                     return Ok(None);
                 };
                 let end = since + *limit + GRACE;
@@ -71,7 +73,7 @@ impl Stalls {
                     return Ok(Some(end));
                 }
                 Err(Error::PeerStalled {
-                    rank: cycle.members[0],
+                    rank: pending.lowest_rank(),
                     waited_seconds: now.since(since).as_secs(),
                     limit_seconds: limit.as_secs(),
                 })
@@ -84,11 +86,11 @@ fn inspect(
     inspector: &mut StallInspector,
     first_seen: &mut HashMap<String, Nanos>,
     now: Nanos,
-    cycle: &Cycle,
+    pending: &dyn Pending,
 ) -> Result<Option<Nanos>, Error> {
     let mut names: Vec<(String, Nanos, Vec<usize>, Vec<usize>)> = Vec::new();
     let mut seen: HashMap<String, Nanos> = HashMap::new();
-    cycle.outstanding(|name, since, submitted, missing| {
+    pending.outstanding(&mut |name, since, submitted, missing| {
         let first = first_seen.get(name).copied().unwrap_or(now);
         seen.insert(name.to_owned(), first);
         names.push((name.to_owned(), since.max(first), submitted, missing));
@@ -114,9 +116,44 @@ fn inspect(
     report.error.map_or(Ok(Some(inspector.next_check())), Err)
 }
 
-impl Cycle {
-    /// Since when the oldest of this rank's tensors waits that the set has not agreed on, or whose group is not complete. A
-    /// join may wait for as long as others train, but not when all have joined.
+impl Pending for Cycle {
+    fn lowest_rank(&self) -> usize {
+        self.members[0]
+    }
+
+    fn outstanding(&self, each: &mut dyn FnMut(&str, Nanos, Vec<usize>, Vec<usize>)) {
+        let Some(coordinator) = &self.coordinator else {
+            return;
+        };
+        let mut tell = |name: &str, ready_us: &dyn Fn(usize) -> Option<u64>| {
+            let times = (0..self.members.len()).map(ready_us);
+            let since_us = times.flatten().min();
+            let since = since_us.map_or(self.began, |us| micros(self.clocks.to_own_us(us)));
+            let has = |rank: &usize| ready_us(*rank).is_some();
+            let misses = |rank: &usize| !has(rank) && !self.agreed.joined().contains(rank);
+            let ranks = || 0..self.members.len();
+            let submitted = ranks().filter(has).map(|rank| self.members[rank]).collect();
+            let missing = ranks().filter(misses).map(|rank| self.members[rank]).collect();
+            each(name, since, submitted, missing);
+        };
+        for (name, ready_us) in coordinator.outstanding() {
+            tell(name, &|rank| ready_us[rank]);
+        }
+        let words = self.agreed.common.len();
+        for index in 0..words {
+            let any =
+                (0..self.agreed.ranks()).fold(0, |any, rank| any | self.agreed.ready[rank * words + index]);
+            let mut word = any & !self.agreed.common[index];
+            while word != 0 {
+                let slot = index * 64 + word.trailing_zeros() as usize;
+                word &= word - 1;
+                if let Some(entry) = self.cache.get(slot as u32) {
+                    tell(&entry.name, &|rank| self.agreed.ready_on(rank, slot));
+                }
+            }
+        }
+    }
+
     fn oldest_unanswered(&self) -> Option<Nanos> {
         let held = self.groups.held().iter().map(|ready| &ready.submission);
         let waiting = self.hits.iter().flatten().chain(self.misses.values()).chain(held);

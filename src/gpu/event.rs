@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{Event, Gpu, GpuError, Stream};
-use crate::queue::lock;
+use crate::sync::lock;
 
 /// A device and its events.
 pub(crate) struct Device {

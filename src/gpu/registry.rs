@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use super::{Device, Gpu, GpuError};
-use crate::queue::lock;
+use crate::sync::lock;
 
 /// How a device is opened.
 pub(crate) type Open = dyn Fn(u32) -> Result<Arc<dyn Gpu>, GpuError> + Send + Sync;

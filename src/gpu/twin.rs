@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::{Call, Communicator, Event, Gpu, GpuError, Kernel, Registry, Stream, Table, UniqueId};
-use crate::queue::lock;
+use crate::sync::lock;
 
 mod collective;
 mod host;

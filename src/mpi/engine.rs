@@ -14,7 +14,7 @@ use super::finalize::{self, FINALIZE_PATIENCE};
 use super::start::{self, FINALIZE_INTERVAL, StartError};
 use super::world::World;
 use crate::error::Error;
-use crate::queue::lock;
+use crate::sync::lock;
 
 /// Longest sleep between two looks at the requests under way.
 pub(super) const SLEEP_MAX: Duration = Duration::from_millis(5);

@@ -5,6 +5,8 @@
 //! [`Coordinator`] compares what the ranks said and answers every rank with the same [`Response`]s in the same
 //! order; these fill the cache, so that the caches of all ranks stay equal without ever being compared.
 
+mod agreement;
+mod block;
 pub mod cache;
 pub mod coordinator;
 pub mod order;
@@ -12,6 +14,8 @@ pub mod request;
 pub mod response;
 pub mod stall;
 
+pub use agreement::Agreement;
+pub use block::{Block, InvalidBlock, READY_US_MAX, Status};
 pub use cache::ResponseCache;
 pub use coordinator::Coordinator;
 pub use order::Order;

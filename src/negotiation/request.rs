@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use super::block::READY_US_MAX;
 pub use ronde_job::OpKind;
 
 use crate::tensor::{Dtype, ReduceOp, Shape, fits_memory};
-use crate::transport::READY_US_MAX;
 
 /// Prefix of the names of the runtime's own operations: a tensor of such a name would be compared with them.
 pub(crate) const RESERVED_PREFIX: &str = "ronde.";

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::lock;
+use crate::sync::lock;
 
 /// Where callers sleep that wait for a ticket while somebody else drives the cycle.
 #[derive(Default)]

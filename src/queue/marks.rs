@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::lock;
 use crate::clock::Nanos;
+use crate::sync::lock;
 
 /// Marks of each kind kept for the next cycle; a program that marks without submitting anything needs no more.
 const MARKS_MAX: usize = 1024;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 mod completions;
 mod marks;
@@ -19,6 +19,7 @@ use crate::clock::{Clock, Nanos};
 use crate::error::Error;
 use crate::gpu::OnDevice;
 use crate::negotiation::{OpKind, Order, Params};
+use crate::sync::lock;
 use crate::tensor::Span;
 use crate::timeline::period::{Item, PeriodFinder, mix};
 use crate::transport::Doorbell;
@@ -550,10 +551,4 @@ fn duplicate(name: &str, rank: usize) -> Error {
         tensor: name.to_owned(),
         rank,
     }
-}
-
-/// A lock whose poison is no news: the data behind it is valid between any two statements, and a panic of the
-/// cycle is reported in its own way.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use atomic_waker::AtomicWaker;
 
-use super::lock;
 use crate::delivery::Delivery;
 use crate::error::Error;
 use crate::gpu::Mark;
+use crate::sync::lock;
 
 const PENDING: u8 = 0;
 const DONE: u8 = 1;

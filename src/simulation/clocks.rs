@@ -8,7 +8,7 @@ use super::job::Job;
 use super::member::{Member, RankState};
 use super::record::Diary;
 use crate::clock::{Clock, Nanos};
-use crate::queue::lock;
+use crate::sync::lock;
 use crate::transport::sim::{SimClock, SimSet, World};
 
 const RANKS: usize = 4;

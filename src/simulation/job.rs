@@ -7,7 +7,8 @@ use super::member::{Member, RankState, Setup};
 use super::record::Log;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::queue::{Ticket, lock};
+use crate::queue::Ticket;
+use crate::sync::lock;
 use crate::transport::sim::{SimSet, World};
 
 /// What a job does; everything else is drawn from the seed.

@@ -14,7 +14,7 @@ use self::job::{Job, Outcome, SetOutcome};
 use self::member::{Member, RankState, Setup};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::queue::lock;
+use crate::sync::lock;
 use crate::transport::sim::{SimSet, World};
 
 mod clocks;

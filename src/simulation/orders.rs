@@ -12,8 +12,8 @@ use super::record::{Diary, Log};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::negotiation::Order;
-use crate::queue::lock;
 use crate::settings::SettingsChange;
+use crate::sync::lock;
 use crate::timeline::Order::{Start, Stop};
 use crate::transport::sim::{SimSet, World};
 

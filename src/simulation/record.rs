@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::clock::{Alignment, Nanos};
-use crate::cycle::{Cycle, Stalls};
+use crate::cycle::Stalls;
 use crate::error::Error;
-use crate::observer::{CycleEnd, Executed, Negotiated, Observer};
-use crate::queue::lock;
+use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
 use crate::settings::Settings;
+use crate::sync::lock;
 use crate::timeline::Order;
 use crate::transport::sim::{SimClock, World};
 
@@ -103,10 +103,10 @@ impl Observer for Recorder {
         lock(&self.diary).alignments.push(*alignment);
     }
 
-    fn look_at_stalls(&mut self, now: Nanos, cycle: &Cycle) -> Result<Option<Nanos>, Error> {
+    fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<Option<Nanos>, Error> {
         self.stalls
             .as_mut()
-            .map_or(Ok(None), |stalls| stalls.look(now, cycle))
+            .map_or(Ok(None), |stalls| stalls.look(now, pending))
     }
 
     fn cycle_ended(&mut self, cycle: &CycleEnd) -> Option<Settings> {

@@ -18,7 +18,7 @@ use super::track::Track;
 use super::writer::{Command, Writer};
 use crate::clock::{Alignment, Clock};
 use crate::error::Error;
-use crate::queue::lock;
+use crate::sync::lock;
 
 /// Words in a ring: 8 MiB, about a tenth of a second of the busiest job (1,000 small tensors a millisecond), so
 /// that a hiccup of the disk loses nothing.

@@ -1,7 +1,8 @@
 //! The control seam: how ranks tell one another what is ready, and wake one another.
 //!
 //! A [`Transport`] knows ranks, cycles and bytes; it knows nothing of tensors. It has three verbs:
-//! [`exchange`](Transport::exchange) freezes and intersects every rank's block for one cycle,
+//! [`exchange`](Transport::exchange) brings one block of words from every rank to all and combines them with a function that
+//! the caller supplies,
 //! [`gather`](Transport::gather) and [`broadcast`](Transport::broadcast) carry what is not cached through rank 0.
 //! Its [`Doorbell`] is the part that submitting threads may touch: a hint that a cycle is wanted, never an input
 //! to what the cycle decides.
@@ -11,7 +12,6 @@ use std::sync::Arc;
 use crate::clock::Nanos;
 use crate::error::Error;
 
-mod agreement;
 mod block;
 pub mod local;
 #[cfg(feature = "mpi")]
@@ -19,8 +19,7 @@ pub(crate) mod mpi;
 #[cfg(test)]
 pub(crate) mod sim;
 
-pub use agreement::Agreement;
-pub use block::{Block, BlockView, InvalidBlock, READY_US_MAX, Status};
+pub use block::{BLOCK_HEAD_WORDS_MAX, Combine, Contribution, RankBlock};
 
 /// Most bytes of a frame: some 500,000 requests.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -37,13 +36,18 @@ pub trait Transport: Send {
     /// Whether all ranks read the same clock, as those of one boot do. Where they do not, the cycle has them compared.
     fn shares_clock(&self) -> bool;
 
-    /// Publishes this rank's block for `cycle` (1, 2, 3, …), waits until every rank has published its own, and
-    /// folds all of them, in rank order, into `agreed`.
+    /// Publishes this rank's block for `cycle` (1, 2, 3, …), waits until every rank has published its own, and combines all of
+    /// them in rank order.
     ///
     /// # Errors
-    /// A peer that died, left or stalled beyond the shutdown limit; [`Error::InvalidPeerData`] for a block that
-    /// `agreed` refuses.
-    fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error>;
+    /// A peer that died, left or stalled beyond the shutdown limit; [`Error::InvalidPeerData`] for a block of another cycle,
+    /// version or length, and for one that `combine` refuses.
+    fn exchange(
+        &mut self,
+        cycle: u64,
+        block: &Contribution<'_>,
+        combine: &mut dyn Combine,
+    ) -> Result<(), Error>;
 
     /// Brings every rank's frame to rank 0, in rank order; on the other ranks `frames` stays empty.
     ///

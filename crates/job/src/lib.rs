@@ -21,6 +21,7 @@
 
 mod dtype;
 pub mod fusion;
+pub mod fusion_class;
 mod operation;
 pub mod percentile;
 pub mod replay;

@@ -77,14 +77,6 @@ impl OpKind {
         !matches!(self, Self::Broadcast | Self::Join | Self::Agree)
     }
 
-    /// Whether tensors may share a batch. An alltoall's messages are as many as ranks squared already.
-    pub const fn fuses(self) -> bool {
-        matches!(
-            self,
-            Self::Allreduce | Self::Allgather | Self::Broadcast | Self::Reducescatter
-        )
-    }
-
     /// Whether tensors travel.
     pub const fn moves_data(self) -> bool {
         !matches!(self, Self::Join | Self::Barrier | Self::Agree)

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::collective::Phases;
-use crate::cycle::Ready;
-use crate::queue::Submission;
+use crate::negotiation::{OpKind, Params};
+use crate::ready::Ready;
 use crate::replay::TracedStep;
 use crate::tensor::Dtype;
 
@@ -21,6 +21,8 @@ struct Job {
     counter: Option<u32>,
     /// Told of every step.
     shape: u64,
+    /// Operation of the tensors other than an allreduce.
+    kind: Option<OpKind>,
 }
 
 impl Job {
@@ -28,8 +30,9 @@ impl Job {
         let counter = self
             .counter
             .map_or_else(String::new, |counter| counter.to_string());
+        let kind = self.kind.unwrap_or(OpKind::Allreduce);
         let ready = |&(name, elements): &(&str, usize)| {
-            let params = Params::plain(OpKind::Allreduce, Dtype::F32, [elements].into_iter().collect());
+            let params = Params::plain(kind, Dtype::F32, [elements].into_iter().collect());
             Ready::new(
                 Submission::absent(Arc::from(format!("{name}{counter}")), params, Nanos(0)),
                 None,
@@ -146,6 +149,28 @@ fn the_same_tensor_twice_in_a_step_has_two_keys() {
     assert_eq!(steps[0].tensors.len(), 2);
     assert_ne!(steps[0].tensors[0].key, steps[0].tensors[1].key);
     assert_eq!(steps[0].tensors[1].key, steps[1].tensors[1].key);
+}
+
+#[test]
+fn tensors_have_the_classes_that_the_cycle_gives_them() {
+    let classes = |kind| {
+        let mut job = Job {
+            kind: Some(kind),
+            ..Job::default()
+        };
+        for _ in 0..4 {
+            job.cycle(5_000, 0, &[("a", 256)], None);
+            job.cycle(5_000, 0, &[("b", 256)], Some(true));
+        }
+        let steps = job.steps();
+        assert_eq!(steps.len(), 2);
+        steps
+            .iter()
+            .map(|step| [0, 1].map(|tensor| step.tensors[tensor].item.class))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(classes(OpKind::Broadcast), [[0, 0], [0, 0]]);
+    assert_eq!(classes(OpKind::Alltoall), [[0, 1], [0, 1]]); // which share no batch, and are the same in each step
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::observer::NoObserver;
 use crate::queue::TensorQueue;
 use crate::settings::Settings;
 use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
-use crate::transport::{Agreement, Block, Doorbell, Transport};
+use crate::transport::{Combine, Contribution, Doorbell, Transport};
 
 /// The local transport, as if its ranks were on hosts of their own.
 struct Remote(LocalTransport);
@@ -27,8 +27,13 @@ impl Transport for Remote {
     fn shares_clock(&self) -> bool {
         false
     }
-    fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error> {
-        self.0.exchange(cycle, block, agreed)
+    fn exchange(
+        &mut self,
+        cycle: u64,
+        block: &Contribution<'_>,
+        combine: &mut dyn Combine,
+    ) -> Result<(), Error> {
+        self.0.exchange(cycle, block, combine)
     }
     fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {
         self.0.gather(frame, frames)

@@ -14,7 +14,7 @@ use cudarc::driver::sys::{
 };
 
 use super::{Call, Communicator, Event, Gpu, GpuError, Kernel, Stream, Table, UniqueId};
-use crate::queue::lock;
+use crate::sync::lock;
 
 mod nccl;
 

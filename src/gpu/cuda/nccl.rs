@@ -12,7 +12,7 @@ use cudarc::nccl::sys::{ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclUniqueId};
 use libloading::Library;
 
 use super::super::{Call, Combine, Combined, Communicator, GpuError, Number, UniqueId};
-use crate::queue::lock;
+use crate::sync::lock;
 
 const SUCCESS: c_int = 0;
 const IN_PROGRESS: c_int = 7;

@@ -18,8 +18,8 @@ use super::pending::Pending;
 use super::start;
 use super::world::{CommId, World};
 use crate::error::Error;
-use crate::queue::lock;
 use crate::shm::Watch;
+use crate::sync::lock;
 use crate::transport::local::Patience;
 
 mod message;

@@ -12,9 +12,9 @@ use crate::clock::Clock;
 use crate::context::{ProcessSet, RawHandle};
 use crate::cycle::Stalls;
 use crate::error::Error;
-use crate::queue::lock;
 use crate::simulation::member::{Member, RankState, Setup};
 use crate::simulation::record::Log;
+use crate::sync::lock;
 use crate::transport::Transport;
 use crate::transport::sim::{SimSet, SimTransport, World};
 

@@ -13,9 +13,10 @@ use super::doorbell::{Bell, LocalDoorbell};
 use super::snapshot::{Snapshot, slot_words};
 use crate::clock::Nanos;
 use crate::error::Error;
+use crate::negotiation::{Agreement, Block};
 use crate::shm::primitive::AtomicU64;
 use crate::shm::{Counter, Watch};
-use crate::transport::{Agreement, Block, Doorbell, Park, Role};
+use crate::transport::{Doorbell, Park, Role};
 
 /// Nobody dies here.
 struct Calm;
@@ -77,7 +78,9 @@ fn loom_two_slots_are_enough() {
                     block.ready[0] = 1 << cycle | 1 << (10 + rank);
                     block.settings.version = cycle;
                     block.ready_us[cycle as usize] = cycle;
-                    snapshot.exchange(cycle, &block, &mut agreed, &Calm).unwrap();
+                    snapshot
+                        .exchange(cycle, &block.contribution(), &mut agreed, &Calm)
+                        .unwrap();
                     assert_eq!(agreed.common, [1 << cycle]);
                     assert_eq!(agreed.settings.version, cycle);
                 }

@@ -18,7 +18,7 @@ use rustix::process::{Pid, getpid};
 use crate::error::Error;
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Area, Watch};
-use crate::transport::{Agreement, Block, Doorbell, Transport, leave_when_dropped};
+use crate::transport::{Combine, Contribution, Doorbell, Transport, leave_when_dropped};
 
 mod client;
 mod distribute;
@@ -178,11 +178,16 @@ impl Transport for LocalTransport {
         true
     }
 
-    fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error> {
+    fn exchange(
+        &mut self,
+        cycle: u64,
+        block: &Contribution<'_>,
+        combine: &mut dyn Combine,
+    ) -> Result<(), Error> {
         self.entered.store(cycle, Ordering::Release);
         let members = &self.members;
         self.snapshot
-            .exchange(cycle, block, members, agreed, &*self.peers)
+            .exchange(cycle, block, members, combine, &*self.peers)
     }
 
     fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {

@@ -19,9 +19,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::Error;
-use crate::queue::lock;
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{View, Watch};
+use crate::sync::lock;
 
 /// Words of text with which a rank may say why it failed: 256 bytes.
 const REASON_WORDS: usize = 32;

@@ -15,15 +15,14 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::settings::Settings;
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Counter, View, Watch};
-use crate::transport::block::{HEAD_WORDS, InvalidBlock, check_head, head_settings, head_status};
-use crate::transport::{Agreement, Block, BlockView, Status};
+use crate::transport::block::{PREFIX_WORDS, Prefix, each_bit};
+use crate::transport::{BLOCK_HEAD_WORDS_MAX, Combine, Contribution, RankBlock};
 
-/// Words of a slot for blocks of up to `cache_words` words: the head, the ready words, a time for each bit.
-pub(super) const fn slot_words(cache_words: usize) -> usize {
-    HEAD_WORDS + cache_words + 64 * cache_words
+/// Words of a slot for blocks of up to `bits_words` words of bits: prefix, head, bits, a detail for each bit.
+pub(super) const fn slot_words(bits_words: usize) -> usize {
+    PREFIX_WORDS + BLOCK_HEAD_WORDS_MAX + bits_words + 64 * bits_words
 }
 
 /// One rank's hold on the snapshot slots of a process set.
@@ -31,8 +30,8 @@ pub(super) struct Snapshot<W = View<AtomicU64>, C = View<Counter>> {
     rank: usize,
     /// Words from one slot to the next.
     stride: usize,
-    /// Most words a block can have.
-    cache_words: usize,
+    /// Most words of bits that a block can have.
+    bits_words: usize,
     slots: W,
     sequence: C,
     /// The last cycle exchanged.
@@ -48,18 +47,18 @@ where
     /// `slots` holds two slots of `stride` words for each of the ranks, `sequence` a counter for each.
     pub(super) fn new(
         rank: usize,
-        cache_words: usize,
+        bits_words: usize,
         stride: usize,
         slots: W,
         sequence: C,
         spin: Duration,
     ) -> Self {
-        assert!(stride >= slot_words(cache_words), "slots too short");
+        assert!(stride >= slot_words(bits_words), "slots too short");
         assert!(slots.len() >= 2 * stride * sequence.len(), "too few slots");
         Self {
             rank,
             stride,
-            cache_words,
+            bits_words,
             slots,
             sequence,
             cycle: 0,
@@ -74,34 +73,40 @@ where
     pub(super) fn exchange(
         &mut self,
         cycle: u64,
-        block: &Block,
+        block: &Contribution<'_>,
         members: &[usize],
-        agreed: &mut Agreement,
+        combine: &mut dyn Combine,
         watch: &dyn Watch,
     ) -> Result<(), Error> {
         assert_eq!(cycle, self.cycle + 1, "cycles follow one another");
-        let words = block.ready.len();
-        assert!(words <= self.cache_words, "block longer than its slot");
+        assert!(
+            block.head.len() <= BLOCK_HEAD_WORDS_MAX,
+            "head longer than its slot"
+        );
+        assert!(block.bits.len() <= self.bits_words, "block longer than its slot");
+        let own = Prefix::new(cycle, block);
         self.cycle = cycle;
 
-        freeze(self.slot(self.rank, cycle), cycle, block);
+        freeze(self.slot(self.rank, cycle), own, block);
         self.sequence[self.rank].publish(cycle as u32);
         for (rank, sequence) in self.sequence.iter().enumerate() {
             sequence.wait(cycle as u32, self.spin, rank, watch)?;
         }
 
-        agreed.begin(words);
+        combine.start(block.words());
         for (rank, sequence) in self.sequence.iter().enumerate() {
             let invalid = |problem: String| Error::InvalidPeerData {
                 rank: members[rank],
                 problem,
             };
-            let folded = if rank == self.rank {
-                agreed.add(block) // its slot may have been overwritten by others
+            let combined = if rank == self.rank {
+                combine.add(block) // its slot may have been overwritten by others
             } else {
-                self.add(rank, cycle, words, agreed)
+                let peer = SlotView::new(self.slot(rank, cycle), block.words());
+                let checked = peer.prefix().check(own);
+                checked.and_then(|()| combine.add(&peer))
             };
-            folded.map_err(|problem| invalid(problem.to_string()))?;
+            combined.map_err(invalid)?;
             let ahead = sequence.value().wrapping_sub(cycle as u32);
             if ahead > 1 {
                 return Err(invalid(format!(
@@ -112,71 +117,72 @@ where
         Ok(())
     }
 
-    /// Folds in the block of rank `rank`, which has published it.
-    fn add(&self, rank: usize, cycle: u64, words: usize, agreed: &mut Agreement) -> Result<(), InvalidBlock> {
-        let slot = self.slot(rank, cycle);
-        check_head(cycle, words, |index| slot[index].load(Ordering::Relaxed))?;
-        agreed.add(&SlotView { slot, words })
-    }
-
     fn slot(&self, rank: usize, cycle: u64) -> &[AtomicU64] {
         let index = 2 * rank + (cycle % 2) as usize;
         &self.slots[index * self.stride..][..self.stride]
     }
 }
 
-/// Writes `block` into this rank's own slot. Times are written for set bits alone: nobody reads others.
-fn freeze(slot: &[AtomicU64], cycle: u64, block: &Block) {
-    let words = block.ready.len();
-    let head = block.head(cycle);
-    for (to, value) in slot.iter().zip(head.iter().chain(&block.ready)) {
+/// Writes `block` into this rank's own slot. Details are written where they are present: no rank reads others.
+fn freeze(slot: &[AtomicU64], prefix: Prefix, block: &Contribution<'_>) {
+    let words = prefix.to_words();
+    let words = words.iter().chain(&block.head).chain(block.bits);
+    for (to, value) in slot.iter().zip(words) {
         to.store(*value, Ordering::Relaxed);
     }
-    let times = &slot[HEAD_WORDS + words..];
-    for (index, &ready) in block.ready.iter().enumerate() {
-        let mut left = ready;
-        while left != 0 {
-            let bit = index * 64 + left.trailing_zeros() as usize;
-            times[bit].store(block.ready_us[bit], Ordering::Relaxed);
-            left &= left - 1;
-        }
-    }
+    let details = &slot[PREFIX_WORDS + block.words()..];
+    each_bit(block.bits, |index| {
+        details[index].store(block.details[index], Ordering::Relaxed)
+    });
 }
 
 /// A block as it lies in a slot.
 struct SlotView<'a> {
-    slot: &'a [AtomicU64],
-    words: usize,
+    prefix: &'a [AtomicU64],
+    words: &'a [AtomicU64],
+    details: &'a [AtomicU64],
 }
 
-impl SlotView<'_> {
-    fn word(&self, index: usize) -> u64 {
-        self.slot[index].load(Ordering::Relaxed)
+impl<'a> SlotView<'a> {
+    /// The block in `slot`, of `words` words.
+    fn new(slot: &'a [AtomicU64], words: usize) -> Self {
+        let (prefix, block) = slot.split_at(PREFIX_WORDS);
+        let (words, details) = block.split_at(words);
+        Self {
+            prefix,
+            words,
+            details,
+        }
+    }
+
+    fn prefix(&self) -> Prefix {
+        Prefix::from_words(std::array::from_fn(|index| {
+            self.prefix[index].load(Ordering::Relaxed)
+        }))
     }
 }
 
-impl BlockView for SlotView<'_> {
-    fn status(&self) -> Status {
-        head_status(|index| self.word(index))
+impl RankBlock for SlotView<'_> {
+    fn read_words(&self, to: &mut [u64]) {
+        for (to, word) in to.iter_mut().zip(self.words) {
+            *to = word.load(Ordering::Relaxed);
+        }
     }
 
-    fn settings(&self) -> Settings {
-        head_settings(|index| self.word(index))
-    }
-
-    fn ready(&self, index: usize) -> u64 {
-        debug_assert!(index < self.words);
-        self.word(HEAD_WORDS + index)
-    }
-
-    fn ready_us(&self, bit: usize) -> u64 {
-        self.word(HEAD_WORDS + self.words + bit)
+    fn read_details(&self, bits: &[u64], to: &mut [u64]) {
+        each_bit(bits, |index| {
+            to[index] = self.details[index].load(Ordering::Relaxed)
+        });
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::negotiation::{Agreement, Block};
+
+    /// Prefix, status and settings.
+    const HEAD_WORDS: usize = PREFIX_WORDS + 5;
 
     struct Nobody;
 
@@ -198,12 +204,23 @@ mod tests {
         let counters = vec![Counter::default(), Counter::default()];
         counters[1].publish(sequence);
         let mut snapshot = Snapshot::new(0, 1, stride, &slots[..], counters, Duration::ZERO);
-        snapshot.exchange(1, &Block::new(0), &[4, 6], &mut Agreement::new(true), &Nobody)
+        let block = Block::new(0);
+        snapshot.exchange(
+            1,
+            &block.contribution(),
+            &[4, 6],
+            &mut Agreement::new(true),
+            &Nobody,
+        )
     }
 
     #[test]
     fn a_slot_that_a_peer_has_spoiled_is_an_error_that_names_it() {
-        let good = Block::new(0).head(1);
+        let block = Block::new(0);
+        let block = block.contribution();
+        let mut good = [0; HEAD_WORDS];
+        good[..PREFIX_WORDS].copy_from_slice(&Prefix::new(1, &block).to_words());
+        good[PREFIX_WORDS..].copy_from_slice(&block.head);
         assert!(exchanged(good, 1).is_ok());
         let spoiled = |word: usize, value: u64| {
             let mut head = good;
@@ -214,15 +231,16 @@ mod tests {
             (
                 spoiled(0, 3),
                 1,
-                "a block of cycle 3 with 0 ready words, in cycle 1 with 0",
+                "a block of cycle 3, version 1, 5 words, where this rank has a block of cycle 1, version 1, 5 words",
             ),
+            (spoiled(1, 2), 1, "a block of cycle 1, version 2, 5 words, where"),
             (
-                spoiled(1, u64::MAX),
+                spoiled(2, u64::MAX),
                 1,
-                "a block of cycle 1 with 18446744073709551615 ready words",
+                "a block of cycle 1, version 1, 18446744073709551615 words",
             ),
-            (spoiled(2, 1 << 40), 1, "status bits 0xffffffff"),
-            (spoiled(5, u64::MAX), 1, "a cycle time of"),
+            (spoiled(3, 1 << 40), 1, "status bits 0xffffffff"),
+            (spoiled(6, u64::MAX), 1, "a cycle time of"),
             (good, 9, "it is 8 cycles ahead of a rank it waits for"),
         ];
         for (head, sequence, expected) in cases {
@@ -255,7 +273,7 @@ mod tests {
             let mut block = Block::new(words);
             (0..64 * words).for_each(|bit| block.set(bit, cycle * 1000 + bit as u64));
             snapshot
-                .exchange(cycle, &block, &[0], &mut agreed, &Nobody)
+                .exchange(cycle, &block.contribution(), &[0], &mut agreed, &Nobody)
                 .unwrap();
             assert_eq!(agreed.common, vec![u64::MAX; words]);
             assert_eq!(
@@ -276,6 +294,6 @@ mod tests {
                     .all(|word| word.load(Ordering::Relaxed) == UNTOUCHED)
             );
         }
-        assert_eq!(stride, 16_647, "133 KB for 16384 tensors");
+        assert_eq!(stride, 16_651, "133 KB for 16384 tensors");
     }
 }

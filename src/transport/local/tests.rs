@@ -9,7 +9,8 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::clock::{Clock, MonotonicClock};
-use crate::transport::{FRAME_BYTES_MAX, Park, READY_US_MAX, Role, Status};
+use crate::negotiation::{Agreement, Block, READY_US_MAX, Status};
+use crate::transport::{FRAME_BYTES_MAX, Park, Role};
 
 mod processes;
 mod rendezvous;
@@ -96,7 +97,7 @@ fn exchange_agrees(size: usize, cycles: u64) {
                 thread::sleep(Duration::from_micros(random.random_range(0..500)));
             }
             transport
-                .exchange(cycle, &block(rank, cycle), &mut agreed)
+                .exchange(cycle, &block(rank, cycle).contribution(), &mut agreed)
                 .unwrap();
             expected.begin(block(0, cycle).ready.len());
             for rank in 0..size {
@@ -206,13 +207,17 @@ fn a_frame_beyond_the_limit_is_refused_with_its_length() {
 fn a_rank_that_has_left_is_reported_by_who_still_needs_it() {
     on_ranks("left", 2, |mut transport| {
         let mut agreed = Agreement::default();
-        transport.exchange(1, &Block::new(1), &mut agreed).unwrap();
+        transport
+            .exchange(1, &Block::new(1).contribution(), &mut agreed)
+            .unwrap();
         if transport.rank() == 1 {
             transport.leave(None);
             transport.leave(Some(&Error::ShutDown)); // the first word counts
             return;
         }
-        let error = transport.exchange(2, &Block::new(1), &mut agreed).unwrap_err();
+        let error = transport
+            .exchange(2, &Block::new(1).contribution(), &mut agreed)
+            .unwrap_err();
         assert!(matches!(error, Error::PeerLeft { rank: 1 }), "{error}");
         assert!(matches!(
             transport.check_peers(),
@@ -240,7 +245,9 @@ fn what_a_rank_published_before_it_left_still_counts() {
             Err(Error::PeerLeft { rank: 1 })
         ));
         transport.broadcast(&mut b"more".to_vec()).unwrap();
-        let error = transport.exchange(1, &Block::new(1), &mut agreed).unwrap_err();
+        let error = transport
+            .exchange(1, &Block::new(1).contribution(), &mut agreed)
+            .unwrap_err();
         assert!(matches!(error, Error::PeerLeft { rank: 1 }), "{error}");
     });
 }
@@ -254,7 +261,7 @@ fn a_failure_is_reported_with_its_reason_on_every_rank() {
                 rank: 2,
                 message: "é".repeat(300),
             }),
-            _ => transport.exchange(1, &Block::new(1), &mut agreed),
+            _ => transport.exchange(1, &Block::new(1).contribution(), &mut agreed),
         };
         let error = outcome.unwrap_err();
         transport.leave(Some(&error));
@@ -280,7 +287,9 @@ fn a_departure_passed_on_names_the_rank_that_left_first() {
         match transport.rank() {
             1 => transport.leave(None),
             rank => {
-                let error = transport.exchange(1, &Block::new(1), &mut agreed).unwrap_err();
+                let error = transport
+                    .exchange(1, &Block::new(1).contribution(), &mut agreed)
+                    .unwrap_err();
                 transport.leave(Some(&error));
                 assert!(
                     matches!(error, Error::PeerLeft { rank: 1 }),
@@ -319,7 +328,7 @@ fn a_silent_rank_is_given_up_on_at_the_limit() {
             }
         });
         let error = open(0)
-            .exchange(1, &Block::new(1), &mut Agreement::default())
+            .exchange(1, &Block::new(1).contribution(), &mut Agreement::default())
             .unwrap_err();
         over.store(true, Ordering::Relaxed);
         assert!(
@@ -396,7 +405,9 @@ fn one_ring_is_one_wake_up_and_repeats_are_none() {
             bell.ring(4);
         }
         let mut agreed = Agreement::default();
-        transport.exchange(1, &Block::new(1), &mut agreed).unwrap();
+        transport
+            .exchange(1, &Block::new(1).contribution(), &mut agreed)
+            .unwrap();
         // The ringer's own sleeper hears it too.
         assert_eq!((bell.rung(), bell.wakes()), (5, 1));
     });
@@ -407,7 +418,9 @@ fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
     on_ranks("paced", 2, |mut transport| {
         let bell = transport.doorbell();
         let mut agreed = Agreement::default();
-        transport.exchange(1, &Block::new(1), &mut agreed).unwrap();
+        transport
+            .exchange(1, &Block::new(1).contribution(), &mut agreed)
+            .unwrap();
         let began = MonotonicClock.now();
         if transport.rank() == 0 {
             std::thread::sleep(Duration::from_millis(50));
@@ -417,7 +430,9 @@ fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
             bell.park(Role::Background, bell.wakes(), Park::Pace(deadline));
             assert!(MonotonicClock.now() >= deadline, "a ring woke a paced sleeper");
         }
-        transport.exchange(2, &Block::new(1), &mut agreed).unwrap();
+        transport
+            .exchange(2, &Block::new(1).contribution(), &mut agreed)
+            .unwrap();
         if transport.rank() == 0 {
             std::thread::sleep(Duration::from_millis(50));
             bell.eager(3, false);

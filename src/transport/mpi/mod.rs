@@ -19,7 +19,8 @@ use crate::mpi::{Bell, Communicators, MpiJob, Parts, Waiting, distances};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::transport::local::own_bell;
 use crate::transport::{
-    Agreement, Block, Doorbell, FRAME_BYTES_MAX, Transport, check_length, check_own_frame, leave_when_dropped,
+    Combine, Contribution, Doorbell, FRAME_BYTES_MAX, Transport, check_length, check_own_frame,
+    leave_when_dropped,
 };
 
 mod doorbell;
@@ -232,12 +233,16 @@ impl Transport for MpiTransport {
         self.places.hosts.len() == 1
     }
 
-    fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error> {
+    fn exchange(
+        &mut self,
+        cycle: u64,
+        block: &Contribution<'_>,
+        combine: &mut dyn Combine,
+    ) -> Result<(), Error> {
         self.entered.store(cycle, Ordering::Release);
         if let Some(here) = &self.places.here {
             here.enter(cycle);
         }
-        let words = block.ready.len();
         let mut memory = std::mem::take(&mut self.memory);
         let bytes = record::write(cycle, block, &mut memory.own);
         let time_bytes = memory.own.len() - bytes;
@@ -260,17 +265,17 @@ impl Transport for MpiTransport {
         }
         self.hand_out(&mut memory.blocks[1])?;
         let (all, all_times) = (&memory.blocks[1], &memory.times[1]);
-        agreed.begin(words);
+        combine.start(block.words());
         for (rank, &place) in self.order.iter().enumerate() {
-            let block = all.get(record_range(place, bytes)).unwrap_or_default();
-            let times = all_times.get(record_range(place, time_bytes)).unwrap_or_default();
-            let record = Record::new(block, times);
+            let words = all.get(record_range(place, bytes)).unwrap_or_default();
+            let details = all_times.get(record_range(place, time_bytes)).unwrap_or_default();
+            let record = Record::new(words, details);
             record
-                .check(cycle, words)
-                .and_then(|()| agreed.add(&record))
+                .check(cycle, block)
+                .and_then(|()| combine.add(&record))
                 .map_err(|problem| Error::InvalidPeerData {
                     rank: self.members[rank],
-                    problem: problem.to_string(),
+                    problem,
                 })?;
         }
         self.memory = memory;

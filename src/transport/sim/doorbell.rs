@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::SimClock;
 use super::set::{SetState, SimSet};
-use crate::queue::lock;
+use crate::sync::lock;
 use crate::transport::{Doorbell, Park, Role};
 
 /// One member's bell.

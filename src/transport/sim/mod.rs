@@ -20,7 +20,7 @@
 
 use std::sync::Arc;
 
-use super::{Agreement, Block, Doorbell, Transport};
+use super::{Combine, Contribution, Doorbell, Transport};
 use crate::error::Error;
 
 mod clock;
@@ -63,8 +63,13 @@ impl Transport for SimTransport {
         !self.set.world.is_spread()
     }
 
-    fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error> {
-        self.set.exchange(self.rank, cycle, block, agreed)
+    fn exchange(
+        &mut self,
+        cycle: u64,
+        block: &Contribution<'_>,
+        combine: &mut dyn Combine,
+    ) -> Result<(), Error> {
+        self.set.exchange(self.rank, cycle, block, combine)
     }
 
     fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {

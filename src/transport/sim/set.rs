@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use super::doorbell::Bell;
 use super::world::{Lives, World};
 use crate::error::Error;
-use crate::queue::lock;
-use crate::transport::block::check_head;
-use crate::transport::{Agreement, Block};
+use crate::sync::lock;
+use crate::transport::block::{Prefix, each_bit};
+use crate::transport::{Combine, Contribution, RankBlock};
 
 /// Members of a [`World`] that exchange blocks and bytes. Its ranks are `0..size`; errors name the job's.
 pub(crate) struct SimSet {
@@ -33,12 +33,40 @@ pub(super) struct Seat {
     left: bool,
     /// The last cycle for which it has brought a block.
     pub(super) published: u64,
-    blocks: [Block; 2],
+    blocks: [Frozen; 2],
     /// Shared calls: made, read, and what the last was and brought.
     calls: u64,
     calls_read: u64,
     label: String,
     contribution: Vec<u8>,
+}
+
+/// A member's block of one cycle.
+#[derive(Default)]
+struct Frozen {
+    prefix: Prefix,
+    words: Vec<u64>,
+    details: Vec<u64>,
+}
+
+impl Frozen {
+    fn new(cycle: u64, block: &Contribution<'_>) -> Self {
+        Self {
+            prefix: Prefix::new(cycle, block),
+            words: block.head.iter().chain(block.bits).copied().collect(),
+            details: block.details.to_vec(),
+        }
+    }
+}
+
+impl RankBlock for Frozen {
+    fn read_words(&self, to: &mut [u64]) {
+        to.copy_from_slice(&self.words);
+    }
+
+    fn read_details(&self, bits: &[u64], to: &mut [u64]) {
+        each_bit(bits, |index| to[index] = self.details[index]);
+    }
 }
 
 impl SimSet {
@@ -60,32 +88,33 @@ impl SimSet {
         &self.members
     }
 
-    /// The blocks of `cycle`, `rank`'s among them, folded into `agreed`.
+    /// Combines the blocks of `cycle`, `rank`'s among them.
     pub(super) fn exchange(
         self: &Arc<Self>,
         rank: usize,
         cycle: u64,
-        block: &Block,
-        agreed: &mut Agreement,
+        block: &Contribution<'_>,
+        combine: &mut dyn Combine,
     ) -> Result<(), Error> {
         self.world.travel();
         {
             let seat = &mut lock(&self.state).seats[rank];
             assert_eq!(seat.published + 1, cycle, "cycles follow one another");
-            seat.blocks[cycle as usize % 2] = block.clone();
+            seat.blocks[cycle as usize % 2] = Frozen::new(cycle, block);
             seat.published = cycle;
         }
         self.wait_for_all("for the others' blocks", move |seat| seat.published >= cycle)?;
         let state = lock(&self.state);
-        agreed.begin(block.ready.len());
+        combine.start(block.words());
         for (peer, &member) in state.seats.iter().zip(&self.members) {
             assert!(peer.published <= cycle + 1, "no rank can be two cycles ahead");
             let block_of_peer = &peer.blocks[cycle as usize % 2];
-            check_head(cycle, block.ready.len(), |word| block_of_peer.head(cycle)[word])
-                .and_then(|()| agreed.add(block_of_peer))
+            let checked = block_of_peer.prefix.check(Prefix::new(cycle, block));
+            checked
+                .and_then(|()| combine.add(block_of_peer))
                 .map_err(|problem| Error::InvalidPeerData {
                     rank: member,
-                    problem: problem.to_string(),
+                    problem,
                 })?;
         }
         Ok(())

@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::clock::Skew;
 use crate::clock::{Clock, Nanos};
-use crate::queue::lock;
+use crate::sync::lock;
 
 /// Longest simulated life of a world. Engines with work pending look after their peers four times a second for
 /// ever, so a tensor that nobody will complete shows as this and not as a deadlock.

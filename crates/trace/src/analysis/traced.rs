@@ -9,44 +9,43 @@ use super::quantiles::{median, quantile};
 use super::report::Report;
 use super::steady::{Batch, SteadyStep};
 use crate::{Format, Kind, NameId, Phase};
-use ronde_job::Dtype;
 use ronde_job::fusion::Item;
+use ronde_job::fusion_class::{Fusible, FusionClasses, FusionKey};
 use ronde_job::replay::{
-    Hosts, Operation, Place, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor,
-    WorkTensor,
+    Hosts, Place, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor,
 };
 
 /// Operations of a trace; steps beyond are left out, evenly.
 const OPS_MOST: usize = 1 << 17;
 
-/// Tensors of one class may share a batch.
+/// The fusion classes of a file's tensors.
 #[derive(Debug, Default)]
-pub(super) struct Classes(HashMap<(Kind, Option<Dtype>, Option<NameId>), u32>);
+pub(super) struct Classes(FusionClasses);
 
 impl Classes {
-    /// The class of `op`, numbered in order of appearance.
+    /// The class of `op`, numbered in order of appearance. The file does not say how elements are combined, nor the root of a
+    /// broadcast.
     pub(super) fn of(&mut self, op: &Op) -> u32 {
-        let fused = matches!(
-            op.kind,
-            Kind::Allreduce | Kind::Adasum | Kind::Allgather | Kind::Reducescatter
-        );
-        let next = self.0.len() as u32;
-        let alone = (!fused).then_some(op.tensor);
-        *self.0.entry((op.kind, op.dtype, alone)).or_insert(next)
+        let operation = match op.kind {
+            Kind::Allreduce => Some(Fusible::Allreduce),
+            Kind::Adasum => Some(Fusible::Adasum),
+            Kind::Allgather => Some(Fusible::Allgather),
+            Kind::Broadcast => Some(Fusible::Broadcast),
+            Kind::Reducescatter => Some(Fusible::Reducescatter),
+            Kind::Alltoall | Kind::Join | Kind::Barrier | Kind::PointToPoint | Kind::Other => None,
+        };
+        let key = FusionKey {
+            dtype: op.dtype,
+            ..FusionKey::new(operation)
+        };
+        self.0.number(&key, Some(identity(op)))
     }
+}
 
-    /// What the tensors of each class go through.
-    fn operations(&self) -> Vec<Operation> {
-        let mut operations = vec![Operation::Other; self.0.len()];
-        for ((kind, ..), &class) in &self.0 {
-            operations[class as usize] = match kind {
-                Kind::Allreduce => Operation::Allreduce,
-                Kind::Allgather => Operation::Allgather,
-                _ => Operation::Other,
-            };
-        }
-        operations
-    }
+/// What a tensor that shares batches with no other is known by: operation, element type and name.
+fn identity(op: &Op) -> u64 {
+    let dtype = op.dtype.map_or(0, |dtype| dtype as u64 + 1);
+    (op.kind as u64) << 40 | dtype << 32 | u64::from(op.tensor.0)
 }
 
 /// The tensors of `step`; if `without` is given, as if that rank had been ready no later than the others. None if a size is
@@ -178,7 +177,7 @@ fn trace(steps: &[SteadyStep<'_>], setting: Setting, key: impl Fn(NameId) -> u64
     }
     let mut trace = Trace {
         setting,
-        operations: classes.operations(),
+        operations: classes.0.operations().collect(),
         steps: traced,
     };
     if !names_repeat(&trace) {

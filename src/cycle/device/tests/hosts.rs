@@ -8,7 +8,7 @@ use super::*;
 use crate::collective::reference::reduce_present;
 use crate::collective::{Activities, BetweenHosts, Collective, HostPlace, Phases, Reduction};
 use crate::gpu::Call;
-use crate::queue::lock;
+use crate::sync::lock;
 use crate::tensor::Span;
 
 /// What the hosts have brought of one part.

@@ -11,12 +11,12 @@ use super::{Hostile, Hostility, check_hostile, mutations};
 use crate::clock::{Clock, MonotonicClock, Nanos, Reference};
 use crate::collective::local::LocalCollective;
 use crate::context::{ProcessSet, RawHandle};
+use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts, Stalls};
-use crate::drive::{Engine, EngineGroup};
 use crate::error::Error;
 use crate::gpu;
 use crate::negotiation::ResponseCache;
-use crate::observer::Observer;
+use crate::observer::{Observer, Pending};
 use crate::queue::TensorQueue;
 use crate::settings::Settings;
 use crate::simulation::programs::play::{Played, Stage, play};
@@ -80,8 +80,10 @@ impl Stage for Threaded {
 struct Inspector(Option<Stalls>);
 
 impl Observer for Inspector {
-    fn look_at_stalls(&mut self, now: Nanos, cycle: &Cycle) -> Result<Option<Nanos>, Error> {
-        self.0.as_mut().map_or(Ok(None), |stalls| stalls.look(now, cycle))
+    fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<Option<Nanos>, Error> {
+        self.0
+            .as_mut()
+            .map_or(Ok(None), |stalls| stalls.look(now, pending))
     }
 }
 

@@ -10,11 +10,11 @@ use serde::de::DeserializeOwned;
 use super::Draw;
 use crate::negotiation::response::{decode, encode};
 use crate::negotiation::{
-    Agreed, Group, JOIN, OpKind, Order, Params, Refusal, Request, RequestList, Response, ResponseList,
+    Agreed, Block, Group, JOIN, OpKind, Order, Params, Refusal, Request, RequestList, Response, ResponseList,
+    Status,
 };
 use crate::settings::SettingsChange;
 use crate::tensor::{Dtype, ReduceOp};
-use crate::transport::{Block, Status};
 
 /// Numbers at which lengths and sums go wrong.
 const EDGES: [u64; 16] = [

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Draw, mutate};
 use crate::error::Error;
-use crate::transport::{Agreement, Block, Doorbell, Transport};
+use crate::negotiation::Block;
+use crate::transport::{Combine, Contribution, Doorbell, Transport};
 
 /// When and how control data is changed.
 #[derive(Clone, Debug)]
@@ -69,12 +70,17 @@ impl<T: Transport> Transport for Hostile<T> {
         self.inner.shares_clock()
     }
 
-    fn exchange(&mut self, cycle: u64, block: &Block, agreed: &mut Agreement) -> Result<(), Error> {
-        let mut block = block.clone();
+    fn exchange(
+        &mut self,
+        cycle: u64,
+        block: &Contribution<'_>,
+        combine: &mut dyn Combine,
+    ) -> Result<(), Error> {
+        let mut block = Block::of(block);
         if self.changes() {
             mutate::block(&mut self.draw, &mut block);
         }
-        self.inner.exchange(cycle, &block, agreed)
+        self.inner.exchange(cycle, &block.contribution(), combine)
     }
 
     fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, se
 
 use super::super::*;
 use super::{PATIENCE, WORDS, config};
+use crate::negotiation::{Agreement, Block};
 
 pub(super) const TASK: &str = "RONDE_TEST_TASK";
 /// Two seconds as promised, and slack for a busy machine.
@@ -54,7 +55,7 @@ fn cycle_on(transport: &mut LocalTransport, first: u64, cycles: u64) -> Result<(
     let mut agreed = Agreement::default();
     let mut frames = Vec::new();
     for cycle in first..first + cycles {
-        transport.exchange(cycle, &Block::new(1), &mut agreed)?;
+        transport.exchange(cycle, &Block::new(1).contribution(), &mut agreed)?;
         transport.gather(&[7; 40_000], &mut frames)?;
         transport.broadcast(&mut vec![8; 40_000])?;
     }

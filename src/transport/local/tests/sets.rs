@@ -33,7 +33,7 @@ fn cycle(transport: &mut LocalTransport, cycle: u64, ready: bool) -> Result<bool
     if ready {
         block.set(0, cycle);
     }
-    transport.exchange(cycle, &block, &mut agreed)?;
+    transport.exchange(cycle, &block.contribution(), &mut agreed)?;
     let mut frames = Vec::new();
     let frame = [transport.job_rank() as u8; 9];
     transport.gather(&frame, &mut frames)?;

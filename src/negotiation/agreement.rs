@@ -4,11 +4,14 @@
 //! still have submitted a tensor before it joined, and then takes part in that one like any other; else it is
 //! *absent* from it.
 //!
+//! The fold over the words is associative: intersections, unions, the newest settings. The ready times of each rank, which
+//! the timeline and the stall check of rank 0 want, are no part of it: where they are asked for, they are kept rank by rank.
+//!
 //! Blocks may lie in memory that other processes write. Each value is read once and checked before it is used.
 
+use super::block::{FACT_WORDS, InvalidBlock, READY_US_MAX, Status, check_facts, facts};
 use crate::settings::Settings;
-
-use super::block::{BlockView, InvalidBlock, READY_US_MAX, Status, check_facts};
+use crate::transport::{Combine, RankBlock};
 
 /// The state that all ranks share once every block of a cycle is in. A fold over the blocks in rank order that depends on these
 /// and on who had joined in the cycle before, so every rank computes the same.
@@ -38,7 +41,7 @@ pub struct Agreement {
     version_before: u64,
     /// Ranks that had joined in the fold before.
     joined_before: Vec<usize>,
-    /// The ready words of the block that is folded in.
+    /// The words of the block that is folded in: facts, then ready words.
     incoming: Vec<u64>,
     /// Ranks that have joined, and their ready words (in the same order).
     joined: Vec<usize>,
@@ -54,8 +57,10 @@ impl Agreement {
         }
     }
 
-    /// Starts a fold over blocks of `words` words.
+    /// Starts a fold over blocks of `words` ready words.
     pub fn begin(&mut self, words: usize) {
+        self.incoming.clear();
+        self.incoming.resize(FACT_WORDS + words, 0);
         self.common.clear();
         self.common.resize(words, 0);
         self.any = Status::default();
@@ -72,20 +77,18 @@ impl Agreement {
     ///
     /// # Errors
     /// A block that no rank of this build brings to this cycle; the fold is then of no use.
-    pub fn add(&mut self, block: &impl BlockView) -> Result<(), InvalidBlock> {
-        let words = self.common.len();
-        let (status, settings) = (block.status(), block.settings());
+    pub fn add(&mut self, block: &dyn RankBlock) -> Result<(), InvalidBlock> {
+        block.read_words(&mut self.incoming);
+        let (status, settings) = facts(&self.incoming);
         check_facts(self.ranks, status, &settings, self.version_before)?;
-        self.incoming.clear();
-        self.incoming.extend((0..words).map(|index| block.ready(index)));
         self.check_slots()?;
         if status.has(Status::JOINED) {
             self.add_joined();
         } else if self.ranks == self.joined.len() {
             // The first that has not joined: those before it do not narrow what it brings.
-            self.common.copy_from_slice(&self.incoming);
+            self.common.copy_from_slice(&self.incoming[FACT_WORDS..]);
         } else {
-            for (common, ready) in self.common.iter_mut().zip(&self.incoming) {
+            for (common, ready) in self.common.iter_mut().zip(&self.incoming[FACT_WORDS..]) {
                 *common &= ready;
             }
         }
@@ -102,7 +105,7 @@ impl Agreement {
 
     /// Checks that no bit is set for an empty slot.
     fn check_slots(&self) -> Result<(), InvalidBlock> {
-        for (index, (ready, slots)) in self.incoming.iter().zip(&self.slots).enumerate() {
+        for (index, (ready, slots)) in self.incoming[FACT_WORDS..].iter().zip(&self.slots).enumerate() {
             let unknown = ready & !slots;
             if unknown != 0 {
                 let slot = index * 64 + unknown.trailing_zeros() as usize;
@@ -113,34 +116,32 @@ impl Agreement {
     }
 
     /// Keeps the incoming words, and the time of each bit that is set.
-    fn add_details(&mut self, block: &impl BlockView) -> Result<(), InvalidBlock> {
+    fn add_details(&mut self, block: &dyn RankBlock) -> Result<(), InvalidBlock> {
+        let ready = &self.incoming[FACT_WORDS..];
         let base = self.ready_us.len();
-        self.ready_us.resize(base + self.incoming.len() * 64, 0);
-        self.ready.extend_from_slice(&self.incoming);
-        for (index, &ready) in self.incoming.iter().enumerate() {
-            let mut word = ready;
-            while word != 0 {
-                let slot = index * 64 + word.trailing_zeros() as usize;
-                let ready_us = block.ready_us(slot);
-                if ready_us > READY_US_MAX {
-                    return Err(InvalidBlock::ReadyTime { slot, ready_us });
-                }
-                self.ready_us[base + slot] = ready_us;
-                word &= word - 1;
-            }
+        self.ready_us.resize(base + ready.len() * 64, 0);
+        self.ready.extend_from_slice(ready);
+        let times = &mut self.ready_us[base..];
+        block.read_details(ready, times);
+        // Times without a bit are 0.
+        match times.iter().position(|&ready_us| ready_us > READY_US_MAX) {
+            Some(slot) => Err(InvalidBlock::ReadyTime {
+                slot,
+                ready_us: times[slot],
+            }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Folds in the ready words of a rank that has joined: they count only while no other rank's do.
     #[cold]
     fn add_joined(&mut self) {
         if self.ranks == self.joined.len() {
-            for (common, ready) in self.common.iter_mut().zip(&self.incoming) {
+            for (common, ready) in self.common.iter_mut().zip(&self.incoming[FACT_WORDS..]) {
                 *common |= ready;
             }
         }
-        self.joined_ready.extend_from_slice(&self.incoming);
+        self.joined_ready.extend_from_slice(&self.incoming[FACT_WORDS..]);
         self.joined.push(self.ranks);
         if !self.joined_before.contains(&self.ranks) {
             self.last_joined = Some(self.ranks);
@@ -182,12 +183,22 @@ impl Agreement {
     }
 }
 
+impl Combine for Agreement {
+    fn start(&mut self, words: usize) {
+        self.begin(words.saturating_sub(FACT_WORDS));
+    }
+
+    fn add(&mut self, block: &dyn RankBlock) -> Result<(), String> {
+        Self::add(self, block).map_err(|problem| problem.to_string())
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::transport::Block;
+    use crate::negotiation::Block;
 
     fn settings(version: u64) -> Settings {
         Settings {

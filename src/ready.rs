@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::collective::nccl::Lane;
 use crate::delivery::{Delivery, Memory};
 use crate::error::Error;
+use crate::fusion_class::{Fusible, FusionKey};
 use crate::negotiation::{Agreed, OpKind};
 use crate::queue::{Output, Submission};
 use crate::tensor::Shape;
@@ -15,7 +16,7 @@ use crate::tensor::Shape;
 pub(crate) struct Ready {
     pub(crate) submission: Submission,
     /// What was agreed beyond its params; `None` where that is nothing.
-    pub(super) agreed: Option<Arc<Agreed>>,
+    pub(crate) agreed: Option<Arc<Agreed>>,
     /// What comes out beside what is written to where the caller said; `None` where that is nothing.
     yields: Option<Box<Yield>>,
 }
@@ -65,20 +66,35 @@ impl Ready {
         }
     }
 
+    /// What the tensors of its batch have in common with it.
+    pub(crate) fn fusion_key(&self) -> FusionKey<'_> {
+        let params = &self.submission.params;
+        FusionKey {
+            operation: Fusible::of(params.kind),
+            dtype: Some(params.dtype),
+            wire_dtype: params.travels_as,
+            op: Some(params.op),
+            factors: (params.prescale, params.postscale),
+            root: Some(params.root),
+            is_on_gpu: params.device.is_some(),
+            absent: self.absent(),
+        }
+    }
+
     /// Ranks that take no part.
-    pub(super) fn absent(&self) -> &[u32] {
+    pub(crate) fn absent(&self) -> &[u32] {
         self.agreed.as_ref().map_or(&[], |agreed| &agreed.absent)
     }
 
     /// Every rank's rows; see [`Agreed::rows`].
-    pub(super) fn rows(&self) -> &[u64] {
+    pub(crate) fn rows(&self) -> &[u64] {
         self.agreed.as_ref().map_or(&[], |agreed| &agreed.rows)
     }
 
     /// Finds room for the result on rank `rank` of `size`, where the caller has left that to the cycle. True if
     /// memory was allocated.
     /// On a GPU, `lane` allocates.
-    pub(super) fn make_room(&mut self, rank: usize, size: usize, lane: Option<&Lane>) -> bool {
+    pub(crate) fn make_room(&mut self, rank: usize, size: usize, lane: Option<&Lane>) -> bool {
         let params = &self.submission.params;
         if params.kind == OpKind::Join {
             let mut yields = Box::<Yield>::default();
@@ -181,7 +197,7 @@ impl Ready {
     }
 
     /// Tells the caller that it is over.
-    pub(super) fn complete(&mut self) {
+    pub(crate) fn complete(&mut self) {
         let outcome = match self.yields.take() {
             None => Ok(()),
             Some(yields) => self.hand_over(*yields),
@@ -190,7 +206,7 @@ impl Ready {
     }
 
     /// Leaves for the caller what came out, and what it is to be told. The observer may still ask for the dimensions.
-    pub(super) fn deliver(&mut self) -> Result<(), Error> {
+    pub(crate) fn deliver(&mut self) -> Result<(), Error> {
         let Some(yields) = self.yields.take() else {
             return Ok(());
         };

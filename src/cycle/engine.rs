@@ -1,4 +1,4 @@
-//! Who runs the cycle, and when: the rank's own thread, or a caller that waits anyway.
+//! The engine: runs the cycle when it is due, on the rank's own thread or on that of a caller that waits.
 //!
 //! Both do the same: look when the next cycle is due, run it or sleep until then. The cycle's lock decides which
 //! of them does; a caller blocked in `wait` takes it if it is free, which saves two thread switches for each
@@ -11,10 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
+use super::{Cycle, Due};
 use crate::clock::Nanos;
-use crate::cycle::{Cycle, Due};
 use crate::error::Error;
-use crate::queue::{TensorQueue, Ticket, lock};
+use crate::queue::{TensorQueue, Ticket};
+use crate::sync::lock;
 use crate::transport::{Park, Role};
 
 /// A cycle and its tensor queue, shared by the background thread and all callers.

@@ -1,0 +1,75 @@
+//! Collection: takes what was submitted, and finds which of it the response cache holds.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Cycle;
+use crate::clock::Nanos;
+use crate::error::Error;
+use crate::negotiation::{OpKind, Params, Request};
+use crate::queue::Submission;
+
+impl Cycle {
+    /// Takes what was submitted and finds out what is in the cache.
+    pub(super) fn collect(&mut self, now: Nanos) -> Result<(), Error> {
+        self.number += 1;
+        self.began = now;
+        self.observer.cycle_began(now);
+        let mut incoming = std::mem::take(&mut self.incoming);
+        self.queue
+            .collect(&mut incoming, &mut self.orders, self.number + 1);
+        self.land()?; // after: what is submitted again by now has completed before, or waits in the launch throttle
+        self.gpu.throttle.sift(&mut incoming);
+        self.clocks.refresh();
+        for submission in incoming.drain(..) {
+            self.joined |= submission.params.kind == OpKind::Join;
+            let cached = if self.settings.cache {
+                self.find_cached(&submission)
+            } else {
+                None // where a slot holds it still, that is emptied
+            };
+            match cached {
+                Some(slot) => {
+                    let ready_us = self.clocks.to_reference_us(submission.at);
+                    self.block.set(slot as usize, ready_us);
+                    self.hits[slot as usize] = Some(submission);
+                    self.hits_held += 1;
+                }
+                None => self.ask(submission),
+            }
+        }
+        self.incoming = incoming;
+        Ok(())
+    }
+
+    /// The cache slot that holds exactly this submission.
+    fn find_cached(&self, submission: &Submission) -> Option<u32> {
+        let holds = |slot: &u32| {
+            self.cache.get(*slot).is_some_and(|entry| {
+                same(&entry.name, &submission.tensor.name) && same(&entry.params, &submission.params)
+            })
+        };
+        let hint = submission.tensor.slot.load(Ordering::Relaxed);
+        let slot = Some(hint)
+            .filter(holds)
+            .or_else(|| self.cache.slot(&submission.tensor.name).filter(holds))?;
+        submission.tensor.slot.store(slot, Ordering::Relaxed);
+        Some(slot)
+    }
+
+    /// Has the tensor asked for in the next slow path.
+    pub(super) fn ask(&mut self, submission: Submission) {
+        let name = Arc::clone(&submission.tensor.name);
+        self.unsent.push(Request {
+            name: Arc::clone(&name),
+            params: Params::clone(&submission.params),
+            ready_us: submission.at.as_micros(), // on this rank's clock until it is sent
+        });
+        self.misses.insert(name, submission);
+    }
+}
+
+/// Whether both are equal: mostly they are one.
+fn same<T: PartialEq + ?Sized>(one: &Arc<T>, other: &Arc<T>) -> bool {
+    Arc::ptr_eq(one, other) || one == other
+}

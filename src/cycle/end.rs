@@ -1,0 +1,61 @@
+//! The end of all cycles of a process set.
+
+use super::Cycle;
+use crate::error::Error;
+use crate::negotiation::Order;
+use crate::observer::NoObserver;
+use crate::queue::Submission;
+use crate::timeline;
+
+impl Cycle {
+    /// Ends the cycle for good: fails all that is pending with `error`, and tells the peers.
+    pub(crate) fn end(&mut self, error: Error) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.queue.close(&error);
+        self.gpu.stop(&error);
+        let hits = self.hits.iter_mut().filter_map(Option::take);
+        let ready = self.groups.take_held().chain(self.ready.drain(..));
+        let pending = hits
+            .chain(self.misses.drain().map(|(_, submission)| submission))
+            .chain(ready.map(|ready| ready.submission))
+            .chain(self.gpu.throttle.give_up());
+        let pending: Vec<Submission> = pending
+            .filter(|submission| !submission.ticket.is_done())
+            .collect();
+        let own = pending.iter().filter(|submission| !submission.is_absent());
+        self.queue.release(own.count());
+        for submission in &pending {
+            submission.ticket.complete(Err(error.clone()));
+        }
+        self.queue.completions().announce();
+        self.transport
+            .leave(if error.is_orderly() { None } else { Some(&error) });
+        self.close_observer(&error);
+        self.ended = Some(error);
+    }
+
+    /// Reports the last marks to the observer and drops it; completes the tickets of commands that are never applied.
+    fn close_observer(&mut self, error: &Error) {
+        if self.land().is_err() {
+            // Its tensors have been told.
+        }
+        // What was marked since the last cycle counts, unless the observer itself may be what failed.
+        let end = self.cycle_end();
+        let is_marked = !end.step_marks.is_empty() || !end.epoch_marks.is_empty();
+        if is_marked && !matches!(error, Error::Internal { .. }) {
+            self.observer.cycle_ended(&end);
+        }
+        // The timeline is complete and closed when the last handle has its answer.
+        self.observer = Box::new(NoObserver);
+        for ordered in self.orders.drain(..) {
+            // Where a peer has left before it heard of the order, what it was to stop has ended all the same.
+            let is_done = ordered.order == Order::Timeline(timeline::Order::Stop)
+                && matches!(error, Error::PeerLeft { .. });
+            let outcome = if is_done { Ok(()) } else { Err(error.clone()) };
+            ordered.ticket.complete(outcome);
+        }
+        self.queue.completions().announce();
+    }
+}

@@ -1,0 +1,66 @@
+//! The end of a cycle: the observer hears of it, commands of rank 0 take effect, and the next block is prepared. The
+//! tickets of its tensors are complete already: batches complete theirs as they end.
+
+use super::Cycle;
+use crate::error::Error;
+use crate::negotiation::Order;
+use crate::observer::CycleEnd;
+use crate::settings::Settings;
+
+impl Cycle {
+    /// Reports the cycle to the observer, applies commands, and asks for the next cycle where something waits for it.
+    pub(super) fn finish_cycle(&mut self) {
+        self.ready.clear();
+        let words = self.cache.words();
+        self.block.ready.resize(words, 0);
+        self.block.ready_us.resize(words * 64, 0);
+        self.hits.resize_with(words * 64, || None);
+        let end = self.cycle_end();
+        if let Some(wanted) = self.observer.cycle_ended(&end) {
+            self.newest = Settings {
+                version: wanted.version.max(self.newest.version + 1),
+                ..wanted
+            };
+        }
+        let outcomes = self.apply_commands(); // what was marked before belongs to what was recorded before
+        if !self.unsent.is_empty() {
+            self.queue.doorbell.ring(self.number + 1); // evicted in this cycle: to be asked for in the next
+        }
+        self.queue.renew_eagerness();
+        for (order, outcome) in self.orders.drain(..).zip(outcomes) {
+            order.ticket.complete(outcome);
+            self.queue.completions().announce();
+        }
+    }
+
+    /// Applies the commands of rank 0, at the end of this cycle on every rank.
+    fn apply_commands(&mut self) -> Vec<Result<(), Error>> {
+        let is_first = self.transport.rank() == 0; // where the caller is told
+        let carry_out = |order: Order| match order {
+            Order::Timeline(order) => {
+                let outcome = self.observer.ordered(&order);
+                if let (Err(error), false) = (&outcome, is_first) {
+                    tracing::error!("{error}; the other ranks record all the same");
+                }
+                outcome
+            }
+            Order::Settings(change) => {
+                self.settings = change.after(&self.settings);
+                self.newest = self.settings;
+                self.observer.switched(self.settings);
+                Ok(())
+            }
+        };
+        self.ordered.drain(..).map(carry_out).collect()
+    }
+
+    /// What the observer is told at the end of a cycle.
+    pub(super) fn cycle_end(&self) -> CycleEnd {
+        let noted = self.queue.marks().take().unwrap_or_default();
+        CycleEnd {
+            settings: self.settings,
+            step_marks: noted.steps,
+            epoch_marks: noted.epochs,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Between two cycles: what is pending, and whether peers, device and tensors are alive.
+
+use std::time::Duration;
+
+use super::Cycle;
+use crate::clock::Nanos;
+use crate::error::Error;
+use crate::observer::NoObserver;
+
+/// How often peers are checked while work is pending but no cycle runs.
+const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+
+impl Cycle {
+    /// Asks for a first cycle where clocks are to be compared: before anything else, for all process sets.
+    pub(crate) fn begin(&self) {
+        if self.number == 0 && self.clocks.want_comparing(self.began) {
+            self.queue.doorbell.ring(1);
+        }
+    }
+
+    /// Tensors taken from the queue and not complete.
+    pub(crate) fn pending(&self) -> usize {
+        self.hits_held
+            + self.misses.len()
+            + self.groups.held().len()
+            + self.gpu.throttle.waiting()
+            + self.gpu.in_flight()
+    }
+
+    /// Takes over batches that have ended on the device, and asks for a cycle if tensors may be launched now.
+    pub(crate) fn poll_device(&mut self) -> Result<(), Error> {
+        if self.land()? && self.gpu.throttle.may_open() {
+            self.queue.call_for(self.number + 1);
+        }
+        Ok(())
+    }
+
+    /// Checks peers, device and stalled tensors while no cycle runs; returns when to check again.
+    pub(crate) fn check_liveness(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
+        let pending = self.pending() > 0;
+        if pending {
+            self.transport.check_peers()?;
+            self.gpu.check()?;
+        }
+        // The observer reads the cycle that holds it: it is taken out meanwhile.
+        let mut observer = std::mem::replace(&mut self.observer, Box::new(NoObserver));
+        let next = observer.check_stalls(now, self);
+        self.observer = observer;
+        let next_peers = pending.then(|| now + PEER_CHECK_INTERVAL);
+        Ok([next?, next_peers].into_iter().flatten().min())
+    }
+}

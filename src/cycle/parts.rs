@@ -1,0 +1,99 @@
+//! Construction of a cycle from its parts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::clocks::Clocks;
+use super::groups::Groups;
+use super::{Cycle, device, execute, plan};
+use crate::clock::{Nanos, Reference};
+use crate::collective::Collective;
+use crate::fusion::Plan;
+use crate::gpu::DeviceBinding;
+use crate::negotiation::{Agreement, Block, Coordinator, ResponseCache};
+use crate::observer::Observer;
+use crate::queue::TensorQueue;
+use crate::settings::Settings;
+use crate::transport::Transport;
+
+/// The parts of a cycle.
+pub(crate) struct Parts {
+    /// The process set: ranks of the job, ascending.
+    pub(crate) members: Arc<[usize]>,
+    pub(crate) transport: Box<dyn Transport>,
+    pub(crate) collective: Box<dyn Collective>,
+    pub(crate) observer: Box<dyn Observer>,
+    pub(crate) queue: Arc<TensorQueue>,
+    pub(crate) cache: ResponseCache,
+    /// Rank 0's clock, for all process sets of the rank.
+    pub(crate) reference: Arc<Reference>,
+    /// Whether this is the set of all ranks, which compares the clocks.
+    pub(crate) is_world: bool,
+    pub(crate) settings: Settings,
+    /// Whether a cycle may start before the cycle time has passed.
+    pub(crate) early: bool,
+    /// Where tensors on GPUs live.
+    pub(crate) binding: Arc<DeviceBinding>,
+    /// Bytes that one batch of theirs may hold, where the settings allow more.
+    pub(crate) gpu_fusion_threshold_bytes: u64,
+}
+
+impl Cycle {
+    /// A cycle that has not run yet.
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts {
+            members,
+            transport,
+            collective,
+            observer,
+            queue,
+            cache,
+            reference,
+            is_world,
+            settings,
+            early,
+            binding,
+            gpu_fusion_threshold_bytes,
+        } = parts;
+        let compares = transport.size() > 1 && !transport.shares_clock();
+        let clocks = Clocks::new(reference, is_world && compares && transport.rank() == 0);
+        let coordinator = (transport.rank() == 0).then(|| Coordinator::new(Arc::clone(&members)));
+        let agreed = Agreement::new(coordinator.is_some());
+        Self {
+            gpu: device::OnGpu::new(binding, Arc::clone(&queue)),
+            members,
+            transport,
+            collective,
+            observer,
+            queue,
+            early,
+            number: 0,
+            began: Nanos(0),
+            settings,
+            newest: settings,
+            cache,
+            coordinator,
+            block: Block::new(0),
+            agreed,
+            hits: Vec::new(),
+            hits_held: 0,
+            misses: HashMap::new(),
+            unsent: Vec::new(),
+            joined: false,
+            all_joined_at: None,
+            groups: Groups::default(),
+            clocks,
+            orders: Vec::new(),
+            ordered: Vec::new(),
+            incoming: Vec::new(),
+            ready: Vec::new(),
+            packing: plan::Packing::new(gpu_fusion_threshold_bytes),
+            plan: Plan::default(),
+            load: execute::Load::default(),
+            frame: Vec::new(),
+            frames: Vec::new(),
+            ticks: Vec::new(),
+            ended: None,
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The block that a rank brings to a cycle: which cached tensors are ready, facts about the rank, and its settings.
+
+use smallvec::smallvec;
+
+use crate::settings::Settings;
+use crate::transport::{Contribution, RankBlock};
+
+/// Facts about a rank that the others must know, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status(pub u32);
+
+impl Status {
+    /// The rank has requests that are not in the response cache, or, on rank 0, orders: this cycle takes the slow path.
+    pub const UNCACHED: Self = Self(1);
+
+    /// The rank has joined: it has no more data, and the others go on without it. What it submitted before is in
+    /// its ready words as ever.
+    pub const JOINED: Self = Self(2);
+
+    /// Rank 0 has the ranks compare their clocks in this cycle.
+    pub const COMPARE_CLOCKS: Self = Self(4);
+
+    /// Whether all bits of `other` are set.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// All bits that have a meaning.
+    const KNOWN: Self = Self::UNCACHED.with(Self::JOINED).with(Self::COMPARE_CLOCKS);
+
+    /// Both sets of bits.
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// What one rank brings to one cycle.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    /// Facts about the rank.
+    pub status: Status,
+    /// The newest settings this rank knows.
+    pub settings: Settings,
+    /// One bit for each slot of the response cache: the tensor is ready here. Every rank has the same number of
+    /// words in the same cycle.
+    pub ready: Vec<u64>,
+    /// For each bit, the microsecond (on rank 0's clock) at which the tensor was submitted; meaningless where the bit is 0.
+    pub ready_us: Vec<u64>,
+}
+
+impl Block {
+    /// An empty block for `words` 64-bit words.
+    pub fn new(words: usize) -> Self {
+        Self {
+            ready: vec![0; words],
+            ready_us: vec![0; words * 64],
+            ..Self::default()
+        }
+    }
+
+    /// Marks `bit` ready since `at_us`.
+    pub fn set(&mut self, bit: usize, at_us: u64) {
+        self.ready[bit / 64] |= 1 << (bit % 64);
+        self.ready_us[bit] = at_us;
+    }
+
+    /// The block as the transport moves it: status and settings, then the ready bits, with the ready times as details.
+    pub fn contribution(&self) -> Contribution<'_> {
+        Contribution {
+            version: BLOCK_VERSION,
+            head: smallvec![
+                u64::from(self.status.0),
+                self.settings.version,
+                self.settings.fusion_threshold_bytes,
+                self.settings.cycle_time_ns,
+                self.settings.switches(),
+            ],
+            bits: &self.ready,
+            details: &self.ready_us,
+        }
+    }
+
+    /// The block that `contribution` was made of.
+    #[cfg(test)]
+    pub(crate) fn of(contribution: &Contribution<'_>) -> Self {
+        let (status, settings) = facts(&contribution.head);
+        Self {
+            status,
+            settings,
+            ready: contribution.bits.to_vec(),
+            ready_us: contribution.details.to_vec(),
+        }
+    }
+
+    /// Takes `bit` back.
+    pub fn clear(&mut self, bit: usize) {
+        self.ready[bit / 64] &= !(1 << (bit % 64));
+    }
+}
+
+/// Latest ready time of a block: the last microsecond that [`Nanos`](crate::clock::Nanos) can hold.
+pub const READY_US_MAX: u64 = u64::MAX / 1_000;
+
+/// Why a block cannot come from a rank of this build that does what this one does.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidBlock {
+    /// A status bit without a meaning, or one that only rank 0 sets.
+    #[error("status bits {0:#x}")]
+    Status(u32),
+    /// Settings of a version far beyond that of the last cycle.
+    #[error("settings of version {found}, after version {version}")]
+    Version {
+        /// The version.
+        found: u64,
+        /// That of the last cycle.
+        version: u64,
+    },
+    /// Settings outside of their range.
+    #[error("{0}")]
+    Settings(String),
+    /// A ready bit for a slot of the response cache that holds no tensor.
+    #[error("slot {0} of the response cache is ready and holds no tensor")]
+    EmptySlot(usize),
+    /// A ready time that no clock shows.
+    #[error("slot {slot} of the response cache is ready since microsecond {ready_us}")]
+    ReadyTime {
+        /// The slot.
+        slot: usize,
+        /// The time.
+        ready_us: u64,
+    },
+}
+
+/// Version of the format of [`Block::contribution`].
+const BLOCK_VERSION: u64 = 1;
+
+/// Words before the ready bits: status and settings.
+pub(super) const FACT_WORDS: usize = 5;
+
+/// Status and settings of a block of which these are the first words.
+pub(super) fn facts(words: &[u64]) -> (Status, Settings) {
+    let status = Status(u32::try_from(words[0]).unwrap_or(u32::MAX)); // which is not known
+    let settings = Settings {
+        version: words[1],
+        fusion_threshold_bytes: words[2],
+        cycle_time_ns: words[3],
+        ..Settings::default()
+    };
+    (status, settings.with_switches(words[4]))
+}
+
+/// Versions by which settings may be ahead of those of the last cycle: more changes than a job makes, and far from overflow.
+const VERSIONS_MAX: u64 = 1 << 32;
+
+/// Checks the status and the settings of set rank `rank`'s block. `version`: that of the settings of the last cycle.
+pub(super) fn check_facts(
+    rank: usize,
+    status: Status,
+    settings: &Settings,
+    version: u64,
+) -> Result<(), InvalidBlock> {
+    let is_rank_0s = status.has(Status::COMPARE_CLOCKS);
+    if !Status::KNOWN.has(status) || (is_rank_0s && rank > 0) {
+        return Err(InvalidBlock::Status(status.0));
+    }
+    if settings.version > version.saturating_add(VERSIONS_MAX) {
+        return Err(InvalidBlock::Version {
+            found: settings.version,
+            version,
+        });
+    }
+    settings
+        .problem()
+        .map_or(Ok(()), |problem| Err(InvalidBlock::Settings(problem)))
+}
+
+impl RankBlock for Block {
+    fn read_words(&self, to: &mut [u64]) {
+        self.contribution().read_words(to);
+    }
+
+    fn read_details(&self, bits: &[u64], to: &mut [u64]) {
+        self.contribution().read_details(bits, to);
+    }
+}
