@@ -1,4 +1,4 @@
-//! What one knob is: its names, the values it takes, and where it applies.
+//! Description of a knob: its names, range of values and scope.
 
 /// One setting of Ronde, as a row of [`KNOBS`](super::KNOBS). Everything that names a knob (environment, flags,
 /// `ronde knobs`, the documentation) is generated from these fields.
