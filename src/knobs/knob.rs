@@ -1,4 +1,4 @@
-//! What one knob is: its names, the values it takes, and where it applies.
+//! Description of a knob: its names, range of values and scope.
 
 use ronde_job::settings::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX};
 

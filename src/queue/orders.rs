@@ -1,4 +1,4 @@
-//! Orders that wait on rank 0 for the cycle that brings them to every rank.
+//! Queue of rank 0's orders: they wait for the next cycle, which sends them to every rank.
 
 use std::sync::Arc;
 

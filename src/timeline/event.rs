@@ -1,4 +1,4 @@
-//! What a recorder is told: the vocabulary shared by the cycle, the ring and the writers of file formats.
+//! Events of a recording: types shared by the cycle, the ring and the writers of file formats.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
-//! What a training step is, found out by watching which tensors come back.
+//! Step detection: a training step is the repeating sequence of tensors.
 //!
-//! Nobody tells the runtime where a step ends. But training repeats itself: the smallest repeating period of the
-//! sequence of submissions is the step. Known, it lets a cycle start as soon as a step's last tensor is in, and it
-//! is the unit in which time is measured.
+//! The program does not report the end of a step, but training repeats: the smallest repeating period of the
+//! sequence of submissions is the step. Once it is known, a cycle can start as soon as a step's last tensor is
+//! submitted, and it is the unit in which time is measured.
 //!
 //! Three things make it harder than finding the period of a string. Hooks fire in another order in each step; so
 //! a step is a *set* of tensors with their multiplicities. Other traffic comes in between (validation, a checkpoint,

@@ -1,4 +1,4 @@
-//! A setting of the knobs that are tuned, as a line to paste: variables before a command, or flags of `horovodrun` and `ronde run`.
+//! Formats tuned settings as a line to paste: variables before a command, or flags of `horovodrun` and `ronde run`.
 
 /// Capacity of the response cache where all that is known is that it is on: Horovod's default.
 const CACHE_CAPACITY: u32 = 1024;

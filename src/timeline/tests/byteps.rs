@@ -1,4 +1,4 @@
-//! BytePS's format: the same structure as the real file, the stages where they belong, alone and beside Horovod's.
+//! BytePS's format: the structure of its own files, the stages where they belong, alone and beside Horovod's.
 
 use super::*;
 use crate::knobs::StepRange;

@@ -1,4 +1,4 @@
-//! The search for a period: what came, cut into pieces, and the runs in which it repeats itself.
+//! Search for a period: cuts the sequence of submissions into pieces and finds the runs in which they repeat.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Following a learnt period: what the step under way still expects.
+//! Tracks a known period: the tensors that the current step still expects.
 
 use super::{Item, KeyMap, Observation, Period, mix};
 
