@@ -3,23 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What two ranks disagree about.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("mismatched {what} for tensor {tensor}: rank {rank} has {found}, rank {first_rank} has {expected}")]
-pub struct Mismatch {
-    /// Name of the tensor.
-    pub tensor: String,
-    /// What differs: operations, data types, tensor shapes, reduction operation, scale factors, root ranks, device.
-    pub what: String,
-    /// The rank that `expected` was taken from.
-    pub first_rank: usize,
-    /// What that rank submitted.
-    pub expected: String,
-    /// The rank that differs from it.
-    pub rank: usize,
-    /// What the latter submitted.
-    pub found: String,
-}
+mod mismatch;
+
+pub use mismatch::{Mismatch, Mismatched, Submitted};
 
 /// What is wrong with the ranks of a process set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -216,10 +202,10 @@ pub enum Error {
         /// The operation.
         what: &'static str,
     },
-    /// Elements that cannot travel as others.
+    /// Elements that cannot be sent as others.
     #[error(
-        "elements of tensor {tensor} ({dtype}) cannot travel as {wire} here: those of float32 and float64 in reductions on GPUs can \
-         travel as float16 or bfloat16"
+        "elements of tensor {tensor} ({dtype}) cannot be sent as {wire} here: those of float32 and float64 in reductions on GPUs can be \
+         sent as float16 or bfloat16"
     )]
     InvalidCompression {
         /// The tensor.

@@ -23,7 +23,7 @@
 //! # The rooms
 //! - [`Context`] and what it hands out: [`context`]. Settings: [`knobs`]. Who am I: [`identity`].
 //! - The heart: `cycle/` (one step: collect, negotiate, plan, execute, finish), [`negotiation`], [`fusion`].
-//! - The seams, each with a simulated twin: [`clock`], [`transport`] (control), [`collective`] (data).
+//! - Interfaces, each with a simulated implementation: [`clock`], [`transport`] (control), [`collective`] (data).
 //! - What is recorded: [`timeline`]; what it would have been otherwise: [`replay`]; what is tuned by both: the crate
 //!   `ronde-tuner`.
 //! - What a tuner's log tells: [`review`].

@@ -72,7 +72,7 @@ impl Ready {
         FusionKey {
             operation: Fusible::of(params.kind),
             dtype: Some(params.dtype),
-            wire_dtype: params.travels_as,
+            wire_dtype: params.wire_dtype,
             op: Some(params.op),
             factors: (params.prescale, params.postscale),
             root: Some(params.root),

@@ -56,7 +56,7 @@ impl Tensor {
         let raw = RawTensor {
             name: &self.name,
             dtype: self.dtype,
-            travels_as: None,
+            wire_dtype: None,
             shape: &self.shape,
             device: Device::Cpu,
             input: address,

@@ -179,7 +179,7 @@ fn groups_of_none_of_one_and_of_several_types() {
                     RawTensor {
                         name: $name,
                         dtype: ronde::Dtype::$dtype,
-                        travels_as: None,
+                        wire_dtype: None,
                         shape: $shape,
                         device: ronde::Device::Cpu,
                         input: address,
@@ -251,7 +251,7 @@ fn a_refused_member_fails_alone() {
                 RawTensor {
                     name,
                     dtype,
-                    travels_as: None,
+                    wire_dtype: None,
                     shape,
                     device: ronde::Device::Cpu,
                     input: address,

@@ -199,7 +199,7 @@ fn left(context: &Context) {
     context.join().expect("all join");
 }
 
-/// Sets on one host, on several, and of one rank, while everything that can goes host by host.
+/// Sets on one host, on several, and of one rank, while everything that can is hierarchical.
 fn sets(context: &Context) {
     let rank = context.rank();
     if rank == 0 {
@@ -259,9 +259,14 @@ fn hosts_whose_lanes_cross() {
 }
 
 #[test]
-fn process_sets_go_host_by_host_where_they_can() {
+fn process_sets_are_hierarchical_where_they_can() {
     let made: [&[usize]; 4] = [&[0, 1], &[0, 2, 3], &[1, 3], &[2]];
-    on_hosts("process_sets_go_host_by_host_where_they_can", "aabb", &made, sets);
+    on_hosts(
+        "process_sets_are_hierarchical_where_they_can",
+        "aabb",
+        &made,
+        sets,
+    );
 }
 
 #[test]
@@ -286,7 +291,7 @@ fn the_timeline_names_the_stages_as_horovod_does() {
     });
     let text = std::fs::read_to_string(&path).expect("rank 0 has written it");
     let count = |name: &str| text.matches(&format!("\"B\", \"name\": \"{name}\"")).count();
-    // Of four rounds the second and the fourth reduce host by host, the third and the fourth gather so.
+    // Of four rounds the second and the fourth reduce hierarchically, the third and the fourth gather so.
     let of_allreduce = ["SHM_REDUCESCATTER", "MPI_ALLREDUCE", "SHM_ALLGATHER"].map(count);
     assert_eq!(of_allreduce, [2, 4, 2]);
     let of_allgather = ["MPI_ALLGATHER", "MEMCPY_IN_SHARED_BUFFER", "MPI_CROSS_ALLGATHER"].map(count);

@@ -101,11 +101,11 @@ fn what_the_knobs_could_not_be_is_refused() {
                 ..SettingsChange::default()
             };
             assert!(refusal(&context, bytes).contains("fusion threshold"));
-            let by_host = SettingsChange {
+            let hierarchical = SettingsChange {
                 hierarchical_allgather: Some(true),
                 ..SettingsChange::default()
             };
-            assert!(refusal(&context, by_host).contains("all ranks are on one host"));
+            assert!(refusal(&context, hierarchical).contains("all ranks are on one host"));
             assert_eq!(context.settings(), before);
         },
     );
@@ -124,8 +124,8 @@ fn the_tuner_is_not_interfered_with() {
 }
 
 #[test]
-fn on_one_host_nothing_goes_host_by_host_and_one_line_says_so() {
-    let name = "on_one_host_nothing_goes_host_by_host_and_one_line_says_so";
+fn on_one_host_no_operation_is_hierarchical_and_one_line_says_so() {
+    let name = "on_one_host_no_operation_is_hierarchical_and_one_line_says_so";
     let asked = [
         ("HOROVOD_HIERARCHICAL_ALLREDUCE", "1"),
         ("HOROVOD_HIERARCHICAL_ALLGATHER", "1"),

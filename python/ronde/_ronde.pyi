@@ -25,9 +25,9 @@ def allgather(tensor: Any, name: str | None, set_id: SupportsIndex, /) -> int:
     Puts the rows of all ranks one after another.
     """
 
-def allreduce(tensor: Any, output: Any, name: str | None, op: SupportsIndex, prescale: SupportsFloat | SupportsIndex, postscale: SupportsFloat | SupportsIndex, set_id: SupportsIndex, travels_as: Any | None = None, /) -> int:
+def allreduce(tensor: Any, output: Any, name: str | None, op: SupportsIndex, prescale: SupportsFloat | SupportsIndex, postscale: SupportsFloat | SupportsIndex, set_id: SupportsIndex, wire_dtype: Any | None = None, /) -> int:
     """
-    Combines a tensor with the other ranks', into `output`, which may be the tensor itself. `travels_as`: the torch.dtype that its
+    Combines a tensor with the other ranks', into `output`, which may be the tensor itself. `wire_dtype`: the torch.dtype that its
     elements have on the way, on a GPU.
     """
 
@@ -82,9 +82,9 @@ def grouped_allgather(tensors: SupportsGetItem[int, Any], name: str | None, set_
     The same for tensors that belong together.
     """
 
-def grouped_allreduce(tensors: SupportsGetItem[int, Any], outputs: SupportsGetItem[int, Any], name: str | None, op: SupportsIndex, prescale: SupportsFloat | SupportsIndex, postscale: SupportsFloat | SupportsIndex, set_id: SupportsIndex, travel_as: SupportsGetItem[int, Any | None] | None = None, /) -> int:
+def grouped_allreduce(tensors: SupportsGetItem[int, Any], outputs: SupportsGetItem[int, Any], name: str | None, op: SupportsIndex, prescale: SupportsFloat | SupportsIndex, postscale: SupportsFloat | SupportsIndex, set_id: SupportsIndex, wire_dtypes: SupportsGetItem[int, Any | None] | None = None, /) -> int:
     """
-    The same for tensors that belong together; `travel_as` has a torch.dtype or None for each.
+    The same for tensors that belong together; `wire_dtypes` has a torch.dtype or None for each.
     """
 
 def grouped_reducescatter(tensors: SupportsGetItem[int, Any], name: str | None, op: SupportsIndex, prescale: SupportsFloat | SupportsIndex, postscale: SupportsFloat | SupportsIndex, set_id: SupportsIndex, /) -> int:

@@ -20,7 +20,7 @@ struct How {
     op: u8,
     prescale: f64,
     postscale: f64,
-    travels_as: Option<Dtype>,
+    wire_dtype: Option<Dtype>,
 }
 
 impl How {
@@ -35,10 +35,10 @@ impl How {
     }
 }
 
-/// Combines a tensor with the other ranks', into `output`, which may be the tensor itself. `travels_as`: the torch.dtype that its
+/// Combines a tensor with the other ranks', into `output`, which may be the tensor itself. `wire_dtype`: the torch.dtype that its
 /// elements have on the way, on a GPU.
 #[pyfunction]
-#[pyo3(signature = (tensor, output, name, op, prescale, postscale, set_id, travels_as=None, /))]
+#[pyo3(signature = (tensor, output, name, op, prescale, postscale, set_id, wire_dtype=None, /))]
 #[expect(clippy::too_many_arguments, reason = "the operation has as many")]
 pub(crate) fn allreduce(
     tensor: &Bound<'_, PyAny>,
@@ -48,22 +48,22 @@ pub(crate) fn allreduce(
     prescale: f64,
     postscale: f64,
     set_id: u32,
-    travels_as: Option<&Bound<'_, PyAny>>,
+    wire_dtype: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<u64> {
     let how = How {
         op,
         prescale,
         postscale,
-        travels_as: travels_as.map(dtype_of).transpose()?,
+        wire_dtype: wire_dtype.map(dtype_of).transpose()?,
     };
     let name = Name::new("allreduce", name, set_id);
     let work = Pair::new(tensor, output).and_then(|pair| pair.allreduce(how));
     submit(tensor.py(), set_id, work, &name)
 }
 
-/// The same for tensors that belong together; `travel_as` has a torch.dtype or None for each.
+/// The same for tensors that belong together; `wire_dtypes` has a torch.dtype or None for each.
 #[pyfunction]
-#[pyo3(signature = (tensors, outputs, name, op, prescale, postscale, set_id, travel_as=None, /))]
+#[pyo3(signature = (tensors, outputs, name, op, prescale, postscale, set_id, wire_dtypes=None, /))]
 #[expect(clippy::too_many_arguments, reason = "the operation has as many")]
 pub(crate) fn grouped_allreduce(
     py: Python<'_>,
@@ -74,15 +74,15 @@ pub(crate) fn grouped_allreduce(
     prescale: f64,
     postscale: f64,
     set_id: u32,
-    travel_as: Option<Vec<Option<Bound<'_, PyAny>>>>,
+    wire_dtypes: Option<Vec<Option<Bound<'_, PyAny>>>>,
 ) -> PyResult<u64> {
     let how = |index: usize| {
-        let travels_as = travel_as.as_ref().and_then(|all| all.get(index)?.as_ref());
+        let wire_dtype = wire_dtypes.as_ref().and_then(|all| all.get(index)?.as_ref());
         Ok::<How, PyErr>(How {
             op,
             prescale,
             postscale,
-            travels_as: travels_as.map(dtype_of).transpose()?,
+            wire_dtype: wire_dtype.map(dtype_of).transpose()?,
         })
     };
     if tensors.len() != outputs.len() {
@@ -182,7 +182,7 @@ pub(crate) fn reducescatter(
             op,
             prescale,
             postscale,
-            travels_as: None,
+            wire_dtype: None,
         },
     );
     submit(
@@ -209,7 +209,7 @@ pub(crate) fn grouped_reducescatter(
         op,
         prescale,
         postscale,
-        travels_as: None,
+        wire_dtype: None,
     };
     let works = tensors.iter().map(|tensor| scattered(tensor, how));
     submit_group(
@@ -247,7 +247,7 @@ struct Work<'a> {
     view: View,
     operation: Operation<'a>,
     output: RawOutput,
-    travels_as: Option<Dtype>,
+    wire_dtype: Option<Dtype>,
     input: Held,
     yields: Yield,
     /// See [`Part::copied_to`].
@@ -273,7 +273,7 @@ impl<'a> Work<'a> {
             view,
             operation,
             output: RawOutput::Allocate,
-            travels_as: None,
+            wire_dtype: None,
             yields,
             copied_to: None,
         }
@@ -283,7 +283,7 @@ impl<'a> Work<'a> {
         RawTensor {
             name,
             dtype: self.view.dtype,
-            travels_as: self.travels_as,
+            wire_dtype: self.wire_dtype,
             shape: &self.view.shape,
             device: self.view.device,
             input: self.view.address,
@@ -345,7 +345,7 @@ impl Pair {
             },
             view: self.view,
             operation,
-            travels_as: None,
+            wire_dtype: None,
             input: self.input,
             yields: self.output.map_or(Yield::Input, Yield::Given),
             copied_to: self.copied_to,
@@ -361,7 +361,7 @@ impl Pair {
                 postscale: how.postscale,
             });
             return Ok(Work {
-                travels_as: how.travels_as,
+                wire_dtype: how.wire_dtype,
                 ..work
             });
         }
@@ -389,7 +389,7 @@ impl Pair {
             view: self.view,
             operation: Operation::Allgather,
             output: RawOutput::Allocate,
-            travels_as: None,
+            wire_dtype: None,
             input: self.input,
             yields: Yield::Adasum(self.output, scale),
             copied_to: self.copied_to,
@@ -570,7 +570,7 @@ pub(crate) fn allreduce_batch(
         op,
         prescale,
         postscale,
-        travels_as: None,
+        wire_dtype: None,
     };
     let works = tensors.iter().zip(&names).map(|(tensor, name)| {
         let work = Pair::new(tensor, tensor).and_then(|pair| pair.allreduce(how));

@@ -5,8 +5,8 @@
 //! of low priority (`worker`), so that no cycle waits for a Gaussian process. What the search believes beforehand comes
 //! from what the job itself is seen to do (`trace`).
 //!
-//! A session begins once the step is known, so that what cannot matter in it is left out. Steps of another shape are no
-//! samples of it (`shapes`); where they come for long they have a search of their own, and when the first ones are back that goes on
+//! A session begins once the step is known, so that what cannot matter in it is left out. Steps of another signature are no
+//! samples of it (`signatures`); where they come for long they have a search of their own, and when the first ones are back that goes on
 //! where it was (`turn`). A log that can no longer be written, or a failing optimizer, is a warning and never harms the job.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ mod csv;
 mod logbook;
 mod report;
 mod search;
-mod shapes;
+mod signatures;
 mod space;
 mod store;
 mod trace;
@@ -37,13 +37,13 @@ use crate::settings::Settings;
 use crate::timeline::metrics::StepSample;
 use logbook::Logbook;
 use search::{Search, config, new_session};
-use shapes::{Seen, Shapes};
+use signatures::{Seen, Signatures};
 use space::{Facts, Tunable, settings};
 use store::Store;
 
 /// Bytes in the unit that Horovod's flags and log call MB.
 const MIB: f64 = (1u64 << 20) as f64;
-/// Steps to wait at the start for the step's shape to be known.
+/// Steps to wait at the start for the step's signature to be known.
 const STEPS_TO_LEARN: u32 = 8;
 
 /// The tuner of a job.
@@ -51,7 +51,7 @@ pub(crate) struct Autotune {
     knobs: Knobs,
     /// What is known of the job whatever its steps.
     facts: Facts,
-    shapes: Shapes,
+    signatures: Signatures,
     /// The search for the steps that come now.
     search: Search,
     /// Those that wait for theirs to come back; the last in charge is the last.
@@ -59,7 +59,7 @@ pub(crate) struct Autotune {
     /// The first search has begun; before, this many steps have been waited.
     begun: bool,
     waited: u32,
-    /// Searches begun for new shapes, and the step of the last.
+    /// Searches begun for new signatures, and the step of the last.
     searches: u32,
     last_search: u64,
     logbook: Logbook,
@@ -98,7 +98,7 @@ impl Autotune {
         let autotune = Self {
             knobs: knobs.clone(),
             facts,
-            shapes: Shapes::default(),
+            signatures: Signatures::default(),
             search: Search::new(None, tunable, session),
             others: Vec::new(),
             begun: false,
@@ -147,10 +147,11 @@ impl Autotune {
         if self.given_up {
             return None;
         }
-        let shape = Some(sample.shape);
-        let is_other = self.search.shape != shape;
-        let soon = is_other && (self.is_young() || self.others.iter().any(|other| other.shape == shape));
-        match self.shapes.observe(sample.shape, soon) {
+        let signature = Some(sample.signature);
+        let is_other = self.search.signature != signature;
+        let soon =
+            is_other && (self.is_young() || self.others.iter().any(|other| other.signature == signature));
+        match self.signatures.observe(sample.signature, soon) {
             Seen::Ours => {}
             Seen::Other => return None,
             Seen::Turned => return self.turn(sample, tracer),
@@ -163,7 +164,7 @@ impl Autotune {
             return None;
         }
         self.search.steps += 1;
-        self.search.shape = self.search.shape.or(self.shapes.settled());
+        self.search.signature = self.search.signature.or(self.signatures.settled());
         self.logbook.step(sample);
         if let Some(asked) = &mut self.search.asked {
             asked.step(sample.step_ms);
@@ -191,22 +192,22 @@ impl Autotune {
     /// runs have learnt is made use of.
     fn begin(&mut self, sample: &StepSample, tracer: &mut Tracer) -> Option<Settings> {
         self.waited += 1;
-        let shape = self.shapes.settled();
-        if shape.is_none() && self.waited < STEPS_TO_LEARN {
+        let signature = self.signatures.settled();
+        if signature.is_none() && self.waited < STEPS_TO_LEARN {
             return None;
         }
         self.begun = true;
         let before = self.search.settings();
-        let facts = match shape {
+        let facts = match signature {
             Some(_) => self.facts_of(sample, tracer),
             None => self.facts,
         };
-        tracer.follow(shape);
-        match self.first_session(&facts, shape) {
-            Ok((tunable, session)) => self.search = Search::new(shape, tunable, session),
+        tracer.follow(signature);
+        match self.first_session(&facts, signature) {
+            Ok((tunable, session)) => self.search = Search::new(signature, tunable, session),
             Err(error) => {
                 tracing::warn!("autotune: {error}; searching without what is known of the step"); // as in `new`
-                self.search.shape = shape;
+                self.search.signature = signature;
             }
         }
         self.search.log_not_tuned();
@@ -227,9 +228,9 @@ impl Autotune {
     fn first_session(
         &mut self,
         facts: &Facts,
-        shape: Option<u64>,
+        signature: Option<u64>,
     ) -> Result<(Tunable, Session), ronde_tuner::Error> {
-        let (tunable, recalled) = self.open(facts, shape)?;
+        let (tunable, recalled) = self.open(facts, signature)?;
         let session = match recalled {
             Some(session) => session,
             None => new_session(&self.knobs, &tunable)?,
@@ -241,15 +242,15 @@ impl Autotune {
         Ok((tunable, session))
     }
 
-    /// What can be tuned in steps of `shape` of which `facts` are known, and a session that goes on from what earlier runs know of
+    /// What can be tuned in steps of `signature` of which `facts` are known, and a session that goes on from what earlier runs know of
     /// them, if they do.
     fn open(
         &mut self,
         facts: &Facts,
-        shape: Option<u64>,
+        signature: Option<u64>,
     ) -> Result<(Tunable, Option<Session>), ronde_tuner::Error> {
         let tunable = Tunable::new(&self.knobs, facts)?;
-        let key = shape.map(|shape| self.store.key(shape, facts));
+        let key = signature.map(|signature| self.store.key(signature, facts));
         let recalled = key.and_then(|key| self.store.recall(&key));
         let session = recalled.map(|(state, matching)| {
             let near = match matching {
@@ -319,8 +320,8 @@ impl Autotune {
             eprintln!("ronde: autotune: {told}");
         }
         self.search.verdict = Some(told);
-        if let Some(shape) = self.search.shape {
-            let key = self.store.key(shape, &self.facts);
+        if let Some(signature) = self.search.signature {
+            let key = self.store.key(signature, &self.facts);
             let steps = self.search.steps;
             let foremost = |other: &Search| other.verdict.is_none() || other.steps <= steps;
             let in_file = self.others.iter().all(foremost);
@@ -368,8 +369,8 @@ impl Drop for Autotune {
         for (index, search) in all.iter().enumerate() {
             let in_file = index + 1 == all.len();
             let is_kept = search.verdict.is_some() && (all.len() == 1 || !in_file);
-            if let Some(shape) = search.shape.filter(|_| !is_kept) {
-                let key = self.store.key(shape, &self.facts);
+            if let Some(signature) = search.signature.filter(|_| !is_kept) {
+                let key = self.store.key(signature, &self.facts);
                 self.store.keep(&search.session, key, in_file);
             }
         }

@@ -1,4 +1,4 @@
-//! The search for the settings of steps of one shape: its session, and what belongs to it.
+//! The search for the settings of steps of one signature: its session, and what belongs to it.
 
 use ronde_tuner::{Best, Session, SessionConfig, Verdict};
 
@@ -12,7 +12,7 @@ use crate::settings::Settings;
 /// See the module.
 pub(super) struct Search {
     /// What its steps consist of, as far as that is known.
-    pub(super) shape: Option<u64>,
+    pub(super) signature: Option<u64>,
     pub(super) tunable: Tunable,
     pub(super) session: Session,
     /// Steps that it was told of.
@@ -23,15 +23,15 @@ pub(super) struct Search {
     pub(super) last_ms: Option<f64>,
     /// Of the last search, until another begins.
     pub(super) verdict: Option<AutotuneVerdict>,
-    /// What was seen of its steps, while those of another shape come.
+    /// What was seen of its steps, while those of another signature come.
     pub(super) traces: Steps,
 }
 
 impl Search {
-    /// Of the steps of `shape`, by `session` in the space of `tunable`.
-    pub(super) fn new(shape: Option<u64>, tunable: Tunable, session: Session) -> Self {
+    /// Of the steps of `signature`, by `session` in the space of `tunable`.
+    pub(super) fn new(signature: Option<u64>, tunable: Tunable, session: Session) -> Self {
         Self {
-            shape,
+            signature,
             tunable,
             session,
             steps: 0,

@@ -51,11 +51,11 @@ impl Tunable {
                 .unwrap_or(knobs.fusion_threshold_bytes as f64 / MIB)
         };
         let cycle_ms = wanted.cycle_ms.unwrap_or(knobs.cycle_time_ms);
-        let by_host = facts.hosts.why_flat().is_none();
+        let hierarchical = facts.hosts.why_flat().is_none();
         let flags = [
             knobs.cache_capacity > 0,
-            knobs.hierarchical_allreduce && by_host,
-            knobs.hierarchical_allgather && by_host,
+            knobs.hierarchical_allreduce && hierarchical,
+            knobs.hierarchical_allgather && hierarchical,
         ];
         let [cache, allreduce, allgather] = flags.map(|on| f64::from(u8::from(on)));
 

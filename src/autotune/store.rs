@@ -2,7 +2,7 @@
 //!
 //! The file is a state file of the tuner's, keyed by who wrote it: the model (a hash of the step's tensors), ranks, hosts, transport and
 //! version. A file that is no state file, or one of a newer version, is left as it is; one of another model is overwritten. Of a
-//! job with steps of several shapes the process remembers all, the file one.
+//! job with steps of several signatures the process remembers all, the file one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::sync::lock;
 /// Who wrote a state.
 pub(super) type Key = BTreeMap<String, String>;
 
-/// Jobs that a process remembers: an elastic one comes back in a few sizes, with steps of a few shapes.
+/// Jobs that a process remembers: an elastic one comes back in a few sizes, with steps of a few signatures.
 const KEPT_MAX: usize = 16;
 
 /// States of contexts of this process that have ended.

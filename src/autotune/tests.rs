@@ -1,4 +1,4 @@
-//! The tuner of a made-up job, whose steps come in shapes.
+//! The tuner of a made-up job, whose steps come in signatures.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ struct Job {
 /// Steps after which a search has gone wrong. Each waits a moment for the proposals' thread.
 const STEPS_MAX: usize = 20_000;
 
-/// A step without noise, ms: 20 where the threshold is best (16 MiB, or 256 KiB for odd shapes), 2 more for each factor of two.
-fn best_ms(shape: u64, settings: &Settings) -> f64 {
-    let best: f64 = if shape.is_multiple_of(2) { 16.0 } else { 0.25 };
+/// A step without noise, ms: 20 where the threshold is best (16 MiB, or 256 KiB for odd signatures), 2 more for each factor of two.
+fn best_ms(signature: u64, settings: &Settings) -> f64 {
+    let best: f64 = if signature.is_multiple_of(2) { 16.0 } else { 0.25 };
     let fusion_mb = settings.fusion_threshold_bytes as f64 / MIB;
     20.0 + 2.0 * (fusion_mb.max(1.0 / 32.0) / best).log2().abs()
 }
@@ -48,13 +48,13 @@ impl Job {
         }
     }
 
-    fn step(&mut self, shape: u64) {
+    fn step(&mut self, signature: u64) {
         self.steps += 1;
         // Up to half a percent either way.
         let noise = f64::from(self.steps.wrapping_mul(2_654_435_769) >> 22) / 1024.0 - 0.5;
         let sample = StepSample {
-            step_ms: best_ms(shape, &self.settings) * (1.0 + 0.01 * noise),
-            shape,
+            step_ms: best_ms(signature, &self.settings) * (1.0 + 0.01 * noise),
+            signature,
             bytes: 1 << 20,
             tensors: 10,
             batches: 2,
@@ -68,21 +68,21 @@ impl Job {
         }
     }
 
-    /// Long enough for the next change of shape not to be taken for one of many.
-    fn train(&mut self, shape: u64) {
-        (0..100).for_each(|_| self.step(shape));
+    /// Long enough for the next change of signature not to be taken for one of many.
+    fn train(&mut self, signature: u64) {
+        (0..100).for_each(|_| self.step(signature));
     }
 
     fn report(&self) -> AutotuneReport {
         self.progress.autotune().unwrap()
     }
 
-    /// Steps of `shape` until it has its own verdict.
-    fn tune(&mut self, shape: u64) -> AutotuneVerdict {
+    /// Steps of `signature` until it has its own verdict.
+    fn tune(&mut self, signature: u64) -> AutotuneVerdict {
         for _ in 0..STEPS_MAX {
-            self.step(shape);
+            self.step(signature);
             let verdict = self.report().verdict;
-            if let Some(verdict) = verdict.filter(|_| self.autotune.search.shape == Some(shape)) {
+            if let Some(verdict) = verdict.filter(|_| self.autotune.search.signature == Some(signature)) {
                 return verdict;
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -111,10 +111,10 @@ fn a_shape_that_comes_back_is_in_force_at_once_and_not_tuned_again() {
     );
     job.train(b);
     for _ in 0..3 {
-        for (shape, verdict) in [(a, &first), (b, &second)] {
-            (0..3).for_each(|_| job.step(shape));
+        for (signature, verdict) in [(a, &first), (b, &second)] {
+            (0..3).for_each(|_| job.step(signature));
             assert!(job.settings.equals(&verdict.settings), "{}", job.settings);
-            job.train(shape);
+            job.train(signature);
             let told = job.report().verdict.unwrap();
             assert_eq!(
                 (told.steps_active, &told.reason),
@@ -156,7 +156,7 @@ fn a_search_that_was_left_in_the_middle_goes_on_where_it_was() {
         .autotune
         .others
         .iter()
-        .map(|other| (other.shape, other.steps))
+        .map(|other| (other.signature, other.steps))
         .collect();
     assert_eq!(left, [(Some(a), steps)]);
     job.train(b);
@@ -182,15 +182,15 @@ fn all_shapes_are_remembered_and_the_file_has_the_one_trained_longest() {
     drop(job);
     assert_eq!(model(), format!("{b:016x}"));
     // The next context of this process begins with either.
-    for (shape, other, verdict) in [(a, b, &first), (b, a, &second)] {
+    for (signature, other, verdict) in [(a, b, &first), (b, a, &second)] {
         let mut job = Job::new(&env);
-        (0..3).for_each(|_| job.step(shape));
+        (0..3).for_each(|_| job.step(signature));
         assert!(
             job.settings.equals(&verdict.settings),
             "{} {verdict}",
             job.settings
         );
-        let confirmed = job.tune(shape);
+        let confirmed = job.tune(signature);
         assert!(confirmed.steps_active <= 30, "{confirmed}");
         let confirmed = job.tune(other);
         assert!(confirmed.steps_active <= 30, "{confirmed}");
@@ -201,8 +201,8 @@ fn all_shapes_are_remembered_and_the_file_has_the_one_trained_longest() {
 fn a_job_of_ever_new_shapes_is_not_for_ever_tuned() {
     let mut job = Job::new(&[]);
     job.tune(999);
-    for shape in 1_000..1_100 {
-        (0..20).for_each(|_| job.step(shape));
+    for signature in 1_000..1_100 {
+        (0..20).for_each(|_| job.step(signature));
     }
     // Eight, and one more for each five hundred of two thousand steps.
     assert!(

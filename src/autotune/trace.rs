@@ -3,7 +3,7 @@
 //!
 //! A [`Tracer`] notes every cycle, batch and tensor with the times of the clock. When a step is over, all of it
 //! together becomes a [`TracedStep`], on a time that begins at the end of the step before. Steps that were disturbed
-//! (foreign traffic, a rank that has joined), in which the settings changed, or of another shape than is tuned, are dropped. The last
+//! (foreign traffic, a rank that has joined), in which the settings changed, or of another signature than is tuned, are dropped. The last
 //! [`STEPS_PER_SETTING`] of each setting are kept, and of all settings together no more than [`TENSORS_MAX`] tensors.
 //!
 //! On the cycle's path a tensor costs a look into one map; the memory of dropped steps is used again.
@@ -45,8 +45,8 @@ pub(crate) struct Tracer {
     boundary: Option<Nanos>,
     /// The step under way is to be dropped.
     is_disturbed: bool,
-    /// Steps of this shape alone are kept; of any, if none is given.
-    shape: Option<u64>,
+    /// Steps of this signature alone are kept; of any, if none is given.
+    signature: Option<u64>,
     /// Their numbers hold for the whole trace.
     classes: FusionClasses,
     steps: Steps,
@@ -204,7 +204,9 @@ impl Tracer {
 
     fn end_step(&mut self, whole: WholeStep) {
         let began = self.boundary.replace(whole.ended);
-        let ours = self.shape.is_none_or(|shape| shape == whole.shape);
+        let ours = self
+            .signature
+            .is_none_or(|signature| signature == whole.signature);
         let settled = !std::mem::take(&mut self.is_disturbed) && whole.usual && ours;
         let count = self
             .under_way
@@ -233,9 +235,9 @@ impl Tracer {
         self.steps.forget();
     }
 
-    /// From now on steps of `shape` alone are kept; of any, if there is none.
-    pub(super) fn follow(&mut self, shape: Option<u64>) {
-        self.shape = shape;
+    /// From now on steps of `signature` alone are kept; of any, if there is none.
+    pub(super) fn follow(&mut self, signature: Option<u64>) {
+        self.signature = signature;
     }
 
     /// Goes on with `steps`; answers with those kept so far.

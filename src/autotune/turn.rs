@@ -1,4 +1,4 @@
-//! Turning to steps of another shape: back to a search that knows them, or to a new one that learns from the last.
+//! Turning to steps of another signature: back to a search that knows them, or to a new one that learns from the last.
 
 use ronde_tuner::{Match, Session};
 
@@ -9,9 +9,9 @@ use super::trace::Tracer;
 use crate::settings::Settings;
 use crate::timeline::metrics::StepSample;
 
-/// Why a search for another shape is begun.
+/// Why a search for another signature is begun.
 const REASON: &str = "the tensors of a step have changed";
-/// Searches for new shapes, after which the next ones wait so many steps each: a job of ever new shapes is not for ever tuned.
+/// Searches for new signatures, after which the next ones wait so many steps each: a job of ever new signatures is not for ever tuned.
 const SEARCHES_FREE: u32 = 8;
 const REST_STEPS: u64 = 500;
 /// Searches that wait for their steps to come back; beyond, the one that has waited longest is forgotten.
@@ -20,27 +20,30 @@ const OTHERS_MAX: usize = 15;
 impl Autotune {
     /// Steps are like `sample` now; answers with settings to switch to.
     pub(super) fn turn(&mut self, sample: &StepSample, tracer: &mut Tracer) -> Option<Settings> {
-        let shape = sample.shape;
+        let signature = sample.signature;
         if self.is_young() {
             // What came first was not what the job is made of.
-            self.shapes.begin_with(shape);
+            self.signatures.begin_with(signature);
             (self.begun, self.waited, self.search.asked) = (false, 0, None);
             tracer.forget();
             return self.begin(sample, tracer);
         }
-        let known = self.others.iter().position(|other| other.shape == Some(shape));
+        let known = self
+            .others
+            .iter()
+            .position(|other| other.signature == Some(signature));
         let next = match known {
             Some(index) => {
                 let known = self.others.remove(index);
                 tracing::info!(
-                    "autotune: steps of a known shape are back, and with them fusion {}",
+                    "autotune: steps of a known signature are back, and with them fusion {}",
                     known.settings()
                 );
                 known
             }
             None => self.new_search(sample, tracer)?,
         };
-        self.shapes.turn_to(shape);
+        self.signatures.turn_to(signature);
         let before = self.search.settings();
         self.put_in_charge(next, tracer);
         self.tell_warnings();
@@ -52,9 +55,9 @@ impl Autotune {
     fn put_in_charge(&mut self, mut next: Search, tracer: &mut Tracer) {
         self.logbook.interrupted();
         let traces = tracer.exchange(std::mem::take(&mut next.traces));
-        tracer.follow(next.shape);
+        tracer.follow(next.signature);
         let mut last = std::mem::replace(&mut self.search, next);
-        if last.shape.is_none() {
+        if last.signature.is_none() {
             return; // nobody could say when its steps are back
         }
         if last.verdict.is_none() {
@@ -68,7 +71,7 @@ impl Autotune {
 
     /// A search for steps like `sample`; none if that has to wait, or cannot be.
     fn new_search(&mut self, sample: &StepSample, tracer: &Tracer) -> Option<Search> {
-        let steps = self.shapes.steps();
+        let steps = self.signatures.steps();
         if self.searches >= SEARCHES_FREE && steps < self.last_search + REST_STEPS {
             return None;
         }
@@ -83,8 +86,8 @@ impl Autotune {
     }
 
     fn try_new_search(&mut self, sample: &StepSample, tracer: &Tracer) -> Result<Search, ronde_tuner::Error> {
-        let shape = Some(sample.shape);
-        let (tunable, recalled) = self.open(&self.facts_of(sample, tracer), shape)?;
+        let signature = Some(sample.signature);
+        let (tunable, recalled) = self.open(&self.facts_of(sample, tracer), signature)?;
         let last = &self.search;
         let session = match recalled {
             Some(session) => session,
@@ -102,7 +105,7 @@ impl Autotune {
             }
         };
         self.tell(&format!("{REASON}; tuning anew"));
-        let search = Search::new(shape, tunable, session);
+        let search = Search::new(signature, tunable, session);
         search.log_not_tuned();
         Ok(search)
     }

@@ -46,10 +46,10 @@ impl Mpi {
                 (job, communicators)
             }
         };
-        let by_host = ByHost::of(&job.leaders, &config.members, rank);
-        let hosts = by_host.hosts();
+        let host_map = HostMap::of(&job.leaders, &config.members, rank);
+        let hosts = host_map.hosts();
         let flat = MpiCollective::new(job, communicators, rank, size);
-        let (here, data) = match by_host.connect_intra_node(config, knobs)? {
+        let (here, data) = match host_map.connect_intra_node(config, knobs)? {
             Some(Shared {
                 transport,
                 data,
@@ -57,28 +57,28 @@ impl Mpi {
             }) => (Some(transport), Some((data, watch))),
             None => (None, None),
         };
-        let lane = by_host.connect_inter_node(job, config, communicators)?;
+        let lane = host_map.connect_inter_node(job, config, communicators)?;
         let places = Places {
-            hosts: by_host.hosts.clone(),
-            own: by_host.own,
+            hosts: host_map.hosts.clone(),
+            own: host_map.own,
             here,
-            leaders: lane.filter(|_| by_host.place == 0).map(|lane| lane.control),
+            leaders: lane.filter(|_| host_map.place == 0).map(|lane| lane.control),
         };
         let collective: Box<dyn Collective> = match data {
-            // What goes host by host as soon as that is asked for is there from the beginning: the way may change at any
+            // The hierarchical collective is created at the start, even if it is off: the settings may change at any
             // cycle.
             Some((data, watch)) if hosts.why_flat().is_none() => {
-                let (rank, size) = (by_host.place, by_host.hosts[by_host.own].len());
+                let (rank, size) = (host_map.place, host_map.hosts[host_map.own].len());
                 let spin = super::local::patience(knobs, 2 * size).spin;
                 let host = Host {
                     collective: LocalCollective::new(data, rank, size, spin, watch),
                     rank,
                     size,
                 };
-                let lane = lane.map(|communicators| by_host.lane(job, communicators));
+                let lane = lane.map(|communicators| host_map.lane(job, communicators));
                 let map = Map {
-                    hosts: by_host.hosts,
-                    own: by_host.own,
+                    hosts: host_map.hosts,
+                    own: host_map.own,
                     lanes: hosts.least,
                 };
                 Box::new(HierarchicalCollective::new(flat, map, host, lane))
@@ -95,8 +95,8 @@ impl Mpi {
     }
 }
 
-/// The members of a set, host by host.
-struct ByHost {
+/// The members of a set, grouped by host.
+struct HostMap {
     /// Set ranks, ascending; the hosts in the order of their first ones.
     hosts: Vec<Vec<usize>>,
     /// This rank's.
@@ -105,7 +105,7 @@ struct ByHost {
     place: usize,
 }
 
-impl ByHost {
+impl HostMap {
     /// As rank `rank` of the set of these job ranks, of which `leaders` says who share a host.
     fn of(leaders: &[usize], members: &[usize], rank: usize) -> Self {
         let leader = |rank: usize| leaders[members[rank]];
@@ -130,15 +130,15 @@ impl ByHost {
     }
 
     /// Connects the ranks of this host: for what the set's ranks tell one another, if there are several, and about 2 MiB each for
-    /// tensors, if these may go host by host.
+    /// tensors, if these may be hierarchical.
     fn connect_intra_node(
         &self,
         config: &RendezvousConfig,
         knobs: &Knobs,
     ) -> Result<Option<Shared>, Failure> {
-        let by_host = self.hosts().why_flat().is_none();
+        let is_hierarchical = self.hosts().why_flat().is_none();
         let size = self.hosts[self.own].len();
-        if size == 1 && !by_host {
+        if size == 1 && !is_hierarchical {
             return Ok(None);
         }
         let here = of_set(config, &self.hosts[self.own], &format!("host{}", self.own));
@@ -148,7 +148,7 @@ impl ByHost {
             patience.warn_after = Duration::ZERO;
             patience.give_up_after = None;
         }
-        let data_bytes = match by_host {
+        let data_bytes = match is_hierarchical {
             true => LocalCollective::required_bytes(size),
             false => 0,
         };
@@ -214,14 +214,14 @@ mod tests {
     fn a_lane_is_ordered_by_ranks_and_not_by_hosts() {
         // Hosts a, b, b, a, a: the second ranks of a and b are 3 and 2.
         let leaders = [0, 1, 1, 0, 0];
-        let of = |rank| ByHost::of(&leaders, &[0, 1, 2, 3, 4], rank);
+        let of = |rank| HostMap::of(&leaders, &[0, 1, 2, 3, 4], rank);
         assert_eq!(of(3).hosts, [vec![0, 3, 4], vec![1, 2]]);
         assert_eq!((of(3).own, of(3).place, of(2).own, of(2).place), (0, 1, 1, 1));
         assert_eq!(of(0).in_lane(), (vec![0, 1], vec![0, 1]));
         assert_eq!(of(3).in_lane(), (vec![2, 3], vec![1, 0]));
         assert_eq!(of(0).hosts(), Hosts::of([3, 2]));
         // Of a set of job ranks 1, 3 and 4 the first is on the host that comes first.
-        let set = ByHost::of(&leaders, &[1, 3, 4], 2);
+        let set = HostMap::of(&leaders, &[1, 3, 4], 2);
         assert_eq!((&set.hosts[..], set.own), (&[vec![0], vec![1, 2]][..], 1));
     }
 }

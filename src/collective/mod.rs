@@ -7,7 +7,7 @@
 //! A rank that has joined and has no data takes part with [absent](Span::absent) spans. It contributes nothing,
 //! rather than an identity element: scale factors and signed zeros would show that.
 
-mod between;
+mod inter_node;
 mod kernels;
 pub mod local;
 #[cfg(feature = "mpi")]
@@ -20,9 +20,9 @@ use crate::tensor::{Dtype, ReduceOp, Span};
 
 pub mod shaped;
 #[cfg(test)]
-pub(crate) mod sim;
+pub(crate) mod simulated;
 
-pub use between::{BetweenHosts, HostPlace};
+pub use inter_node::{HostPlace, InterNode};
 pub use ronde_job::settings::Hierarchy;
 
 #[cfg(test)]
@@ -56,11 +56,11 @@ pub struct Phases {
     pub wait_ns: u64,
     /// By how much peers that came late have held the batch up: a part of `wait_ns`, at the beginning.
     pub late_ns: u64,
-    /// At the beginning, copying this rank's first chunk in, with nothing behind it yet: a part of `copy_in_ns`. Host by
-    /// host: all that the host did with the first chunk before anything crossed.
+    /// At the beginning, copying this rank's first chunk in, with nothing behind it yet: a part of `copy_in_ns`.
+    /// Hierarchical: all that the host did with the first chunk before anything crossed.
     pub lead_in_ns: u64,
     /// At the end, copying the last chunk out, with nothing behind it any more: a part of `copy_out_ns`. An operation that
-    /// reduces right into the outputs has none. Host by host: all that the host did after everything had crossed.
+    /// reduces right into the outputs has none. Hierarchical: all that the host did after everything had crossed.
     pub tail_out_ns: u64,
 }
 
@@ -109,19 +109,18 @@ pub trait Collective: Send {
     /// What the timeline calls this backend's operations, the way the last one went.
     fn activities(&self) -> &'static Activities;
 
-    /// From the next operation on, those that `hierarchy` names go host by host. All ranks say the same between the same two
+    /// From the next operation on, those that `hierarchy` names are hierarchical. All ranks make the same call between the same two
     /// operations. A collective that has but one way goes that way.
     fn set_hierarchy(&mut self, _hierarchy: Hierarchy) {}
 
-    /// What an allreduce of tensors that lie elsewhere goes through between hosts, if allreduces go host by host now; the same on all
-    /// ranks.
-    fn between_hosts(&mut self) -> Option<&mut dyn BetweenHosts> {
+    /// The inter-node stage for tensors that are not in host memory, if allreduces are hierarchical now; the same on all ranks.
+    fn inter_node(&mut self) -> Option<&mut dyn InterNode> {
         None
     }
 
     /// Combines the batch element by element over all ranks but those in `absent`, in rank order; every rank gets the
     /// same bits, which depend neither on how tensors are batched nor on who came first, but on whether it
-    /// goes host by host. An average divides by the number of all ranks, absent or not.
+    /// is hierarchical. An average divides by the number of all ranks, absent or not.
     ///
     /// # Errors
     /// A peer that died, left or stalled beyond the limit; outputs are then unspecified.

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Activities, BetweenHosts, Collective, Hierarchy, Phases, Reduction};
+use super::{Activities, Collective, Hierarchy, InterNode, Phases, Reduction};
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::Error;
 use crate::knobs::Link;
@@ -96,8 +96,8 @@ impl Collective for ShapedCollective {
         self.inner.set_hierarchy(hierarchy);
     }
 
-    fn between_hosts(&mut self) -> Option<&mut dyn BetweenHosts> {
-        self.inner.between_hosts()
+    fn inter_node(&mut self) -> Option<&mut dyn InterNode> {
+        self.inner.inter_node()
     }
 
     fn allreduce(

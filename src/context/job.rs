@@ -100,7 +100,7 @@ impl Job {
         self.backend.traffic()
     }
 
-    /// Why nothing can go host by host in this job; none where something can.
+    /// Why no operation can be hierarchical in this job; none where something can.
     pub(super) fn why_flat(&self) -> Option<&'static str> {
         self.hosts.get().and_then(Hosts::why_flat)
     }
@@ -169,7 +169,7 @@ impl Job {
         Ok(self.set(id, members, binding, Some(running)))
     }
 
-    /// The job's ranks are spread over `hosts`: what cannot go host by host there is off, whatever was asked for.
+    /// The job's ranks are spread over `hosts`: what cannot be hierarchical there is off, whatever was asked for.
     fn spread(&self, hosts: &Hosts) {
         self.hosts.get_or_init(|| *hosts);
         let Some(because) = hosts.why_flat() else { return };

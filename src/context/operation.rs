@@ -51,8 +51,9 @@ pub struct RawTensor<'a> {
     pub name: &'a str,
     /// Element type.
     pub dtype: Dtype,
-    /// What the elements of an allreduce or reducescatter travel as: floats on GPUs may do so as halves. None: as they are.
-    pub travels_as: Option<Dtype>,
+    /// Data type in which the elements of an allreduce or reducescatter are sent: floats on GPUs may be sent as 16-bit floats.
+    /// None: the tensor's own type.
+    pub wire_dtype: Option<Dtype>,
     /// Dimensions, outermost first.
     pub shape: &'a [usize],
     /// Where its memory is, the output's too. On a GPU the input is ready when what is on the stream now is done.
@@ -104,8 +105,8 @@ impl Operation<'_> {
             return Err(Error::ReservedName { tensor: name() });
         }
         let mut params = Params::plain(self.kind(), dtype, Shape::from_slice(shape));
-        params.travels_as = tensor.travels_as.filter(|&wire| wire != dtype);
-        if let Some(wire) = params.travels_as
+        params.wire_dtype = tensor.wire_dtype.filter(|&wire| wire != dtype);
+        if let Some(wire) = params.wire_dtype
             && (!dtype.narrows_to(wire) || tensor.device == Device::Cpu || !params.kind.is_reduction())
         {
             return Err(Error::InvalidCompression {

@@ -463,7 +463,7 @@ impl Place {
         RawTensor {
             name,
             dtype: B::DTYPE,
-            travels_as: None,
+            wire_dtype: None,
             shape,
             device: buffer.device(),
             input: address,

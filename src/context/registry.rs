@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::job::Job;
 use super::process_set::{ProcessSet, Running};
 use crate::backend::Failure;
-use crate::error::{Error, Mismatch, ProcessSetProblem};
+use crate::error::{Error, Mismatch, ProcessSetProblem, Submitted};
 use crate::negotiation::{OpKind, Params};
 use crate::queue::{Entry, Output};
 use crate::sync::lock;
@@ -241,10 +241,15 @@ struct NotStarted {
 
 /// Of two ranks that agreed on all but a count, the one with the higher, and its count.
 fn highest(mismatch: &Mismatch) -> Option<(usize, usize)> {
-    let counts = [
+    let submitted = [
         (mismatch.first_rank, &mismatch.expected),
         (mismatch.rank, &mismatch.found),
     ];
-    let counts = counts.map(|(rank, count)| Some((rank, count.parse().ok()?)));
-    counts.into_iter().flatten().max_by_key(|&(_, count)| count)
+    let counts = submitted
+        .into_iter()
+        .filter_map(|(rank, submitted)| match submitted {
+            Submitted::InFlight(count) => Some((rank, *count)),
+            _ => None,
+        });
+    counts.max_by_key(|&(_, count)| count)
 }

@@ -204,7 +204,7 @@ impl<T: Element> Lent<'_, T> {
         RawTensor {
             name,
             dtype: T::DTYPE,
-            travels_as: None,
+            wire_dtype: None,
             shape,
             device: Device::Cpu,
             input: input.cast(),

@@ -29,7 +29,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::SettingsRefused`] on other ranks, while the tuner is on, for values that the knobs could not have, and for
-    /// operations host by host where there is one host or a rank to each; a rank that is lost or has left.
+    /// hierarchical operations where there is one host or a rank to each; a rank that is lost or has left.
     pub fn set_settings(&self, change: SettingsChange) -> Result<Settings, Error> {
         if fork::forked() {
             return Err(Error::Forked);
@@ -67,11 +67,11 @@ fn objection(change: &SettingsChange, knobs: &Knobs, why_flat: Option<&str>) -> 
     if change.fusion_threshold_bytes.is_some_and(|bytes| bytes > 0) && knobs.disable_group_fusion {
         return Some("HOROVOD_DISABLE_GROUP_FUSION=1 leaves nothing to fuse".to_owned());
     }
-    let by_host = [change.hierarchical_allreduce, change.hierarchical_allgather];
-    if by_host.contains(&Some(true))
+    let hierarchical = [change.hierarchical_allreduce, change.hierarchical_allgather];
+    if hierarchical.contains(&Some(true))
         && let Some(because) = why_flat
     {
-        return Some(format!("nothing goes host by host: {because}"));
+        return Some(format!("no operation is hierarchical: {because}"));
     }
     if change.cache == Some(true) && knobs.cache_capacity == 0 {
         return Some("the response cache has no room (HOROVOD_CACHE_CAPACITY=0)".to_owned());

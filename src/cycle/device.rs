@@ -239,7 +239,7 @@ impl Cycle {
         let mut company = Company {
             transport: &mut *self.transport,
             members: &self.members,
-            between: self.collective.between_hosts(),
+            inter_node: self.collective.inter_node(),
         };
         let lane = match &mut gpu.lane {
             Some(lane) => lane,

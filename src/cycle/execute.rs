@@ -141,7 +141,7 @@ impl Load {
             spans: &self.spans,
             bytes: &self.bytes,
             reduction: reduction(params),
-            travels_as: params.travels_as,
+            wire_dtype: params.wire_dtype,
             root,
         }
     }

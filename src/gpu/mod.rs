@@ -1,7 +1,7 @@
 //! The GPU seam: the calls to one CUDA device and to NCCL that the runtime makes, and nothing of what they are for.
 //!
 //! Streams, events, addresses and communicators are numbers: who makes one also destroys it ([`Device`] does for events). All
-//! that goes onto a stream returns at once. The tenants: [`cuda`] (feature `nccl`), and in tests a twin that records the order of
+//! that goes onto a stream returns at once. Implementations: [`cuda`] (feature `nccl`), and in tests a simulated GPU that records the order of
 //! calls and computes in host memory.
 
 use std::sync::{Arc, LazyLock};
@@ -11,10 +11,10 @@ mod error;
 mod event;
 mod registry;
 mod shuttle;
+#[cfg(test)]
+pub(crate) mod simulated;
 mod stopwatch;
 mod table;
-#[cfg(test)]
-pub(crate) mod twin;
 mod vector;
 
 #[cfg(feature = "nccl")]

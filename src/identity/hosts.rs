@@ -31,7 +31,7 @@ impl Hosts {
         })
     }
 
-    /// Why nothing can go host by host; none where something can.
+    /// Why no operation can be hierarchical; none where something can.
     pub(crate) fn why_flat(&self) -> Option<&'static str> {
         match self {
             Self { count: 0 | 1, .. } => Some("all ranks are on one host"),

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::block::READY_US_MAX;
 pub use ronde_job::OpKind;
 
+use crate::error::{Mismatched, Submitted};
 use crate::tensor::{Dtype, ReduceOp, Shape, fits_memory};
 
 /// Prefix of the names of the runtime's own operations: a tensor of such a name would be compared with them.
@@ -36,7 +37,7 @@ pub struct Params {
     pub dtype: Dtype,
     /// Element type between ranks, where it is another (reductions on GPUs).
     #[serde(with = "wire::maybe_dtype")]
-    pub travels_as: Option<Dtype>,
+    pub wire_dtype: Option<Dtype>,
     /// Dimensions; the numbers to agree on in an [`OpKind::Agree`].
     pub shape: Shape,
     /// How elements are combined (reductions).
@@ -64,7 +65,7 @@ impl Params {
         Self {
             kind,
             dtype,
-            travels_as: None,
+            wire_dtype: None,
             shape,
             op: ReduceOp::Sum,
             prescale: 1.0,
@@ -96,55 +97,51 @@ impl Params {
         self.shape.iter().skip(1).product::<usize>() * self.dtype.size_bytes()
     }
 
-    /// The first thing in which `other` differs, with both values as text: what, here, there.
-    pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
-        let text = |what, here: &dyn std::fmt::Display, there: &dyn std::fmt::Display| {
-            Some((what, here.to_string(), there.to_string()))
-        };
+    /// The first thing in which `other` differs, with both values: what, here, there.
+    pub fn difference(&self, other: &Self) -> Option<(Mismatched, [Submitted; 2])> {
+        let both = [self, other];
+        let differ = |what, submitted: fn(&Self) -> Submitted| Some((what, both.map(submitted)));
         if self.kind != other.kind {
-            return text("operations", &self.kind.name(), &other.kind.name());
+            return differ(Mismatched::Operation, |params| Submitted::Operation(params.kind));
         }
         if self.dtype != other.dtype {
-            return text("data types", &self.dtype, &other.dtype);
+            return differ(Mismatched::Dtype, |params| Submitted::Dtype(params.dtype));
         }
         if !self.shape_fits(other) {
-            let shape = |params: &Self| format!("{:?}", &params.shape[..]);
-            return Some((shapes_of(self.kind), shape(self), shape(other)));
+            let shape = |params: &Self| Submitted::Shape(params.shape.to_vec());
+            return differ(Mismatched::Shape(self.kind), shape);
         }
         if self.op != other.op {
-            return text("reduction operation", &self.op, &other.op);
+            return differ(Mismatched::ReduceOp, |params| Submitted::ReduceOp(params.op));
         }
         // A factor that is not a number is one that all ranks can have.
-        let differ = |here: f64, there: f64| here != there && !(here.is_nan() && there.is_nan());
-        if differ(self.prescale, other.prescale) || differ(self.postscale, other.postscale) {
-            let show =
-                |params: &Self| format!("prescale {} and postscale {}", params.prescale, params.postscale);
-            return Some(("prescale and/or postscale factors", show(self), show(other)));
+        let unequal = |here: f64, there: f64| here != there && !(here.is_nan() && there.is_nan());
+        if unequal(self.prescale, other.prescale) || unequal(self.postscale, other.postscale) {
+            return differ(Mismatched::Factors, |params| Submitted::Factors {
+                prescale: params.prescale,
+                postscale: params.postscale,
+            });
         }
-        if self.travels_as != other.travels_as {
-            let show = |params: &Self| match params.travels_as {
-                Some(dtype) => format!("as {dtype}"),
-                None => "as they are".to_owned(),
-            };
-            return Some(("compression of elements", show(self), show(other)));
+        if self.wire_dtype != other.wire_dtype {
+            return differ(Mismatched::WireDtype, |params| {
+                Submitted::WireDtype(params.wire_dtype)
+            });
+        }
+        if self.root != other.root && self.kind == OpKind::Agree {
+            return differ(Mismatched::InFlight, |params| {
+                Submitted::InFlight(params.root as usize)
+            });
         }
         if self.root != other.root {
-            let what = match self.kind {
-                OpKind::Agree => "tensors in flight",
-                _ => "BROADCAST root ranks",
-            };
-            return text(what, &self.root, &other.root);
+            return differ(Mismatched::Root, |params| Submitted::Root(params.root));
         }
         if self.group != other.group {
-            let show = |params: &Self| match params.group {
-                Some(group) => format!("a group of {} (hash {:x})", group.size, group.tag),
-                None => "no group".to_owned(),
-            };
-            return Some(("groups", show(self), show(other)));
+            return differ(Mismatched::Group, |params| Submitted::Group(params.group));
         }
         if self.device.is_some() != other.device.is_some() {
-            let place = |params: &Self| if params.device.is_some() { "GPU" } else { "CPU" };
-            return text("CPU/GPU device selection", &place(self), &place(other));
+            return differ(Mismatched::Device, |params| Submitted::Device {
+                is_gpu: params.device.is_some(),
+            });
         }
         None
     }
@@ -190,7 +187,7 @@ impl Params {
                 kind.name()
             ));
         }
-        if let Some(wire) = self.travels_as
+        if let Some(wire) = self.wire_dtype
             && !(kind.is_reduction() && self.device.is_some() && self.dtype.narrows_to(wire))
         {
             return Err(format!("{} of {} sent as {wire}", kind.name(), self.dtype));
@@ -226,19 +223,6 @@ impl Params {
         } else {
             self.shape == other.shape
         }
-    }
-}
-
-/// What a message calls shapes that differ, in the words that Horovod's users know.
-const fn shapes_of(kind: OpKind) -> &'static str {
-    match kind {
-        OpKind::Allreduce => "ALLREDUCE tensor shapes",
-        OpKind::Allgather => "ALLGATHER tensor shapes (all dimensions but the first)",
-        OpKind::Broadcast => "BROADCAST tensor shapes",
-        OpKind::Alltoall => "ALLTOALL tensor shapes (all dimensions but the first)",
-        OpKind::Reducescatter => "REDUCESCATTER tensor shapes",
-        OpKind::Agree => "process sets",
-        OpKind::Join | OpKind::Barrier => "shapes",
     }
 }
 

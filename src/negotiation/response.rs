@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::order::Order;
 use super::request::{Group, OpKind, Params};
-use crate::error::{Error, Mismatch};
+use crate::error::{Error, Mismatch, Mismatched, Submitted};
 
 /// Why a tensor will not travel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,11 +45,14 @@ impl Refusal {
                 rank,
                 found,
             } => {
-                // Ranks are compared before they are named; see `check`.
-                let (what, expected, found) = expected.difference(&found).unwrap_or_default();
+                // A refusal without a difference does not pass `check`.
+                let same = Submitted::Operation(found.kind);
+                let (what, [expected, found]) = expected
+                    .difference(&found)
+                    .unwrap_or((Mismatched::Operation, [same.clone(), same]));
                 Error::Mismatch(Box::new(Mismatch {
                     tensor,
-                    what: what.to_owned(),
+                    what,
                     first_rank: first_rank as usize,
                     expected,
                     rank: rank as usize,

@@ -9,7 +9,7 @@ use super::member::{Member, RankState};
 use super::record::Diary;
 use crate::clock::{Clock, Nanos};
 use crate::sync::lock;
-use crate::transport::sim::{SimClock, SimSet, World};
+use crate::transport::simulated::{SimulatedClock, SimulatedSet, World};
 
 const RANKS: usize = 4;
 const STEPS: usize = 360;
@@ -29,7 +29,7 @@ fn over_minutes_the_times_of_all_ranks_agree_within_the_stated_bound() {
         let mut diaries: Vec<Vec<Arc<Mutex<Diary>>>> = vec![Vec::new(); SETS.len()];
         let mut of_rank: Vec<Vec<(usize, Member)>> = (0..RANKS).map(|_| Vec::new()).collect();
         for (place, members) in SETS.into_iter().enumerate() {
-            let set = SimSet::new(&world, members);
+            let set = SimulatedSet::new(&world, members);
             for (set_rank, &rank) in members.iter().enumerate() {
                 let member = Member::start(&world, &set, set_rank, Job::default().setup, &rank_states[rank]);
                 diaries[place].push(member.diary());
@@ -105,9 +105,9 @@ fn check_alignments(world: &Arc<World>, rank: usize, diary: &Diary) {
     let bound = late.iter().map(|&(_, bound)| bound).max();
     assert!(bound < Some(Duration::from_micros(500)), "{bound:?}");
 
-    let (own, zero) = (SimClock::new(world, rank), SimClock::new(world, 0));
+    let (own, zero) = (SimulatedClock::new(world, rank), SimulatedClock::new(world, 0));
     let elapsed =
-        |clock: &SimClock| (clock.at(Nanos(100_000_000_000)) - clock.at(Nanos(0))).as_nanos() as f64;
+        |clock: &SimulatedClock| (clock.at(Nanos(100_000_000_000)) - clock.at(Nanos(0))).as_nanos() as f64;
     let drift_ppb = (elapsed(&zero) / elapsed(&own) - 1.0) * 1e9;
     let last = diary.alignments.last().expect("some");
     let off = (last.drift_ppb as f64 - drift_ppb).abs();
@@ -123,7 +123,7 @@ fn check_ready_times(
     truth: &[Truth],
     told: &Diary,
 ) {
-    let clock = SimClock::new(world, 0);
+    let clock = SimulatedClock::new(world, 0);
     let bound = |rank: usize| diaries[0][rank].off.iter().map(|&(_, bound)| bound).max();
     assert_eq!(told.ready_us.len(), STEPS);
     for (step, (_, ready_us)) in told.ready_us.iter().enumerate() {

@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::queue::Ticket;
 use crate::sync::lock;
-use crate::transport::sim::{SimSet, World};
+use crate::transport::simulated::{SimulatedSet, World};
 
 /// What a job does; everything else is drawn from the seed.
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ impl Job {
         let rank_states: Vec<RankState> = (0..self.ranks).map(|_| RankState::default()).collect();
         let mut books = Vec::new();
         for (place, members) in self.members().into_iter().enumerate() {
-            let set = SimSet::new(&world, &members);
+            let set = SimulatedSet::new(&world, &members);
             let mut logs = Vec::new();
             for (set_rank, &rank) in members.iter().enumerate() {
                 let member = Member::start(&world, &set, set_rank, self.setup, &rank_states[rank]);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use super::record::{Diary, Log, Recorder};
 use crate::clock::{Clock, Nanos, Reference};
-use crate::collective::sim::SimCollective;
+use crate::collective::simulated::SimulatedCollective;
 use crate::context::ProcessSet;
 use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts, Stalls};
@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::sync::lock;
 use crate::tensor::{Dtype, Shape, Span};
 use crate::transport::Transport;
-use crate::transport::sim::{SimClock, SimSet, SimTransport, World};
+use crate::transport::simulated::{SimulatedClock, SimulatedSet, SimulatedTransport, World};
 
 /// How a member's engine is set up.
 #[derive(Clone, Copy, Debug)]
@@ -54,12 +54,12 @@ impl Member {
     /// Starts set rank `rank`'s engine, with a background agent of its own, at the same rank's `rank_state`.
     pub(super) fn start(
         world: &Arc<World>,
-        set: &Arc<SimSet>,
+        set: &Arc<SimulatedSet>,
         rank: usize,
         setup: Setup,
         rank_state: &RankState,
     ) -> Self {
-        let transport = Box::new(SimTransport::new(set, rank));
+        let transport = Box::new(SimulatedTransport::new(set, rank));
         Self::over(transport, world, set, setup, rank_state, None)
     }
 
@@ -68,7 +68,7 @@ impl Member {
     pub(super) fn over(
         transport: Box<dyn Transport>,
         world: &Arc<World>,
-        set: &Arc<SimSet>,
+        set: &Arc<SimulatedSet>,
         setup: Setup,
         rank_state: &RankState,
         stalls: Option<Stalls>,
@@ -76,7 +76,7 @@ impl Member {
         let rank = transport.rank();
         let job_rank = set.members()[rank];
         let log = Arc::new(Mutex::new(Log::default()));
-        let clock: Arc<dyn Clock> = Arc::new(SimClock::new(world, job_rank));
+        let clock: Arc<dyn Clock> = Arc::new(SimulatedClock::new(world, job_rank));
         let queue = Arc::new(TensorQueue::new(
             job_rank,
             setup.early,
@@ -89,7 +89,7 @@ impl Member {
             log: Arc::clone(&log),
             diary: Arc::clone(&diary),
             world: Arc::clone(world),
-            clock: SimClock::new(world, job_rank),
+            clock: SimulatedClock::new(world, job_rank),
             retune_every: if rank == 0 { setup.retune_every } else { 0 },
             cycles: 0,
             checked: 0,
@@ -102,7 +102,7 @@ impl Member {
         let cycle = Cycle::new(Parts {
             members: set.members().into(),
             transport,
-            collective: Box::new(SimCollective::new(set, rank)),
+            collective: Box::new(SimulatedCollective::new(set, rank)),
             observer: Box::new(observer),
             queue: Arc::clone(&queue),
             cache: ResponseCache::new(setup.cache_capacity, setup.cache_capacity_max),
@@ -191,7 +191,7 @@ impl Member {
         });
         // With the cycle free, the engine never sleeps outside the world.
         if !ticket.is_done() && is_free(&self.engine) {
-            let clock = SimClock::new(&self.world, self.engine.rank);
+            let clock = SimulatedClock::new(&self.world, self.engine.rank);
             self.engine.wait(ticket, deadline.map(|end| clock.at(end)));
         }
         ticket.is_done()

@@ -15,7 +15,7 @@ use self::member::{Member, RankState, Setup};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::sync::lock;
-use crate::transport::sim::{SimSet, World};
+use crate::transport::simulated::{SimulatedSet, World};
 
 mod clocks;
 mod job;
@@ -197,13 +197,13 @@ fn sixty_four_ranks() {
     let outcomes = check_all(&job);
     let log = &outcomes[0].seen[0].log;
     assert!(log.versions.last() > Some(&0), "settings have been switched");
-    // Some went host by host and some did not, while other tensors were on their way.
-    let by_host = log
+    // Some batches were hierarchical and some were not, while other tensors were on their way.
+    let hierarchical = log
         .ways
         .iter()
-        .filter(|way| way.ends_with(record::BY_HOST))
+        .filter(|way| way.ends_with(record::HIERARCHICAL))
         .count();
-    assert!((1..log.ways.len()).contains(&by_host), "{:?}", log.ways);
+    assert!((1..log.ways.len()).contains(&hierarchical), "{:?}", log.ways);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn ranks_that_wait_for_different_tensors_are_not_served_by_cycles_for_ever() {
     // Rank 0 waits for `a`, rank 1 for `b`: after both are known no cycle runs any more, however long they wait.
     for seed in 0..4 {
         let world = World::new(2, seed);
-        let set = SimSet::new(&world, &[0, 1]);
+        let set = SimulatedSet::new(&world, &[0, 1]);
         let cycles = Arc::new(Mutex::new(Vec::new()));
         for (rank, name) in ["a", "b"].into_iter().enumerate() {
             let member = Member::start(&world, &set, rank, Job::default().setup, &RankState::default());

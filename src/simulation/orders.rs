@@ -15,7 +15,7 @@ use crate::negotiation::Order;
 use crate::settings::SettingsChange;
 use crate::sync::lock;
 use crate::timeline::Order::{Start, Stop};
-use crate::transport::sim::{SimSet, World};
+use crate::transport::simulated::{SimulatedSet, World};
 
 /// Threads of rank 0 that order things.
 const COMMANDERS: usize = 2;
@@ -64,7 +64,7 @@ impl Ordered {
             false => World::new(self.ranks, self.seed),
         };
         let everybody: Vec<usize> = (0..self.ranks).collect();
-        let set = SimSet::new(&world, &everybody);
+        let set = SimulatedSet::new(&world, &everybody);
         let members = everybody.iter().map(|&rank| {
             let member = Member::start(&world, &set, rank, self.setup, &RankState::default());
             (rank, member)
@@ -231,7 +231,7 @@ fn marks_after_the_last_cycle_are_not_lost() {
 fn who_stops_when_a_peer_has_left_already_has_stopped() {
     for seed in 0..10 {
         let world = World::new(2, seed);
-        let set = SimSet::new(&world, &[0, 1]);
+        let set = SimulatedSet::new(&world, &[0, 1]);
         let told = Arc::new(Mutex::new(Vec::new()));
         for rank in 0..2 {
             let member = Member::start(&world, &set, rank, Job::default().setup, &RankState::default());

@@ -10,7 +10,7 @@ use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
 use crate::settings::Settings;
 use crate::sync::lock;
 use crate::timeline::Order;
-use crate::transport::sim::{SimClock, World};
+use crate::transport::simulated::{SimulatedClock, World};
 
 /// What one rank saw in one set: the same on all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,7 +23,7 @@ pub(super) struct Log {
     pub(super) orders: Vec<(usize, Order)>,
     /// Settings that came into force by an order, and after how many cycles.
     pub(super) switched: Vec<(usize, Settings)>,
-    /// What each batch that moved something went through, such as `SIM_ALLREDUCE_BY_HOST`.
+    /// What each batch that moved something went through, such as `SIM_ALLREDUCE_HIERARCHICAL`.
     pub(super) ways: Vec<&'static str>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Recorder {
     pub(super) diary: Arc<Mutex<Diary>>,
     pub(super) world: Arc<World>,
     /// This rank's clock.
-    pub(super) clock: SimClock,
+    pub(super) clock: SimulatedClock,
     /// Changes them after every so many cycles; 0 = never.
     pub(super) retune_every: u64,
     pub(super) cycles: u64,
@@ -56,8 +56,8 @@ pub(super) struct Recorder {
     pub(super) stalls: Option<Stalls>,
 }
 
-/// What the name of a batch's way ends with where it goes host by host.
-pub(super) const BY_HOST: &str = "_BY_HOST";
+/// Suffix of the activity name of a hierarchical batch.
+pub(super) const HIERARCHICAL: &str = "_HIERARCHICAL";
 
 impl Observer for Recorder {
     fn negotiated(&mut self, negotiated: &Negotiated<'_>, ready_us: &mut dyn Iterator<Item = Option<u64>>) {
@@ -115,7 +115,10 @@ impl Observer for Recorder {
         diary.marks.1 += cycle.epoch_marks.len();
         if let Some(alignment) = diary.alignments.last() {
             let present = self.world.present();
-            let (own, truth) = (self.clock.at(present), SimClock::new(&self.world, 0).at(present));
+            let (own, truth) = (
+                self.clock.at(present),
+                SimulatedClock::new(&self.world, 0).at(present),
+            );
             let thought = alignment.to_reference(own);
             let off = Duration::from_nanos(truth.0.abs_diff(thought.0));
             let bound = alignment.error_at(own);
@@ -124,13 +127,18 @@ impl Observer for Recorder {
         let mut log = lock(&self.log);
         log.versions.push(cycle.settings.version);
         for way in &log.ways[self.checked..] {
-            let kind = way.trim_end_matches(BY_HOST);
-            let by_host = match kind {
+            let kind = way.trim_end_matches(HIERARCHICAL);
+            let hierarchical = match kind {
                 "SIM_ALLREDUCE" => cycle.settings.hierarchical_allreduce,
                 "SIM_ALLGATHER" => cycle.settings.hierarchical_allgather,
                 _ => false,
             };
-            assert_eq!(way.ends_with(BY_HOST), by_host, "{way} under {}", cycle.settings);
+            assert_eq!(
+                way.ends_with(HIERARCHICAL),
+                hierarchical,
+                "{way} under {}",
+                cycle.settings
+            );
         }
         self.checked = log.ways.len();
         drop(log);

@@ -38,7 +38,7 @@ pub struct StepSample {
     pub step_ms: f64,
     /// A hash of what such steps consist of (operation, element type and size of each tensor; marked steps in a round), whatever
     /// names and order: the same in every job that trains the same model. 0 without tensors.
-    pub shape: u64,
+    pub signature: u64,
     /// Payload of all tensors.
     pub bytes: u64,
     /// Tensors executed.
@@ -82,7 +82,7 @@ pub struct WholeStep {
     /// When.
     pub ended: Nanos,
     /// What it consisted of, as in [`StepSample`].
-    pub shape: u64,
+    pub signature: u64,
     /// Whether it consisted of what steps consist of.
     pub usual: bool,
 }
@@ -140,7 +140,7 @@ impl StepMeter {
         for tensor in tensors {
             self.cycle.tensors += 1;
             self.cycle.bytes += tensor.bytes();
-            self.cycle.shape = self.cycle.shape.wrapping_add(tensor.shape());
+            self.cycle.signature = self.cycle.signature.wrapping_add(tensor.signature());
             if self.marked {
                 continue;
             }
@@ -159,9 +159,9 @@ impl StepMeter {
             ends += usize::from(ended);
         }
         self.whole_changed |= wholes > 1;
-        let shape = self.finder.period().map_or(0, |period| period.shape);
+        let signature = self.finder.period().map_or(0, |period| period.signature);
         if wholes > 0 {
-            self.end_whole(batch.ended, shape);
+            self.end_whole(batch.ended, signature);
         }
         if ends == 0 {
             return None;
@@ -169,7 +169,7 @@ impl StepMeter {
         // Two steps that ended in one batch have no length of their own.
         self.changed |= ends > 1;
         self.take_cycle_before(batch.ended);
-        self.sums.shape = shape; // which tensors came between two anchors is up to the batches
+        self.sums.signature = signature; // which tensors came between two anchors is up to the batches
         self.end_step(batch.ended, false)
     }
 
@@ -189,12 +189,16 @@ impl StepMeter {
         self.whole.take()
     }
 
-    fn end_whole(&mut self, ended: Nanos, shape: u64) {
+    fn end_whole(&mut self, ended: Nanos, signature: u64) {
         let foreign = std::mem::take(&mut self.whole_foreign);
         let changed = std::mem::take(&mut self.whole_changed);
         let usual = self.finder.period().map_or(0, |period| period.foreign);
         let usual = !changed && self.whole.is_none() && (self.marked || foreign == usual);
-        self.whole = Some(WholeStep { ended, shape, usual });
+        self.whole = Some(WholeStep {
+            ended,
+            signature,
+            usual,
+        });
     }
 
     /// The caller says that a step ends now. From the first call on steps are what the caller says. Answers if a round of them
@@ -221,10 +225,10 @@ impl StepMeter {
         self.at_mark = Load::default();
         if length > 1 {
             // Not that of its one step with traffic, which is shorter.
-            self.sums.shape = mix(self.sums.shape, length as u64);
+            self.sums.signature = mix(self.sums.signature, length as u64);
         }
         self.whole_changed |= breaks;
-        self.end_whole(now, self.sums.shape);
+        self.end_whole(now, self.sums.signature);
         self.end_step(now, breaks)
     }
 

@@ -17,7 +17,7 @@ pub mod local;
 #[cfg(feature = "mpi")]
 pub(crate) mod mpi;
 #[cfg(test)]
-pub(crate) mod sim;
+pub(crate) mod simulated;
 
 pub use block::{BLOCK_HEAD_WORDS_MAX, Combine, Contribution, RankBlock};
 

@@ -2,7 +2,7 @@
 
 mod endings;
 mod memory;
-mod shapes;
+mod signatures;
 mod steps;
 #[path = "../support/mod.rs"]
 mod support;

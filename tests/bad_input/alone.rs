@@ -238,7 +238,7 @@ pub(crate) fn outputs(context: &Context) {
                 let tensor = RawTensor {
                     name: "sized",
                     dtype: Dtype::U8,
-                    travels_as: None,
+                    wire_dtype: None,
                     shape: &[6],
                     device: ronde::Device::Cpu,
                     input: input.as_ptr(),

@@ -55,7 +55,7 @@ impl Ask<'_> {
         RawTensor {
             name,
             dtype: self.dtype,
-            travels_as: None,
+            wire_dtype: None,
             shape: self.shape,
             device: ronde::Device::Cpu,
             input: ZEROS.as_ptr().cast(),

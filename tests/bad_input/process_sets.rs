@@ -91,14 +91,14 @@ fn mismatch(error: &Error, name: &str, values: [&str; 2]) {
         rank,
         found,
     } = &**mismatch;
-    assert_eq!((tensor.as_str(), what.as_str()), (name, "process sets"));
+    assert_eq!((tensor.as_str(), what.name()), (name, "process sets"));
     let shown = if *rank == 1 {
         [expected, found]
     } else {
         [found, expected]
     };
     assert!((*rank == 1) != (*first_rank == 1), "{error}");
-    assert_eq!(shown, values, "{error}");
+    assert_eq!(shown.map(|value| value.to_string()), values, "{error}");
 }
 
 /// A rank that is not in the set, and roots that are not.

@@ -17,7 +17,7 @@ pub(crate) struct Bench<'c> {
     #[allow(dead_code, reason = "the table's cases set it")]
     pub(crate) forms: Forms,
     /// Sums are made in another order than in host memory: they are as near as their parts allow.
-    pub(crate) is_by_host: bool,
+    pub(crate) is_hierarchical: bool,
 }
 
 /// What the table of host memory calls the ways it tries; here there is one set of them.
@@ -36,7 +36,7 @@ impl<'c> Bench<'c> {
             rank: context.rank(),
             device,
             forms: Forms::All,
-            is_by_host: false,
+            is_hierarchical: false,
         }
     }
 
@@ -67,7 +67,7 @@ impl<'c> Bench<'c> {
     fn check<T: Sample>(&self, what: &str, parts: &[Part<'_, T>], results: &[Vec<T>]) {
         for (index, (part, result)) in parts.iter().zip(results).enumerate() {
             let what = format!("{what}.{index} on rank {}", self.rank);
-            check(&what, part, result, self.is_by_host);
+            check(&what, part, result, self.is_hierarchical);
         }
     }
 
@@ -153,7 +153,7 @@ pub(crate) fn in_place<'a, T: Element>(
     RawTensor {
         name,
         dtype: T::DTYPE,
-        travels_as: None,
+        wire_dtype: None,
         shape,
         device: ronde::Device::Cuda { ordinal, stream: 0 },
         input: address,
@@ -230,12 +230,12 @@ fn is_near<T: Sample>(got: T, want: T, part: &Part<'_, T>, floor: Option<f64>) -
         || (floor.is_some() && got.is_infinite() && size_of::<T>() == 2)
 }
 
-fn check<T: Sample>(what: &str, part: &Part<'_, T>, result: &[T], is_by_host: bool) {
+fn check<T: Sample>(what: &str, part: &Part<'_, T>, result: &[T], is_hierarchical: bool) {
     assert_eq!(result.len(), part.expected.len(), "{what}");
     if is_open(part) {
         return;
     }
-    let floor = is_by_host.then(|| scale(part));
+    let floor = is_hierarchical.then(|| scale(part));
     for (at, (got, want)) in result.iter().zip(&part.expected).enumerate() {
         assert!(
             is_near(*got, *want, part, floor),

@@ -1,4 +1,4 @@
-//! Ranks on several hosts: allreduces host by host, through NCCL, host memory and MPI. They are `mpirun`'s to start: left out unless
+//! Ranks on several hosts: hierarchical allreduces, through NCCL, host memory and MPI. They are `mpirun`'s to start: left out unless
 //! `TEST_RONDE_MPIRUN` names it. The hosts are made up.
 
 use ronde::identity::Identity;
@@ -26,7 +26,7 @@ fn start(hosts: &str) -> (Context, u32) {
     (context, device)
 }
 
-/// Runs `body` on as many ranks as `hosts` has letters, where allreduces go host by host; whether they can be had.
+/// Runs `body` on as many ranks as `hosts` has letters, where allreduces are hierarchical; whether they can be had.
 fn on_hosts(test: &str, hosts: &str, env: &[(&str, &str)], body: impl FnOnce(&Context, u32)) -> bool {
     if !has_hosts() {
         return false;
@@ -42,7 +42,7 @@ fn on_hosts(test: &str, hosts: &str, env: &[(&str, &str)], body: impl FnOnce(&Co
 
 fn bench(context: &Context, device: u32) -> Bench<'_> {
     let mut bench = Bench::new(context, device);
-    bench.is_by_host = true;
+    bench.is_hierarchical = true;
     bench
 }
 

@@ -237,7 +237,7 @@ fn compressed(context: &Context, device: u32, wire: Dtype, how: How, inputs: &[V
         let name = format!("{wire}.{}.{how:?}.{index}", inputs.len());
         let shape = [tensor.len()];
         let tensor = RawTensor {
-            travels_as: Some(wire),
+            wire_dtype: Some(wire),
             ..forms::in_place(&name, &shape, tensor, device)
         };
         // SAFETY: the vectors live until all handles have been waited for, and nobody touches them.
@@ -287,7 +287,7 @@ fn floats_travel_as_halves() {
         let tensor = RawTensor {
             name: "host",
             dtype: Dtype::F32,
-            travels_as: Some(Dtype::F16),
+            wire_dtype: Some(Dtype::F16),
             shape: &[4],
             device: ronde::Device::Cpu,
             input: host.as_ptr().cast(),
@@ -297,7 +297,7 @@ fn floats_travel_as_halves() {
         let refused = unsafe { context.submit(&How::plain(ReduceOp::Sum).allreduce(), &tensor) };
         let text = refused.map(drop).expect_err("it is in host memory").to_string();
         assert!(
-            text.contains("tensor host (float32) cannot travel as float16"),
+            text.contains("tensor host (float32) cannot be sent as float16"),
             "{text}"
         );
     });

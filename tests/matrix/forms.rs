@@ -189,7 +189,7 @@ impl<'c> Bench<'c> {
             let tensor = RawTensor {
                 name: &format!("{what}.{index}"),
                 dtype: T::DTYPE,
-                travels_as: None,
+                wire_dtype: None,
                 shape: &part.shape,
                 device: ronde::Device::Cpu,
                 input: part.input.as_ptr().cast(),

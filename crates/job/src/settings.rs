@@ -10,7 +10,7 @@ pub const FUSION_THRESHOLD_BYTES_MAX: u64 = 1 << 40;
 /// Longest cycle time: one minute, the stall inspector's default warning time; a longer one only looks like a hang.
 pub const CYCLE_TIME_MS_MAX: f64 = 60_000.0;
 
-/// Which operations go host by host, where the ranks are on several hosts.
+/// Which operations are hierarchical, where the ranks are on several hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hierarchy {
     /// Allreduces.
@@ -30,14 +30,14 @@ pub struct Settings {
     pub cycle_time_ns: u64,
     /// Whether known tensors are negotiated through the response cache.
     pub cache: bool,
-    /// Whether allreduces go host by host.
+    /// Whether allreduces are hierarchical.
     pub hierarchical_allreduce: bool,
     /// Whether allgathers do.
     pub hierarchical_allgather: bool,
 }
 
 impl Settings {
-    /// Which operations go host by host.
+    /// Which operations are hierarchical.
     pub fn hierarchy(&self) -> Hierarchy {
         Hierarchy {
             allreduce: self.hierarchical_allreduce,
@@ -45,7 +45,7 @@ impl Settings {
         }
     }
 
-    /// The same where nothing can go host by host.
+    /// The same where no operation can be hierarchical.
     pub fn flat(self) -> Self {
         Self {
             hierarchical_allreduce: false,
@@ -108,7 +108,7 @@ pub struct SettingsChange {
     pub cycle_time: Option<Duration>,
     /// Whether known tensors are negotiated through the response cache.
     pub cache: Option<bool>,
-    /// Whether allreduces go host by host.
+    /// Whether allreduces are hierarchical.
     pub hierarchical_allreduce: Option<bool>,
     /// Whether allgathers do.
     pub hierarchical_allgather: Option<bool>,
@@ -136,7 +136,7 @@ impl SettingsChange {
 }
 
 impl Default for Settings {
-    /// Horovod's defaults: 128 MiB, 1 ms, with the cache, nothing host by host.
+    /// Horovod's defaults: 128 MiB, 1 ms, with the cache, no operation hierarchical.
     fn default() -> Self {
         Self {
             version: 0,

@@ -79,9 +79,10 @@ impl Item {
         self.bytes
     }
 
-    /// Added up over the tensors of a step: a hash of what the step consists of, whatever their names and order.
+    /// This tensor's part of the step signature: the sum over a step's tensors is a hash of the step's contents, independent
+    /// of names and order.
     #[inline]
-    pub fn shape(&self) -> u64 {
+    pub fn signature(&self) -> u64 {
         mix(self.anonymous, 1)
     }
 
@@ -113,8 +114,8 @@ pub struct Period {
     pub items: usize,
     /// Their payload, bytes.
     pub bytes: u64,
-    /// Their [shapes](Item::shape), added up.
-    pub shape: u64,
+    /// Their [signatures](Item::signature), added up.
+    pub signature: u64,
     /// Payload of the anchor, bytes: the largest allreduce, preferably one that comes once in a step. `None` if the
     /// step has no allreduce.
     pub anchor: Option<u64>,

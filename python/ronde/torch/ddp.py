@@ -56,7 +56,7 @@ def ddp_hook(
     shipment = Shipment(buffer, None, state.compression)
     name = f"ddp.bucket.{_number_of(bucket.parameters()[0], state.process_set)}"
     handle = send_in_place(
-        shipment.sent, name, Average, (1.0, 1.0), state.process_set, shipment.travels_as
+        shipment.sent, name, Average, (1.0, 1.0), state.process_set, shipment.wire_dtype
     )
     done: torch.futures.Future = torch.futures.Future()
     _waiter().put((handle, done))

@@ -235,12 +235,12 @@ def send_in_place(
     op: int,
     factors: tuple[float, float],
     process_set: ProcessSet,
-    travels_as: Optional[torch.dtype] = None,
+    wire_dtype: Optional[torch.dtype] = None,
 ) -> int:
     """:func:`allreduce_async_` whose elements may have another type on the way."""
     if op == Adasum:
         check_adasum(process_set)
-    return _allreduce(tensor, tensor, name, op, *factors, _set_id(process_set), travels_as)
+    return _allreduce(tensor, tensor, name, op, *factors, _set_id(process_set), wire_dtype)
 
 
 def send_batch_in_place(
@@ -260,12 +260,12 @@ def send_group_in_place(
     op: int,
     factors: tuple[float, float],
     process_set: ProcessSet,
-    travel_as: Optional[list[Optional[torch.dtype]]],
+    wire_dtypes: Optional[list[Optional[torch.dtype]]],
 ) -> int:
     """:func:`grouped_allreduce_async_` likewise: one type, or None, for each tensor."""
     if op == Adasum:
         check_adasum(process_set)
-    return _ronde.grouped_allreduce(tensors, tensors, name, op, *factors, _set_id(process_set), travel_as)
+    return _ronde.grouped_allreduce(tensors, tensors, name, op, *factors, _set_id(process_set), wire_dtypes)
 
 
 def allreduce_(

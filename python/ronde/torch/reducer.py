@@ -84,14 +84,14 @@ def described(parameter: torch.Tensor) -> str:
 class Shipment:
     """A tensor on its way: made contiguous and compressed, and where its result goes."""
 
-    __slots__ = ("tensor", "sent", "travels_as", "context", "_reduced")
+    __slots__ = ("tensor", "sent", "wire_dtype", "context", "_reduced")
 
     def __init__(
         self, tensor: torch.Tensor, order: Optional[tuple[int, ...]], compression: type[Compressor]
     ) -> None:
         #: What the runtime compresses it to.
-        self.travels_as = runtime_does(compression, tensor)
-        compressed, self.context = (tensor, None) if self.travels_as else compression.compress(tensor)
+        self.wire_dtype = runtime_does(compression, tensor)
+        compressed, self.context = (tensor, None) if self.wire_dtype else compression.compress(tensor)
         sent = compressed if order is None else compressed.permute(order)
         self._reduced = compressed
         if not sent.is_contiguous():
@@ -106,7 +106,7 @@ class Shipment:
 
     def result(self, compression: type[Compressor]) -> torch.Tensor:
         """The result, once the operation is over: ``tensor`` itself, or another."""
-        return self._reduced if self.travels_as else compression.decompress(self._reduced, self.context)
+        return self._reduced if self.wire_dtype else compression.decompress(self._reduced, self.context)
 
 
 class _Slot:
@@ -358,9 +358,9 @@ class Reducer:
             slot.handle = sparse_allreduce_async(gradient, slot.name, self.op, self.process_set)
         else:
             sent = slot.pack(self.compression)
-            travels_as = slot.shipment.travels_as
+            wire_dtype = slot.shipment.wire_dtype
             slot.handle = send_in_place(
-                sent, slot.name, self.op, self._factors, self.process_set, travels_as
+                sent, slot.name, self.op, self._factors, self.process_set, wire_dtype
             )
         self._in_flight.append(slot)
 
@@ -399,9 +399,9 @@ class Reducer:
         if not dense:
             return
         sent = [slot.pack(self.compression) for slot in dense]
-        travel_as = None if self._is_uncompressed else [slot.shipment.travels_as for slot in dense]
+        wire_dtypes = None if self._is_uncompressed else [slot.shipment.wire_dtype for slot in dense]
         handle = send_group_in_place(
-            sent, dense[0].name, self.op, self._factors, self.process_set, travel_as
+            sent, dense[0].name, self.op, self._factors, self.process_set, wire_dtypes
         )
         for slot in dense:
             slot.handle = handle

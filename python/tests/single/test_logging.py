@@ -12,7 +12,7 @@ import logging, os, sys
 import ronde
 from ronde.common.basics import HorovodBasics
 job = HorovodBasics()
-job.init()  # one host: going host by host is without effect, and rank 0 says so
+job.init()  # one host: hierarchical operations are without effect, and rank 0 says so
 job.shutdown()
 """
 

@@ -20,7 +20,7 @@ struct Job {
     /// Appended to every name, where names do not repeat.
     counter: Option<u32>,
     /// Told of every step.
-    shape: u64,
+    signature: u64,
     /// Operation of the tensors other than an allreduce.
     kind: Option<OpKind>,
 }
@@ -72,8 +72,12 @@ impl Job {
             on_device: None,
         });
         self.now = ended.0;
-        let shape = self.shape;
-        let whole = whole.map(|usual| WholeStep { ended, shape, usual });
+        let signature = self.signature;
+        let whole = whole.map(|usual| WholeStep {
+            ended,
+            signature,
+            usual,
+        });
         self.tracer.cycle_ended(&self.settings, whole);
     }
 
@@ -209,7 +213,7 @@ fn a_marked_step_takes_what_began_before_the_mark() {
         }
         job.tracer.end_step(WholeStep {
             ended,
-            shape: 0,
+            signature: 0,
             usual: true,
         });
     }
@@ -252,8 +256,8 @@ fn steps_of_another_shape_are_left_out_and_what_was_kept_comes_back() {
     (0..4).for_each(|_| job.step(true));
     let before = job.tracer.exchange(Steps::default());
     job.tracer.follow(Some(5));
-    (0..3).for_each(|_| job.step(true)); // of shape 0
-    job.shape = 5;
+    (0..3).for_each(|_| job.step(true)); // of signature 0
+    job.signature = 5;
     (0..4).for_each(|_| job.step(true));
     assert_eq!(job.steps().len(), 3); // the first teaches the names
     job.tracer.exchange(before);
@@ -261,7 +265,7 @@ fn steps_of_another_shape_are_left_out_and_what_was_kept_comes_back() {
     assert_eq!(job.steps().len(), 2);
     (0..2).for_each(|_| job.step(true));
     assert_eq!(job.steps().len(), 2);
-    job.shape = 0;
+    job.signature = 0;
     job.step(true);
     assert_eq!(job.steps().len(), 3);
 }

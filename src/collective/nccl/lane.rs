@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::by_host::ByHost;
 use super::exchange::{exchange, invalid, least};
+use super::hierarchical::Hierarchical;
 use super::program::Program;
 use super::track::Track;
 use super::{Awaited, Batch, Company, Crossing, Launched, Place, Scratch};
@@ -30,8 +30,8 @@ pub(crate) enum Trouble {
 pub(crate) struct Lane {
     place: Place,
     communicator: Option<Communicator>,
-    /// What goes host by host; made when there is a first such batch.
-    by_host: Option<ByHost>,
+    /// State of hierarchical allreduces; created for the first such batch.
+    hierarchical: Option<Hierarchical>,
     buffer: Buffer,
     /// What of the buffer all ranks have.
     shared_bytes: usize,
@@ -77,7 +77,7 @@ impl Lane {
         let lane = Self {
             place,
             communicator: Some(communicator),
-            by_host: None,
+            hierarchical: None,
             buffer: Buffer::default(),
             shared_bytes: 0,
             is_limited: false,
@@ -139,7 +139,7 @@ impl Lane {
             .iter()
             .map(|part| part.program(self.place, scratch))
             .collect();
-        self.ensure_by_host(&programs, company)?;
+        self.ensure_hierarchical(&programs, company)?;
         self.track.follow(awaited)?;
         let began = self.track.mark(is_timed)?;
         let (mut copied_in, mut reduced, mut crossing) = (None, None, None);
@@ -167,7 +167,7 @@ impl Lane {
         })
     }
 
-    /// Puts a program's calls onto the stream, host by host if that is asked for and they can.
+    /// Puts a program's calls onto the stream, hierarchically if that is on and the program allows it.
     fn call(
         &mut self,
         program: &Program,
@@ -177,11 +177,13 @@ impl Lane {
         let Some(communicator) = self.communicator else {
             return Ok(None);
         };
-        if let (Some(between), Some(by_host), Some(whole)) =
-            (&mut company.between, &mut self.by_host, program.allreduce())
-        {
+        if let (Some(inter_node), Some(hierarchical), Some(whole)) = (
+            &mut company.inter_node,
+            &mut self.hierarchical,
+            program.allreduce(),
+        ) {
             let crossed =
-                by_host.allreduce(whole, &self.track, is_timed, &mut **between, company.transport)?;
+                hierarchical.allreduce(whole, &self.track, is_timed, &mut **inter_node, company.transport)?;
             return Ok(Some(crossed));
         }
         program
@@ -191,14 +193,18 @@ impl Lane {
         Ok(None)
     }
 
-    /// Has what goes host by host made, if any of `programs` does.
-    fn ensure_by_host(&mut self, programs: &[Program], company: &mut Company<'_>) -> Result<(), Trouble> {
-        if let (None, Some(between)) = (&self.by_host, &company.between)
+    /// Creates the state of hierarchical allreduces, if any of `programs` is hierarchical.
+    fn ensure_hierarchical(
+        &mut self,
+        programs: &[Program],
+        company: &mut Company<'_>,
+    ) -> Result<(), Trouble> {
+        if let (None, Some(inter_node)) = (&self.hierarchical, &company.inter_node)
             && programs.iter().any(|program| program.allreduce().is_some())
         {
-            let place = between.place();
-            let made = ByHost::make(place, self.place, &self.track, company)?;
-            self.by_host = Some(made);
+            let place = inter_node.place();
+            let made = Hierarchical::make(place, self.place, &self.track, company)?;
+            self.hierarchical = Some(made);
         }
         Ok(())
     }
@@ -208,8 +214,8 @@ impl Lane {
     /// # Errors
     /// What NCCL has found out meanwhile.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let within = self.by_host.as_ref().and_then(ByHost::communicator);
-        [self.communicator, within]
+        let intra_node = self.hierarchical.as_ref().and_then(Hierarchical::communicator);
+        [self.communicator, intra_node]
             .into_iter()
             .try_for_each(|communicator| self.track.check(communicator))
     }
@@ -219,8 +225,8 @@ impl Lane {
         if let Some(communicator) = self.communicator.take() {
             self.track.device.gpu.abort(communicator);
         }
-        if let Some(by_host) = &mut self.by_host {
-            by_host.abort();
+        if let Some(hierarchical) = &mut self.hierarchical {
+            hierarchical.abort();
         }
     }
 

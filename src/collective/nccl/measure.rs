@@ -193,7 +193,7 @@ fn batch(spans: &[Span]) -> Batch<'_> {
             prescale: 1.0,
             postscale: 1.0,
         },
-        travels_as: None,
+        wire_dtype: None,
         root: 0,
     }
 }

@@ -3,24 +3,24 @@
 //! A batch becomes a [`Program`]: a pure list of what goes onto the stream, the same on all ranks where ranks must do the same. It is
 //! *launched*, not executed: this returns when all of it is on the stream, behind the events that say when the callers' data is
 //! ready, and `cycle/device.rs` hears from the last event when it is over. So no call here waits for the device, but for
-//! making a communicator and for fusion buffers that grow, which ranks do together ([`lane`]), and for what goes host by host
-//! ([`by_host`]).
+//! making a communicator and for fusion buffers that grow, which ranks do together ([`lane`]), and for hierarchical
+//! allreduces ([`hierarchical`]).
 //!
 //! Results are the same on all ranks, but not, as in host memory, bit for bit whatever the fusion: NCCL adds in an order that
 //! depends on the size of a message.
 
 use std::sync::Arc;
 
-use super::{BetweenHosts, Reduction};
+use super::{InterNode, Reduction};
 use crate::error::Error;
 use crate::gpu::{GpuError, Mark};
 use crate::negotiation::OpKind;
 use crate::tensor::{Dtype, Span};
 use crate::transport::Transport;
 
-mod by_host;
 mod exchange;
 mod gather;
+mod hierarchical;
 mod lane;
 mod layout;
 #[doc(hidden)]
@@ -44,8 +44,8 @@ pub(crate) struct Batch<'a> {
     /// Tables of lengths; see [`super::Collective`].
     pub(crate) bytes: &'a [usize],
     pub(crate) reduction: Reduction,
-    /// What elements of a reduction travel as, if not as they are or must.
-    pub(crate) travels_as: Option<Dtype>,
+    /// Data type in which elements of a reduction are sent, if it is not their own or the one that NCCL requires.
+    pub(crate) wire_dtype: Option<Dtype>,
     /// Of a broadcast: a place in the set.
     pub(crate) root: usize,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Launched {
     pub(crate) began: Arc<Mark>,
     /// Contributions have been copied to the fusion buffer, if there was anything to copy.
     pub(crate) copied_in: Mark,
-    /// What lies between, if it went host by host.
+    /// The stages in between, if it was hierarchical.
     pub(crate) crossing: Option<Crossing>,
     /// The result is there.
     pub(crate) reduced: Mark,
@@ -71,7 +71,7 @@ pub(crate) struct Launched {
     pub(crate) ended: Arc<Mark>,
 }
 
-/// The parts of an allreduce host by host.
+/// Stages of a hierarchical allreduce.
 pub(crate) struct Crossing {
     /// What NCCL did within the host before and after, in Horovod's words.
     pub(crate) names: [&'static str; 2],
@@ -124,7 +124,7 @@ impl Batch<'_> {
     /// How the elements of a reduction travel.
     fn travel(&self, place: Place) -> Travel {
         let travel = Travel::new(self.reduction.dtype, self.reduction.op, place.size);
-        self.travels_as.map_or(travel, |dtype| travel.compressed(dtype))
+        self.wire_dtype.map_or(travel, |dtype| travel.compressed(dtype))
     }
 
     /// What it wants of the fusion buffer; the same on all ranks.
@@ -189,8 +189,8 @@ pub(crate) struct Company<'a> {
     pub(crate) transport: &'a mut dyn Transport,
     /// Ranks of the job.
     pub(crate) members: &'a [usize],
-    /// The way between hosts, if allreduces go host by host.
-    pub(crate) between: Option<&'a mut dyn BetweenHosts>,
+    /// The inter-node stage, if allreduces are hierarchical.
+    pub(crate) inter_node: Option<&'a mut dyn InterNode>,
 }
 
 /// Where the callers' data comes about.

@@ -1,4 +1,4 @@
-//! Programs, done by the GPU's twin for all ranks of a set, against references.
+//! Programs, run by the simulated GPU for all ranks of a set, against references.
 
 use proptest::prelude::*;
 
@@ -65,7 +65,7 @@ fn every_operation_is_right_for_every_type_and_number_of_ranks() {
                                 size,
                                 root: size / 2,
                                 reduction,
-                                travels_as: None,
+                                wire_dtype: None,
                                 tensors,
                                 absent: 0,
                                 limit: None,
@@ -113,7 +113,7 @@ fn any_case() -> impl Strategy<Value = Case> {
         postscale,
     });
     let reduction = reduction.prop_filter("makes sense", is_sensible);
-    let travels_as = prop::sample::select(&[None, Some(Dtype::F16), Some(Dtype::Bf16)][..]);
+    let wire_dtype = prop::sample::select(&[None, Some(Dtype::F16), Some(Dtype::Bf16)][..]);
     let limit = prop::option::weighted(0.4, 0..400usize);
     let absent = prop_oneof![2 => Just(0), 1 => 0..31u32];
     let tensors = prop::collection::vec(any_tensor(), 1..6);
@@ -121,19 +121,19 @@ fn any_case() -> impl Strategy<Value = Case> {
         prop::sample::select(&KINDS[..]),
         1..=5usize,
         0..5usize,
-        (reduction, travels_as),
+        (reduction, wire_dtype),
         tensors,
         absent,
         limit,
         any::<u64>(),
     )
         .prop_map(
-            |(kind, size, root, (reduction, travels_as), tensors, absent, limit, seed)| Case {
+            |(kind, size, root, (reduction, wire_dtype), tensors, absent, limit, seed)| Case {
                 kind,
                 size,
                 root: root % size,
                 reduction,
-                travels_as,
+                wire_dtype,
                 tensors,
                 absent,
                 limit,
@@ -164,7 +164,7 @@ fn one_tensor_alone_travels_without_copies() {
             size: 3,
             root: 1,
             reduction: plain(Dtype::F32, ReduceOp::Average),
-            travels_as: None,
+            wire_dtype: None,
             tensors: vec![tensor(3, 4, false)],
             absent: 0,
             limit: None,

@@ -1,7 +1,7 @@
-//! Batches on twins of GPUs, from submission to completion: order, endings, and what goes wrong.
+//! Batches on simulated GPUs, from submission to completion: order, endings, and what goes wrong.
 
 use super::*;
-use crate::gpu::twin::{Alive, Did, Fabric};
+use crate::gpu::simulated::{Alive, Did, Fabric};
 use crate::gpu::{GpuError, Kernel, Registry};
 
 mod ahead;
@@ -26,10 +26,10 @@ fn copies_in_sums_copies_out_and_only_then_completes() {
             let tensors = Tensors::of(rank, 4, 37);
             for ticket in tensors.submit(rank) {
                 rank.wait(&ticket).expect("nothing is broken");
-                rank.twin.say("over");
+                rank.gpu.say("over");
             }
             tensors.check(rank, 3);
-            let notes = rank.twin.notes().into_iter();
+            let notes = rank.gpu.notes().into_iter();
             let order: Vec<String> = notes
                 .filter_map(|did| match did {
                     Did::Launched(stream, launch) if stream != rank.stream => {
@@ -51,9 +51,9 @@ fn copies_in_sums_copies_out_and_only_then_completes() {
                 rank.rank
             );
         });
-        let twins: Vec<_> = ranks.iter().map(|rank| Arc::clone(&rank.twin)).collect();
+        let gpus: Vec<_> = ranks.iter().map(|rank| Arc::clone(&rank.gpu)).collect();
         drop(ranks);
-        twins.iter().for_each(|twin| assert_clean(twin.alive(), 4));
+        gpus.iter().for_each(|gpu| assert_clean(gpu.alive(), 4));
     }
 }
 
@@ -64,9 +64,9 @@ fn later_steps_make_nothing_new() {
     on_all(&ranks, |rank| {
         let tensors = Tensors::of(rank, 3, 100);
         tensors.step(rank, 2);
-        let before = rank.twin.notes().len();
+        let before = rank.gpu.notes().len();
         (0..20).for_each(|_| tensors.step(rank, 2));
-        let notes = rank.twin.notes().split_off(before);
+        let notes = rank.gpu.notes().split_off(before);
         let is_new = |did: &&Did| {
             matches!(
                 did,
@@ -80,9 +80,9 @@ fn later_steps_make_nothing_new() {
         assert_eq!(notes.iter().find(is_new), None);
         // Those of a step that is over may not be back when the next one's are needed; that of the clock's anchor.
         assert!(
-            rank.twin.alive().events <= 2 * (3 + 4) + 1,
+            rank.gpu.alive().events <= 2 * (3 + 4) + 1,
             "{:?}",
-            rank.twin.alive()
+            rank.gpu.alive()
         );
     });
 }
@@ -94,7 +94,7 @@ fn a_batch_waits_for_its_callers_data_and_holds_up_no_tensor_in_host_memory() {
     on_all(&ranks, |rank| {
         let early = Tensors::of(rank, 1, 8);
         early.step(rank, 2); // what was launched before is through
-        let hold = rank.twin.hold(rank.stream);
+        let hold = rank.gpu.hold(rank.stream);
         let tensors = Tensors::of(rank, 2, 50);
         let tickets = tensors.submit(rank);
         for step in 0..3 {
@@ -107,7 +107,7 @@ fn a_batch_waits_for_its_callers_data_and_holds_up_no_tensor_in_host_memory() {
             tickets.iter().all(|ticket| !ticket.is_done()),
             "its data is not there yet"
         );
-        rank.twin.release(hold);
+        rank.gpu.release(hold);
         for ticket in tickets {
             rank.wait(&ticket).expect("nothing is broken");
         }
@@ -121,10 +121,10 @@ fn a_batch_waits_for_the_last_mark_whatever_the_order_of_submission() {
         let fabric = Fabric::new(19, 2);
         let ranks = job(&fabric, 2);
         on_all(&ranks, |rank| {
-            let at = [0, 1].map(|_| rank.twin.allocate_with(&[1; 6]));
+            let at = [0, 1].map(|_| rank.gpu.allocate_with(&[1; 6]));
             let first = rank.entry("first", at[0], 6);
-            let hold = rank.twin.hold(rank.stream);
-            rank.twin.write_on(rank.stream, at[1], vec![5; 6]);
+            let hold = rank.gpu.hold(rank.stream);
+            rank.gpu.write_on(rank.stream, at[1], vec![5; 6]);
             let second = rank.entry("second", at[1], 6);
             let entries = if is_reversed {
                 vec![second, first]
@@ -138,12 +138,12 @@ fn a_batch_waits_for_the_last_mark_whatever_the_order_of_submission() {
                 tickets.iter().all(|ticket| !ticket.is_done()),
                 "the second one's data is not there yet"
             );
-            rank.twin.release(hold);
+            rank.gpu.release(hold);
             for ticket in tickets {
                 rank.wait(&ticket).expect("nothing is broken");
             }
             assert_eq!(
-                (rank.twin.read(at[0], 6), rank.twin.read(at[1], 6)),
+                (rank.gpu.read(at[0], 6), rank.gpu.read(at[1], 6)),
                 (vec![2; 6], vec![10; 6])
             );
         });
@@ -156,7 +156,7 @@ fn one_tensor_after_another_and_both_kinds_at_once() {
     let ranks = job(&fabric, 2);
     on_all(&ranks, |rank| {
         for step in 0..5u8 {
-            let at = rank.twin.allocate_with(&[step + rank.rank as u8; 5]);
+            let at = rank.gpu.allocate_with(&[step + rank.rank as u8; 5]);
             let mut data = [step; 3];
             let entries = vec![
                 rank.entry("on the GPU", at, 5),
@@ -165,7 +165,7 @@ fn one_tensor_after_another_and_both_kinds_at_once() {
             for ticket in rank.engine.queue.submit_group(entries).expect("submitted") {
                 rank.wait(&ticket).expect("nothing is broken");
             }
-            assert_eq!(rank.twin.read(at, 5), [2 * step + 1; 5]);
+            assert_eq!(rank.gpu.read(at, 5), [2 * step + 1; 5]);
             assert_eq!(data, [2 * step; 3]);
         }
     });
@@ -205,15 +205,15 @@ fn a_rank_without_a_device_fails_the_batch_on_all_and_the_job_goes_on() {
     let ranks = start(&fabric, 3, |rank| fabric.registry(rank));
     on_all(&ranks, |rank| {
         if rank.rank == 1 {
-            let at = rank.twin.allocate_with(&[1; 4]);
+            let at = rank.gpu.allocate_with(&[1; 4]);
             let entry = rank.entry("w", at, 4);
-            rank.twin
+            rank.gpu
                 .fail_next("make_stream", GpuError::NoDevice { ordinal: 1, count: 1 });
             let ticket = rank.engine.queue.submit(entry).expect("submitted");
             let error = rank.wait(&ticket).expect_err("there is none");
             assert!(error.to_string().contains("no CUDA device 1"), "{error}");
         } else {
-            let at = rank.twin.allocate_with(&[1; 4]);
+            let at = rank.gpu.allocate_with(&[1; 4]);
             let error = rank.wait(&rank.submit("w", at, 4)).expect_err("rank 1 has none");
             let text = error.to_string();
             assert!(
@@ -250,7 +250,7 @@ fn a_rank_whose_process_sees_no_device_says_so_when_it_takes_part() {
             rank.wait(&ticket).expect("all have joined");
             return;
         }
-        let at = rank.twin.allocate_with(&[1; 4]);
+        let at = rank.gpu.allocate_with(&[1; 4]);
         let error = rank.wait(&rank.submit("w", at, 4)).expect_err("rank 1 has none");
         assert!(error.to_string().contains("rank 1 cannot"), "{error}");
         let ticket = rank.without_data(crate::negotiation::JOIN, OpKind::Join);
@@ -272,9 +272,9 @@ fn a_rank_that_has_joined_takes_part() {
                 return;
             }
             // Known ones and a new one, at once: rank 1 knows the one from its cache and the other from rank 0.
-            let other = rank.twin.allocate_with(&[9; 20]);
+            let other = rank.gpu.allocate_with(&[9; 20]);
             let places: Vec<u64> = (0..2)
-                .map(|tensor| rank.twin.allocate_with(&job::bytes(0, tensor, 20)))
+                .map(|tensor| rank.gpu.allocate_with(&job::bytes(0, tensor, 20)))
                 .collect();
             let mut entries = vec![rank.entry("new", other, 20)];
             let names = ["t0", "t1"];
@@ -287,9 +287,9 @@ fn a_rank_that_has_joined_takes_part() {
             for ticket in rank.engine.queue.submit_group(entries).expect("submitted") {
                 rank.wait(&ticket).expect("nothing is broken");
             }
-            assert_eq!(rank.twin.read(other, 20), [9; 20]);
+            assert_eq!(rank.gpu.read(other, 20), [9; 20]);
             for (tensor, &at) in places.iter().enumerate() {
-                assert_eq!(rank.twin.read(at, 20), job::bytes(0, tensor, 20));
+                assert_eq!(rank.gpu.read(at, 20), job::bytes(0, tensor, 20));
             }
             let ticket = rank.without_data(crate::negotiation::JOIN, OpKind::Join);
             rank.wait(&ticket).expect("all have joined");
@@ -302,13 +302,13 @@ fn out_of_memory_makes_batches_smaller_and_results_no_less_right() {
     const MIB: usize = 1 << 20;
     let fabric = Fabric::new(17, 2);
     let ranks = job(&fabric, 2);
-    ranks[1].twin.out_of_memory_above(2 * MIB);
+    ranks[1].gpu.out_of_memory_above(2 * MIB);
     on_all(&ranks, |rank| {
         let tensors = Tensors::of(rank, 3, MIB);
         for step in 0..2 {
-            let before = rank.twin.notes().len();
+            let before = rank.gpu.notes().len();
             tensors.step(rank, 2);
-            let notes = rank.twin.notes().split_off(before);
+            let notes = rank.gpu.notes().split_off(before);
             let count = |what: fn(&Did) -> bool| notes.iter().filter(|did| what(did)).count();
             assert_eq!(
                 count(|did| matches!(did, Did::Called(..))),
@@ -325,9 +325,9 @@ fn out_of_memory_makes_batches_smaller_and_results_no_less_right() {
 fn a_stream_that_records_a_graph_and_a_device_that_is_not_there_are_refused_at_once() {
     let fabric = Fabric::new(20, 1);
     let binding = DeviceBinding::new(fabric.registry(0), 0);
-    let twin = fabric.twin(0);
-    let (stream, captured) = (twin.stream(), twin.stream());
-    twin.capture(captured);
+    let gpu = fabric.gpu(0);
+    let (stream, captured) = (gpu.stream(), gpu.stream());
+    gpu.capture(captured);
     let submitted = |ordinal, stream: Stream| {
         let device = crate::tensor::Device::Cuda {
             ordinal,
@@ -349,7 +349,7 @@ fn a_name_on_the_gpu_of_one_rank_and_in_the_host_memory_of_another_is_refused_wi
     let ranks = job(&fabric, 2);
     on_all(&ranks, |rank| {
         let error = if rank.rank == 0 {
-            let at = rank.twin.allocate_with(&[1; 1]);
+            let at = rank.gpu.allocate_with(&[1; 1]);
             rank.wait(&rank.submit("w", at, 1)).expect_err("they do not fit")
         } else {
             rank.sum_in_host("w").expect_err("they do not fit")

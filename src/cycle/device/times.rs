@@ -84,7 +84,7 @@ struct Stages {
     ended: Nanos,
 }
 
-/// Moments of an allreduce host by host, in their order, and what its parts within the host are called.
+/// Times of the stages of a hierarchical allreduce, in order, and the names of its intra-node stages.
 #[derive(Clone, Copy, Debug)]
 struct Crossed {
     names: [&'static str; 2],
@@ -162,12 +162,12 @@ impl Stages {
         ]);
         match crossing {
             None => parts.push((collective, copied_in, reduced)),
-            Some(by_host) => parts.extend([
-                (by_host.names[0], copied_in, by_host.reduced),
-                ("MEMCPY_IN_HOST_BUFFER", by_host.reduced, by_host.fetched),
-                (collective, by_host.fetched, by_host.crossed),
-                ("MEMCPY_OUT_HOST_BUFFER", by_host.crossed, by_host.sent),
-                (by_host.names[1], by_host.sent, reduced),
+            Some(stages) => parts.extend([
+                (stages.names[0], copied_in, stages.reduced),
+                ("MEMCPY_IN_HOST_BUFFER", stages.reduced, stages.fetched),
+                (collective, stages.fetched, stages.crossed),
+                ("MEMCPY_OUT_HOST_BUFFER", stages.crossed, stages.sent),
+                (stages.names[1], stages.sent, reduced),
             ]),
         }
         parts.push(("MEMCPY_OUT_FUSION_BUFFER", reduced, ended));
@@ -178,7 +178,7 @@ impl Stages {
             .collect();
         // What is done before anything crosses, and after everything has.
         let (lead_in, tail_out) =
-            crossing.map_or((copied_in, reduced), |by_host| (by_host.fetched, by_host.crossed));
+            crossing.map_or((copied_in, reduced), |stages| (stages.fetched, stages.crossed));
         let nanos = |from: Nanos, to: Nanos| (to - from).as_nanos() as u64;
         Times {
             began: queued,

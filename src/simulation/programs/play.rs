@@ -217,7 +217,7 @@ impl Load {
         RawTensor {
             name: &work.name,
             dtype: work.dtype,
-            travels_as: None,
+            wire_dtype: None,
             shape: &self.shape,
             device: crate::tensor::Device::Cpu,
             input,

@@ -16,7 +16,7 @@ use crate::simulation::member::{Member, RankState, Setup};
 use crate::simulation::record::Log;
 use crate::sync::lock;
 use crate::transport::Transport;
-use crate::transport::sim::{SimSet, SimTransport, World};
+use crate::transport::simulated::{SimulatedSet, SimulatedTransport, World};
 
 /// How long a tensor may wait beside a hostile rank, in the world's time: far longer than any does in a sound job.
 const STALL_WARNING: Duration = Duration::from_secs(10);
@@ -83,14 +83,14 @@ fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Ho
         .collect();
     let mut logs: Vec<Vec<Arc<Mutex<Log>>>> = Vec::new();
     for (place, members) in program.sets.iter().enumerate() {
-        let set = SimSet::new(&world, members);
+        let set = SimulatedSet::new(&world, members);
         let mut of_set = Vec::new();
         for (set_rank, &rank) in members.iter().enumerate() {
             let rank_state = &rank_states[rank];
             let member = match hostile {
                 None => Member::start(&world, &set, set_rank, setup, rank_state),
                 Some((hostile, hostility)) => {
-                    let transport = SimTransport::new(&set, set_rank);
+                    let transport = SimulatedTransport::new(&set, set_rank);
                     let transport: Box<dyn Transport> = if rank == hostile {
                         Box::new(Hostile::new(transport, hostility.of_set(place)))
                     } else {

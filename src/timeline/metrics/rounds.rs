@@ -1,12 +1,12 @@
 //! Rounds of marked steps that alternate: a GAN's two optimizers, three micro-batches without traffic and one with it. The
 //! settings hold for all of them, so what is measured is a whole round.
 //!
-//! A round is the shortest sequence of shapes, of several, that has come [`REPEATS`] times in a row. From then on a round ends
+//! A round is the shortest sequence of signatures, of several, that has come [`REPEATS`] times in a row. From then on a round ends
 //! with every so many steps each of which is like the one a round before, wherever in the sequence that begins: after a
 //! step that does not fit, the next round begins with the step that follows it.
 //!
 //! Where most steps are alike and each of the others has a trifle more, as a loss that is averaged every tenth step, there are no
-//! rounds: measured by ten steps a tuner would take ten times as long. The odd steps are of another shape, and pass by.
+//! rounds: measured by ten steps a tuner would take ten times as long. The odd steps are of another signature, and pass by.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ const MOST_OF_THREE: usize = 2;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
     /// As in [`StepSample`](super::StepSample).
-    pub(super) shape: u64,
+    pub(super) signature: u64,
     pub(super) bytes: u64,
 }
 
@@ -34,7 +34,7 @@ impl Load {
     /// What has been moved since it was `earlier`.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         Self {
-            shape: self.shape.wrapping_sub(earlier.shape),
+            signature: self.signature.wrapping_sub(earlier.signature),
             bytes: self.bytes - earlier.bytes,
         }
     }
@@ -63,8 +63,8 @@ pub(super) struct Rounds {
     steps: VecDeque<Load>,
     /// Steps of a round.
     length: usize,
-    /// Shapes of its steps, added up.
-    shape: u64,
+    /// Signatures of its steps, added up.
+    signature: u64,
     /// Steps of the round under way.
     done: usize,
     /// Steps since the last whole round that fitted none.
@@ -77,7 +77,7 @@ impl Default for Rounds {
         Self {
             steps: VecDeque::new(),
             length: 1,
-            shape: 0,
+            signature: 0,
             done: 0,
             misses: 0,
         }
@@ -92,7 +92,7 @@ impl Rounds {
 
     /// Takes in a step.
     pub(super) fn push(&mut self, step: Load) -> Turn {
-        let fits = self.length == 1 || self.back(self.length) == Some(step.shape);
+        let fits = self.length == 1 || self.back(self.length) == Some(step.signature);
         if self.steps.len() == STEPS_MAX * REPEATS {
             self.steps.pop_front();
         }
@@ -104,7 +104,7 @@ impl Rounds {
         if self.done < self.length {
             return Turn::Within;
         }
-        if self.length > 1 && self.last(self.length) != self.shape {
+        if self.length > 1 && self.last(self.length) != self.signature {
             // Other steps, which repeat themselves over the same distance.
             self.length = 1;
             return self.breaks();
@@ -113,7 +113,7 @@ impl Rounds {
         if self.length == 1
             && let Some(length) = self.found()
         {
-            (self.length, self.shape) = (length, self.last(length));
+            (self.length, self.signature) = (length, self.last(length));
         }
         Turn::Ends
     }
@@ -129,13 +129,13 @@ impl Rounds {
 
     fn back(&self, distance: usize) -> Option<u64> {
         let index = self.steps.len().checked_sub(distance)?;
-        self.steps.get(index).map(|step| step.shape)
+        self.steps.get(index).map(|step| step.signature)
     }
 
-    /// The shapes of the last steps, added up.
+    /// The signatures of the last steps, added up.
     fn last(&self, steps: usize) -> u64 {
         let last = self.steps.iter().rev().take(steps);
-        last.fold(0, |sum, step| sum.wrapping_add(step.shape))
+        last.fold(0, |sum, step| sum.wrapping_add(step.signature))
     }
 
     /// The shortest sequence of several steps that has come often enough, if they differ by more than a trifle now and then.
@@ -152,12 +152,12 @@ impl Rounds {
     /// Whether most of the last steps are alike and the others have a trifle more, or none is another.
     fn are_alike(&self, steps: usize) -> bool {
         let last = || self.steps.iter().rev().take(steps);
-        let alike = |step: &Load| last().filter(|other| other.shape == step.shape).count();
+        let alike = |step: &Load| last().filter(|other| other.signature == step.signature).count();
         let Some(usual) = last().max_by_key(|step| alike(step)) else {
             return true;
         };
         let is_most = 3 * alike(usual) >= MOST_OF_THREE * steps;
-        let fits = |step: &Load| step.shape == usual.shape || step.is_trifle_more_than(usual);
+        let fits = |step: &Load| step.signature == usual.signature || step.is_trifle_more_than(usual);
         is_most && last().all(fits)
     }
 }
@@ -166,19 +166,19 @@ impl Rounds {
 mod tests {
     use super::*;
 
-    fn of(shape: char, bytes: u64) -> Load {
-        let shape = u64::from(shape);
-        Load { shape, bytes }
+    fn of(signature: char, bytes: u64) -> Load {
+        let signature = u64::from(signature);
+        Load { signature, bytes }
     }
 
-    /// What steps of these shapes are, a letter each: within, ends, breaks.
-    fn turns(rounds: &mut Rounds, shapes: &str) -> String {
-        let turn = |shape: char| match rounds.push(of(shape, 1000)) {
+    /// What steps of these signatures are, a letter each: within, ends, breaks.
+    fn turns(rounds: &mut Rounds, signatures: &str) -> String {
+        let turn = |signature: char| match rounds.push(of(signature, 1000)) {
             Turn::Within => '.',
             Turn::Ends => '|',
             Turn::Breaks => 'x',
         };
-        shapes.chars().map(turn).collect()
+        signatures.chars().map(turn).collect()
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(turns(&mut rounds, "...x...x"), "...|...|");
         let mut critic = Rounds::default();
         turns(&mut critic, &"dddddg".repeat(4));
-        assert_eq!((critic.length(), critic.shape), (6, 5 * 100 + 103));
+        assert_eq!((critic.length(), critic.signature), (6, 5 * 100 + 103));
     }
 
     #[test]
@@ -243,8 +243,11 @@ mod tests {
         let mut single = 0;
         for _ in 0..10_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let shape = seed >> 62; // one of four
-            rounds.push(Load { shape, bytes: 1000 });
+            let signature = seed >> 62; // one of four
+            rounds.push(Load {
+                signature,
+                bytes: 1000,
+            });
             single += usize::from(rounds.length() == 1);
             assert!(rounds.steps.len() <= STEPS_MAX * REPEATS);
         }

@@ -9,7 +9,7 @@ pub(super) struct Sums {
     pub(super) bytes: u64,
     pub(super) tensors: u64,
     /// As in [`StepSample`].
-    pub(super) shape: u64,
+    pub(super) signature: u64,
     pub(super) batches: u64,
     pub(super) cycles: u64,
     pub(super) negotiate_ns: u64,
@@ -21,7 +21,7 @@ impl Sums {
     pub(super) fn add(&mut self, other: &Self) {
         self.bytes += other.bytes;
         self.tensors += other.tensors;
-        self.shape = self.shape.wrapping_add(other.shape);
+        self.signature = self.signature.wrapping_add(other.signature);
         self.batches += other.batches;
         self.cycles += other.cycles;
         self.negotiate_ns += other.negotiate_ns;
@@ -32,7 +32,7 @@ impl Sums {
     /// What has been moved.
     pub(super) fn load(&self) -> Load {
         Load {
-            shape: self.shape,
+            signature: self.signature,
             bytes: self.bytes,
         }
     }
@@ -40,7 +40,7 @@ impl Sums {
     pub(super) fn sample(&self, step_ns: u64) -> StepSample {
         StepSample {
             step_ms: ms(step_ns),
-            shape: self.shape,
+            signature: self.signature,
             bytes: self.bytes,
             tensors: self.tensors,
             batches: self.batches,

@@ -61,10 +61,10 @@ fn interrupted(reason: Interruption) -> Option<Step> {
 
 #[test]
 fn a_step_is_measured_from_anchor_to_anchor() {
-    let shapes = Job::gradients(0..31).into_iter().map(|item| item.shape());
+    let signatures = Job::gradients(0..31).into_iter().map(|item| item.signature());
     let sample = StepSample {
         step_ms: 20.0,
-        shape: shapes.fold(0, u64::wrapping_add),
+        signature: signatures.fold(0, u64::wrapping_add),
         bytes: 30 * 1024 + (1 << 20),
         tensors: 31,
         batches: 2,
@@ -179,15 +179,15 @@ fn marked_steps_that_come_in_turns_are_measured_by_the_round() {
             return None;
         };
         assert_eq!(
-            whole.map(|whole| (whole.shape, whole.usual)),
-            Some((sample.shape, true))
+            whole.map(|whole| (whole.signature, whole.usual)),
+            Some((sample.signature, true))
         );
-        Some((sample.step_ms, sample.tensors, sample.shape))
+        Some((sample.step_ms, sample.tensors, sample.signature))
     });
     let whole: Vec<_> = whole.collect();
-    let shapes = Job::gradients(0..31).into_iter().map(|item| item.shape());
-    let shape = mix(shapes.fold(0, u64::wrapping_add), 2);
-    assert_eq!(whole[whole.len() - 2..], [(25.0, 31, shape); 2], "{rounds:?}");
+    let signatures = Job::gradients(0..31).into_iter().map(|item| item.signature());
+    let signature = mix(signatures.fold(0, u64::wrapping_add), 2);
+    assert_eq!(whole[whole.len() - 2..], [(25.0, 31, signature); 2], "{rounds:?}");
     assert_eq!(rounds.iter().filter(|(step, _)| step.is_some()).count(), 3);
     // A validation that is marked, and the round that it breaks, are no samples; nor is the next round.
     let foreign = |step: &Option<Step>| *step == interrupted(Interruption::ForeignTraffic);

@@ -175,7 +175,7 @@ impl MpiTransport {
     }
 
     /// Brings the blocks of this host, `bytes` bytes each, to all hosts, and the times, `time_bytes` each, to the first.
-    fn exchange_between(
+    fn exchange_inter_node(
         &mut self,
         mut memory: Memory,
         bytes: usize,
@@ -261,7 +261,7 @@ impl Transport for MpiTransport {
                 blocks.extend_from_slice(&brought[..bytes]);
                 times.extend_from_slice(&brought[bytes..]);
             }
-            memory = self.exchange_between(memory, bytes, time_bytes)?;
+            memory = self.exchange_inter_node(memory, bytes, time_bytes)?;
         }
         self.hand_out(&mut memory.blocks[1])?;
         let (all, all_times) = (&memory.blocks[1], &memory.times[1]);

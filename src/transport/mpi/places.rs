@@ -6,7 +6,7 @@ use crate::mpi::CommId;
 use crate::transport::FRAME_BYTES_MAX;
 use crate::transport::local::LocalTransport;
 
-/// The members of a set, host by host, as one of them sees it.
+/// The members of a set, grouped by host, and this rank's position.
 pub(crate) struct Places {
     /// Set ranks, ascending; the hosts in the order of their first ones.
     pub(crate) hosts: Vec<Vec<usize>>,

@@ -106,7 +106,7 @@ static void answer(int peer, const struct verdict *verdict, int file)
 }
 
 /* Another rank of the same host on the same device, or -1. */
-static int twin(const struct member *members, int size, int rank)
+static int duplicate(const struct member *members, int size, int rank)
 {
     for (int other = 0; other < size; ++other)
         if (other != rank && strcmp(members[other].host, members[rank].host) == 0 &&
@@ -123,12 +123,12 @@ static unsigned long device_number(const char *bus)
     return (unsigned long)domain << 20 | number << 12 | device << 4 | function;
 }
 
-/* What this rank is told. One that has no twin fails with those that have. */
+/* What this rank is told. A rank without a duplicate fails with those that have one. */
 static struct verdict verdict_of(const struct member *members, int size, int rank)
 {
     struct verdict verdict = {.result = ncclSuccess};
     for (int i = 0; i < size; ++i) {
-        int one = (rank + i) % size, other = twin(members, size, one);
+        int one = (rank + i) % size, other = duplicate(members, size, one);
         if (other < 0)
             continue;
         verdict.result = ncclInvalidUsage;

@@ -50,7 +50,7 @@ pub struct Costs {
     pub flat: Vec<Collective>,
     /// Hierarchical ones, likewise.
     pub hierarchical: Vec<Collective>,
-    /// What each class goes through, which settings send host by host or not; allreduces, where it does not say.
+    /// What each class goes through, which settings make hierarchical or not; allreduces, where it does not say.
     #[serde(default)]
     pub operations: Vec<Operation>,
     /// The fusion buffer.

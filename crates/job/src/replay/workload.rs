@@ -11,7 +11,7 @@ pub struct Setting {
     pub fusion_threshold_bytes: u64,
     /// Least time between the starts of two cycles, µs.
     pub cycle_us: f64,
-    /// Whether allreduces go host by host.
+    /// Whether allreduces are hierarchical.
     pub hierarchical: bool,
     /// Whether allgathers do.
     #[serde(default)]
@@ -29,12 +29,12 @@ pub enum Operation {
     Allreduce,
     /// An allgather.
     Allgather,
-    /// One that never goes host by host.
+    /// One that is never hierarchical.
     Other,
 }
 
 impl Setting {
-    /// Whether `operation` goes host by host.
+    /// Whether `operation` is hierarchical.
     pub fn is_by_host(&self, operation: Operation) -> bool {
         match operation {
             Operation::Allreduce => self.hierarchical,

@@ -8,7 +8,7 @@ fn allreduce(name: &str, elements: usize) -> Item {
     Item::new(name, OpKind::Allreduce, Dtype::F32, elements)
 }
 
-/// Sizes in the manner of a residual network: blocks of equal shapes, growing, one large layer at the end.
+/// Sizes in the manner of a residual network: blocks of equal signatures, growing, one large layer at the end.
 fn resnet_like() -> Vec<Item> {
     let size = |tensor: usize| {
         if tensor == 160 {
@@ -48,11 +48,11 @@ fn a_models_step_is_learnt_after_three_repeats_of_the_first() {
         .iter()
         .rev()
         .map(|item| allreduce("", (item.bytes() / 4) as usize));
-    let shape = unnamed.fold(0, |sum: u64, item| sum.wrapping_add(item.shape()));
+    let signature = unnamed.fold(0, |sum: u64, item| sum.wrapping_add(item.signature()));
     let period = Period {
         items: 161,
         bytes,
-        shape,
+        signature,
         anchor: Some(4 * 2_048_000),
         named: true,
         foreign: 0,

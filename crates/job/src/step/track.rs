@@ -50,7 +50,7 @@ impl Track {
         let mut period = Period {
             items: 0,
             bytes: 0,
-            shape: 0,
+            signature: 0,
             anchor: None,
             named,
             foreign: 0,
@@ -68,7 +68,7 @@ impl Track {
             signature = signature.wrapping_add(mix(key, 2));
             period.items += 1;
             period.bytes += item.bytes;
-            period.shape = period.shape.wrapping_add(item.shape());
+            period.signature = period.signature.wrapping_add(item.signature());
             if item.allreduce {
                 allreduces.push((item.bytes, key));
             }

@@ -97,14 +97,18 @@ impl Plan {
 struct Flight {
     /// Dropped before the parts, which are lent to it.
     promise: Option<Promise<Batch>>,
-    /// This rank's lane's part of every host's window, host by host.
+    /// This rank's lane's part of every host's window, in the order of the hosts.
     parts: Vec<Vec<u8>>,
     round: usize,
 }
 
 impl HierarchicalCollective {
     /// An allgather; the table is that of [`Collective::allgather`].
-    pub(super) fn allgather_by_host(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
+    pub(super) fn allgather_hierarchical(
+        &mut self,
+        spans: &[Span],
+        bytes: &[usize],
+    ) -> Result<Phases, Error> {
         assert_eq!(
             bytes.len(),
             spans.len() * self.size,
@@ -117,7 +121,7 @@ impl HierarchicalCollective {
         let mut flights: VecDeque<Flight> = VecDeque::new();
         for turn in 0..rounds + LAG {
             if turn < rounds {
-                let flight = self.collect_within(spans, &plan, turn, chunk, &mut phases)?;
+                let flight = self.collect_intra_node(spans, &plan, turn, chunk, &mut phases)?;
                 flights.push_back(flight);
             }
             if (LAG..rounds + LAG).contains(&turn) {
@@ -129,7 +133,7 @@ impl HierarchicalCollective {
     }
 
     /// Brings a window of the host's bytes to its lanes, and has this rank's send its part across.
-    fn collect_within(
+    fn collect_intra_node(
         &mut self,
         spans: &[Span],
         plan: &Plan,

@@ -3,7 +3,7 @@
 //! Of *B* bytes, 2·*B*·(*h* − 1)/*h* cross a host's link for *h* hosts, whatever the number of ranks on it; a flat allreduce
 //! sends that from every rank.
 //!
-//! The sums are rounded host by host: not the bits of a flat allreduce, but the same on all ranks, whatever the fusion and
+//! The sums are rounded per host: not the bits of a flat allreduce, but the same on all ranks, whatever the fusion and
 //! the order of arrival. f16 and bf16 are rounded once more than in a flat one. Averages of integers, which are exact, and
 //! batches that a joined rank is absent from go the flat way.
 
@@ -27,13 +27,13 @@ struct Flight {
     range: Range<usize>,
 }
 
-/// What is done with the elements, within hosts and between them.
+/// Reductions of the intra-node and the inter-node stage.
 struct Reductions {
-    within: Reduction,
-    between: Reduction,
+    intra_node: Reduction,
+    inter_node: Reduction,
 }
 
-/// Whether `reduction` may be done host by host.
+/// Whether `reduction` may be done hierarchically.
 pub(super) fn splits(reduction: &Reduction) -> bool {
     let is_float = matches!(
         reduction.dtype,
@@ -50,12 +50,12 @@ impl Reductions {
             op => op,
         };
         Self {
-            within: Reduction {
+            intra_node: Reduction {
                 op,
                 postscale: 1.0,
                 ..*reduction
             },
-            between: Reduction {
+            inter_node: Reduction {
                 prescale: 1.0,
                 ..*reduction
             },
@@ -65,7 +65,7 @@ impl Reductions {
 
 impl HierarchicalCollective {
     /// An allreduce that [splits] and that nobody is absent from.
-    pub(super) fn allreduce_by_host(
+    pub(super) fn allreduce_hierarchical(
         &mut self,
         spans: &[Span],
         reduction: &Reduction,
@@ -80,19 +80,19 @@ impl HierarchicalCollective {
         for turn in 0..chunks + LAG {
             if turn < chunks {
                 let range = turn * chunk..((turn + 1) * chunk).min(batch.bytes());
-                let flight = self.reduce_within(&batch, range, &reductions, &mut phases)?;
+                let flight = self.reduce_intra_node(&batch, range, &reductions, &mut phases)?;
                 flights.push_back(flight);
             }
             if (LAG..chunks + LAG).contains(&turn) {
                 let flight = flights.pop_front().expect("as many as turns");
-                self.gather_within(&batch, flight, &mut phases)?;
+                self.gather_intra_node(&batch, flight, &mut phases)?;
             }
         }
         Ok(phases)
     }
 
-    /// Reduces a chunk within the host and sends this rank's part on its way between hosts.
-    fn reduce_within(
+    /// Runs the intra-node stage of a chunk and starts the inter-node stage of this rank's part.
+    fn reduce_intra_node(
         &mut self,
         batch: &Stream,
         range: Range<usize>,
@@ -106,11 +106,11 @@ impl HierarchicalCollective {
             // SAFETY: the piece is a part of the caller's span; its share goes to a part that nobody else touches.
             unsafe { Span::new(piece.input, place, piece.bytes) }
         });
-        let within = &reductions.within;
+        let intra_node = &reductions.intra_node;
         let done = self
             .host
             .collective
-            .reducescatter(&pieces.spans, &pieces.table, within, &[])?;
+            .reducescatter(&pieces.spans, &pieces.table, intra_node, &[])?;
         add(phases, &done);
         if range.start == 0 {
             phases.lead_in_ns = began.elapsed().as_nanos() as u64;
@@ -121,13 +121,18 @@ impl HierarchicalCollective {
             let mut own = Stream::default();
             own.push(place, place, bytes);
             lane.collective
-                .begin_allreduce(own, &reductions.between, self.size)
+                .begin_allreduce(own, &reductions.inter_node, self.size)
         });
         Ok(Flight { promise, part, range })
     }
 
     /// Takes a chunk's part back and gathers all of the host's.
-    fn gather_within(&mut self, batch: &Stream, flight: Flight, phases: &mut Phases) -> Result<(), Error> {
+    fn gather_intra_node(
+        &mut self,
+        batch: &Stream,
+        flight: Flight,
+        phases: &mut Phases,
+    ) -> Result<(), Error> {
         let Flight {
             promise,
             mut part,
@@ -154,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_rounding_host_by_host_would_make_wrong_goes_flat() {
+    fn what_hierarchical_rounding_would_make_wrong_goes_flat() {
         let of = |dtype, op, prescale| Reduction {
             dtype,
             op,
@@ -176,13 +181,16 @@ mod tests {
             prescale: 2.0,
             postscale: 3.0,
         };
-        let Reductions { within, between } = Reductions::of(&reduction);
+        let Reductions {
+            intra_node,
+            inter_node,
+        } = Reductions::of(&reduction);
         assert_eq!(
-            (within.op, within.prescale, within.postscale),
+            (intra_node.op, intra_node.prescale, intra_node.postscale),
             (ReduceOp::Sum, 2.0, 1.0)
         );
         assert_eq!(
-            (between.op, between.prescale, between.postscale),
+            (inter_node.op, inter_node.prescale, inter_node.postscale),
             (ReduceOp::Average, 1.0, 3.0)
         );
     }

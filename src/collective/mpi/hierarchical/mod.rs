@@ -1,4 +1,4 @@
-//! Hierarchical allreduce and allgather: within hosts through shared memory, between them over MPI.
+//! Hierarchical allreduce and allgather: the intra-node stage uses shared memory, the inter-node stage MPI.
 //!
 //! *Lane* i is made of the *i*th rank of every host, so there are as many lanes as the least host has ranks. What crosses a
 //! host's link does so once, a share in each lane, all of them at once; the flat operations send it from, or to, every
@@ -16,14 +16,14 @@ use std::time::Instant;
 use super::{Batch, FLAT, MpiCollective, PART_ALIGN};
 use crate::collective::local::LocalCollective;
 use crate::collective::stream::{Piece, Stream};
-use crate::collective::{Activities, BetweenHosts, Collective, Hierarchy, Phases, Reduction, Stages};
+use crate::collective::{Activities, Collective, Hierarchy, InterNode, Phases, Reduction, Stages};
 use crate::error::Error;
 use crate::mpi::Promise;
 use crate::tensor::Span;
 
 mod allgather;
 mod allreduce;
-mod between;
+mod inter_node;
 
 /// Bytes of a chunk in each lane, and chunks between hosts while the host works on others. A chunk of an allreduce crosses the link twice,
 /// one time after the other, so a few must be on their way for the link to be busy; but each wakes both threads of a rank. ResNet-50's
@@ -67,17 +67,17 @@ pub(crate) struct HierarchicalCollective {
     /// Ranks of all hosts.
     size: usize,
     hierarchy: Hierarchy,
-    /// Whether the last operation went host by host.
-    went_by_host: bool,
+    /// Whether the last operation was hierarchical.
+    was_hierarchical: bool,
     /// Parts between the host and the lane; kept for their memory.
     buffers: Vec<Vec<u8>>,
-    /// What the lane has on its way for who works within hosts by other means.
+    /// Transfers in flight of the inter-node stage for tensors on GPUs.
     lent: VecDeque<Promise<Batch>>,
 }
 
 /// The parts of a batch that follow one another are named as in Horovod, whose reductions within hosts are NCCL's where
 /// these are shared memory's. There is no `ALLOCATE_SHARED_BUFFER`: the ring is there from the beginning.
-static BY_HOST: Activities = Activities {
+static HIERARCHICAL: Activities = Activities {
     allreduce: Stages {
         lead_in: "SHM_REDUCESCATTER",
         collective: "MPI_ALLREDUCE",
@@ -103,7 +103,7 @@ impl HierarchicalCollective {
             host,
             lane,
             hierarchy: Hierarchy::default(),
-            went_by_host: false,
+            was_hierarchical: false,
             buffers: Vec::new(),
             lent: VecDeque::new(),
         }
@@ -194,8 +194,8 @@ fn add(phases: &mut Phases, more: &Phases) {
 
 impl Collective for HierarchicalCollective {
     fn activities(&self) -> &'static Activities {
-        match self.went_by_host {
-            true => &BY_HOST,
+        match self.was_hierarchical {
+            true => &HIERARCHICAL,
             false => self.flat.activities(),
         }
     }
@@ -204,8 +204,8 @@ impl Collective for HierarchicalCollective {
         self.hierarchy = hierarchy;
     }
 
-    fn between_hosts(&mut self) -> Option<&mut dyn BetweenHosts> {
-        self.hierarchy.allreduce.then_some(self as &mut dyn BetweenHosts)
+    fn inter_node(&mut self) -> Option<&mut dyn InterNode> {
+        self.hierarchy.allreduce.then_some(self as &mut dyn InterNode)
     }
 
     fn allreduce(
@@ -214,9 +214,9 @@ impl Collective for HierarchicalCollective {
         reduction: &Reduction,
         absent: &[usize],
     ) -> Result<Phases, Error> {
-        self.went_by_host = self.hierarchy.allreduce && absent.is_empty() && allreduce::splits(reduction);
-        if self.went_by_host {
-            self.allreduce_by_host(spans, reduction)
+        self.was_hierarchical = self.hierarchy.allreduce && absent.is_empty() && allreduce::splits(reduction);
+        if self.was_hierarchical {
+            self.allreduce_hierarchical(spans, reduction)
         } else {
             self.flat.allreduce(spans, reduction, absent)
         }
@@ -227,9 +227,9 @@ impl Collective for HierarchicalCollective {
     }
 
     fn allgather(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
-        self.went_by_host = self.hierarchy.allgather;
-        if self.went_by_host {
-            self.allgather_by_host(spans, bytes)
+        self.was_hierarchical = self.hierarchy.allgather;
+        if self.was_hierarchical {
+            self.allgather_hierarchical(spans, bytes)
         } else {
             self.flat.allgather(spans, bytes)
         }

@@ -1,4 +1,4 @@
-/* A processor in place of the GPU, as run_on_cpu.h offers it. Its twin is on_gpu.h. */
+/* A processor in place of the GPU, as run_on_cpu.h offers it. The counterpart is on_gpu.h. */
 #ifndef RONDE_ON_CPU_H
 #define RONDE_ON_CPU_H
 

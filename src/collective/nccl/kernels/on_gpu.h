@@ -1,4 +1,4 @@
-/* The machine that the kernels run on, as NVRTC compiles for it. Its twin is on_cpu.h. */
+/* The machine that the kernels run on, as NVRTC compiles for it. The counterpart is on_cpu.h. */
 #ifndef RONDE_ON_GPU_H
 #define RONDE_ON_GPU_H
 

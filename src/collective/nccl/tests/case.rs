@@ -1,4 +1,4 @@
-//! A batch of tensors on the twins' memory, done and looked at.
+//! A batch of tensors on the simulated GPUs' memory, done and looked at.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::{Batch, Place, Scratch};
 use super::expected::{differs, elements, expected};
 use crate::collective::Reduction;
-use crate::gpu::twin::{Did, Fabric, Twin};
+use crate::gpu::simulated::{Did, Fabric, SimulatedGpu};
 use crate::gpu::{Communicator, Device, Mark, Stream};
 use crate::negotiation::OpKind;
 use crate::tensor::{Dtype, Span};
@@ -19,7 +19,7 @@ pub(super) struct Case {
     pub(super) root: usize,
     pub(super) reduction: Reduction,
     /// Of reductions of wide floats.
-    pub(super) travels_as: Option<Dtype>,
+    pub(super) wire_dtype: Option<Dtype>,
     pub(super) tensors: Vec<Tensor>,
     /// Bits: ranks without data.
     pub(super) absent: u32,
@@ -58,9 +58,9 @@ struct Lying {
 const MARGIN: u8 = 0xee;
 
 impl Case {
-    fn travels_as(&self) -> Option<Dtype> {
+    fn wire_dtype(&self) -> Option<Dtype> {
         let is_wide = matches!(self.reduction.dtype, Dtype::F32 | Dtype::F64);
-        self.travels_as.filter(|_| is_wide && self.kind.is_reduction())
+        self.wire_dtype.filter(|_| is_wide && self.kind.is_reduction())
     }
 
     fn is_absent(&self, rank: usize) -> bool {
@@ -146,7 +146,7 @@ impl Case {
     }
 
     /// Puts a tensor of rank `rank` into memory.
-    fn lay(&self, gpu: &Twin, tensor: &Tensor, inputs: &[Vec<u8>], rank: usize) -> Lying {
+    fn lay(&self, gpu: &SimulatedGpu, tensor: &Tensor, inputs: &[Vec<u8>], rank: usize) -> Lying {
         let input = inputs[rank].clone();
         let mut lying = Lying {
             span: Span::absent(self.input_bytes(tensor, rank)),
@@ -185,7 +185,7 @@ impl Case {
         let is_apart = to == 0 || from + input.len() as u64 <= to || to + result.len() as u64 <= from;
         lying.kept = is_apart.then_some(from);
         let pointer = |address: u64| std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: nobody follows these addresses: they are the twin's, and looked up there.
+        // SAFETY: nobody follows these addresses: they are the simulated GPU's, and looked up there.
         lying.span = unsafe { Span::new(pointer(from), pointer(to), input.len()) };
         lying.output = (to != 0).then_some((to, result));
         lying
@@ -213,7 +213,7 @@ impl Case {
             .map(|rank| {
                 let tensors = self.tensors.iter().zip(&inputs);
                 tensors
-                    .map(|(tensor, inputs)| self.lay(&ranks.twins[rank], tensor, inputs, rank))
+                    .map(|(tensor, inputs)| self.lay(&ranks.gpus[rank], tensor, inputs, rank))
                     .collect()
             })
             .collect();
@@ -228,7 +228,7 @@ impl Case {
                 spans,
                 bytes: &table,
                 reduction: self.reduction,
-                travels_as: self.travels_as(),
+                wire_dtype: self.wire_dtype(),
                 root: self.root,
             };
             let place = Place {
@@ -256,14 +256,14 @@ impl Case {
         for (rank, lying) in lying.iter().enumerate() {
             for (at, lying) in lying.iter().enumerate() {
                 self.look(
-                    &ranks.twins[rank],
+                    &ranks.gpus[rank],
                     lying,
                     self.tensors[at].shift,
                     &format!("rank {rank}, tensor {at}"),
                 );
             }
         }
-        let launches = ranks.twins[0].notes().into_iter();
+        let launches = ranks.gpus[0].notes().into_iter();
         launches.filter(|did| matches!(did, Did::Launched(..))).count()
     }
 
@@ -286,10 +286,10 @@ impl Case {
         parts
     }
 
-    fn look(&self, gpu: &Twin, lying: &Lying, shift: usize, whose: &str) {
+    fn look(&self, gpu: &SimulatedGpu, lying: &Lying, shift: usize, whose: &str) {
         if let Some((at, expected)) = &lying.output {
             let found = gpu.read(*at, expected.len());
-            let wire = self.travels_as().unwrap_or(self.reduction.dtype);
+            let wire = self.wire_dtype().unwrap_or(self.reduction.dtype);
             let difference = differs(
                 &found,
                 expected,
@@ -319,7 +319,7 @@ impl Case {
 
 /// Ranks with a communicator and a stream each.
 struct Ranks {
-    twins: Vec<Arc<Twin>>,
+    gpus: Vec<Arc<SimulatedGpu>>,
     devices: Vec<Arc<Device>>,
     communicators: Vec<Communicator>,
     streams: Vec<Stream>,
@@ -327,20 +327,20 @@ struct Ranks {
 
 impl Ranks {
     fn join(fabric: &Arc<Fabric>, size: usize) -> Self {
-        let twins: Vec<Arc<Twin>> = (0..size).map(|rank| fabric.twin(rank)).collect();
-        let device = |(rank, twin): (usize, &Arc<Twin>)| {
-            let gpu = Arc::clone(twin) as Arc<dyn crate::gpu::Gpu>;
+        let gpus: Vec<Arc<SimulatedGpu>> = (0..size).map(|rank| fabric.gpu(rank)).collect();
+        let device = |(rank, gpu): (usize, &Arc<SimulatedGpu>)| {
+            let gpu = Arc::clone(gpu) as Arc<dyn crate::gpu::Gpu>;
             Arc::new(Device::new(rank as u32, gpu))
         };
-        let devices: Vec<Arc<Device>> = twins.iter().enumerate().map(device).collect();
+        let devices: Vec<Arc<Device>> = gpus.iter().enumerate().map(device).collect();
         let id = devices[0].gpu.unique_id().expect("nothing is broken");
         let join = |(rank, device): (usize, &Arc<Device>)| {
             device.gpu.join(&id, rank, size).expect("nothing is broken")
         };
         Self {
             communicators: devices.iter().enumerate().map(join).collect(),
-            streams: twins.iter().map(|twin| twin.stream()).collect(),
-            twins,
+            streams: gpus.iter().map(|gpu| gpu.stream()).collect(),
+            gpus,
             devices,
         }
     }

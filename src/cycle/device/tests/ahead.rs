@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::job::{GPU_FUSION_THRESHOLD_BYTES, Rank, Tensors, Told, job, on_all};
-use crate::gpu::twin::{Did, Fabric};
+use crate::gpu::simulated::{Did, Fabric};
 use crate::queue::Ticket;
 
 /// A tensor of six bytes of one on a rank's device.
 fn ones(rank: &Rank) -> u64 {
-    rank.twin.allocate_with(&[1; 6])
+    rank.gpu.allocate_with(&[1; 6])
 }
 
 /// Runs cycles that bring nothing to the device.
@@ -53,7 +53,7 @@ fn what_comes_while_the_device_is_busy_travels_together() {
         let fabric = Fabric::new(seed, 2);
         let ranks = job(&fabric, 2);
         on_all(&ranks, |rank| Tensors::of(rank, 1, 8).step(rank, 2));
-        ranks[1].twin.hang();
+        ranks[1].gpu.hang();
         let at: Vec<Vec<u64>> = (0..5).map(|_| ranks.iter().map(ones).collect()).collect();
         let mut tickets = launch(&ranks, "a", &at[0], 1);
         fabric.run_dry(); // the device has begun with it
@@ -63,13 +63,13 @@ fn what_comes_while_the_device_is_busy_travels_together() {
             cycles(&ranks, name);
         }
         assert!(tickets.iter().all(|ticket| !ticket.is_done()));
-        ranks[1].twin.come_to();
+        ranks[1].gpu.come_to();
         on_all(&ranks, |rank| {
             for ticket in tickets.iter().skip(rank.rank).step_by(2) {
                 rank.wait(ticket).expect("nothing is broken");
             }
             for at in &at {
-                assert_eq!(rank.twin.read(at[rank.rank], 6), [2; 6]);
+                assert_eq!(rank.gpu.read(at[rank.rank], 6), [2; 6]);
             }
         });
         cycles(&ranks, "last"); // they tell of the last batch
@@ -88,7 +88,7 @@ fn what_waits_for_its_data_holds_nobody_up() {
     let fabric = Fabric::new(31, 2);
     let ranks = job(&fabric, 2);
     on_all(&ranks, |rank| Tensors::of(rank, 1, 8).step(rank, 2));
-    let holds: Vec<_> = ranks.iter().map(|rank| rank.twin.hold(rank.stream)).collect();
+    let holds: Vec<_> = ranks.iter().map(|rank| rank.gpu.hold(rank.stream)).collect();
     let at: Vec<Vec<u64>> = (0..4).map(|_| ranks.iter().map(ones).collect()).collect();
     let mut tickets = Vec::new();
     for (count, (name, at)) in ["a", "b", "c", "d"].iter().zip(&at).enumerate() {
@@ -98,7 +98,7 @@ fn what_waits_for_its_data_holds_nobody_up() {
     ranks
         .iter()
         .zip(holds)
-        .for_each(|(rank, hold)| rank.twin.release(hold));
+        .for_each(|(rank, hold)| rank.gpu.release(hold));
     on_all(&ranks, |rank| {
         for ticket in tickets.iter().skip(rank.rank).step_by(2) {
             rank.wait(ticket).expect("nothing is broken");
@@ -111,7 +111,7 @@ fn who_has_joined_has_sent_what_came_before() {
     let fabric = Fabric::new(32, 2);
     let ranks = job(&fabric, 2);
     on_all(&ranks, |rank| Tensors::of(rank, 1, 8).step(rank, 2));
-    ranks[1].twin.hang();
+    ranks[1].gpu.hang();
     let at: Vec<Vec<u64>> = (0..3).map(|_| ranks.iter().map(ones).collect()).collect();
     launch(&ranks, "a", &at[0], 1);
     fabric.run_dry();
@@ -122,12 +122,12 @@ fn who_has_joined_has_sent_what_came_before() {
         .collect();
     let joins = [ranks[0].without_data(crate::negotiation::JOIN, crate::negotiation::OpKind::Join)];
     std::thread::sleep(std::time::Duration::from_millis(20));
-    ranks[1].twin.come_to();
+    ranks[1].gpu.come_to();
     on_all(&ranks, |rank| {
         rank.wait(&last[rank.rank]).expect("nothing is broken")
     });
     // Of rank 0 too: a rank that has joined would have brought nothing.
-    assert_eq!(ranks[1].twin.read(at[2][1], 6), [2; 6]);
+    assert_eq!(ranks[1].gpu.read(at[2][1], 6), [2; 6]);
     let join = ranks[1].without_data(crate::negotiation::JOIN, crate::negotiation::OpKind::Join);
     ranks[1].wait(&join).expect("all have joined");
     ranks[0].wait(&joins[0]).expect("all have joined");
@@ -140,7 +140,7 @@ fn batches_on_the_device_have_a_bound_of_their_own() {
     let ranks = job(&fabric, 1);
     let rank = &ranks[0];
     let names = ["a", "b", "c"];
-    let places = names.map(|_| rank.twin.allocate_with(&vec![1; length]));
+    let places = names.map(|_| rank.gpu.allocate_with(&vec![1; length]));
     let entries = names
         .iter()
         .zip(places)
@@ -168,7 +168,7 @@ fn an_early_answer_comes_before_the_result_which_a_stream_waits_for() {
         let fabric = Fabric::new(seed, 2);
         let ranks = job(&fabric, 2);
         on_all(&ranks, |rank| Tensors::of(rank, 1, 8).step(rank, 2));
-        ranks[1].twin.hang();
+        ranks[1].gpu.hang();
         let at: Vec<u64> = ranks.iter().map(ones).collect();
         let submit = |rank: &Rank| {
             let entry = rank.entry_for("w", at[rank.rank], 6, true);
@@ -194,12 +194,12 @@ fn an_early_answer_comes_before_the_result_which_a_stream_waits_for() {
         let again: Vec<_> = ranks.iter().map(submit).collect();
         cycles(&ranks, "host");
         assert_eq!(
-            (negotiated(), ranks[0].twin.read(at[0], 6)),
+            (negotiated(), ranks[0].gpu.read(at[0], 6)),
             (1, vec![1; 6]),
             "seed {seed}"
         );
         assert!(again.iter().all(|ticket| !ticket.is_done()));
-        ranks[1].twin.come_to();
+        ranks[1].gpu.come_to();
         on_all(&ranks, |rank| {
             follow(rank, &again[rank.rank]);
             follow(rank, &submit(rank));
@@ -208,7 +208,7 @@ fn an_early_answer_comes_before_the_result_which_a_stream_waits_for() {
         await_in_flight(&ranks, 0);
         cycles(&ranks, "last");
         let rank = &ranks[0];
-        assert_eq!(rank.twin.read(at[0], 6), [8; 6]);
+        assert_eq!(rank.gpu.read(at[0], 6), [8; 6]);
         let of_tensor = rank.told().into_iter().filter_map(|told| match told {
             Told::Negotiated(name) if name == "w" => Some('n'),
             Told::OnDevice(names, _) if names.iter().any(|name| name == "w") => Some('e'),
@@ -216,6 +216,6 @@ fn an_early_answer_comes_before_the_result_which_a_stream_waits_for() {
         });
         assert_eq!(of_tensor.collect::<String>(), "nenene", "seed {seed}");
         let is_follow = |did: &Did| matches!(did, Did::Followed(stream, _) if *stream == rank.stream);
-        assert_eq!(rank.twin.notes().iter().filter(|did| is_follow(did)).count(), 3);
+        assert_eq!(rank.gpu.notes().iter().filter(|did| is_follow(did)).count(), 3);
     }
 }

@@ -7,7 +7,7 @@ use super::assert_clean;
 use super::job::{Rank, Tensors, job, on_all};
 use crate::error::Error;
 use crate::gpu::GpuError;
-use crate::gpu::twin::{Did, Fabric, Twin};
+use crate::gpu::simulated::{Did, Fabric, SimulatedGpu};
 use crate::queue::Ticket;
 
 fn broken(text: &str) -> GpuError {
@@ -23,7 +23,7 @@ fn broken(text: &str) -> GpuError {
 fn stuck(ranks: &[Rank]) -> Vec<Vec<Arc<Ticket>>> {
     let tensors: Vec<Tensors> = ranks.iter().map(|rank| Tensors::of(rank, 2, 30)).collect();
     on_all(ranks, |rank| tensors[rank.rank].step(rank, ranks.len()));
-    ranks[1].twin.hang();
+    ranks[1].gpu.hang();
     ranks.iter().for_each(|rank| rank.await_in_flight(0));
     let tickets = ranks.iter().map(|rank| tensors[rank.rank].submit(rank)).collect();
     ranks.iter().for_each(|rank| rank.await_in_flight(2));
@@ -31,8 +31,8 @@ fn stuck(ranks: &[Rank]) -> Vec<Vec<Arc<Ticket>>> {
 }
 
 /// Nothing is given back while it may be in use: the communicator goes first, and work that was given up is over.
-fn assert_order(twin: &Twin) {
-    let notes = twin.notes();
+fn assert_order(gpu: &SimulatedGpu) {
+    let notes = gpu.notes();
     let at = |what: fn(&Did) -> bool| notes.iter().position(what);
     let aborted = at(|did| matches!(did, Did::Aborted(_))).expect("it is aborted");
     let freed = at(|did| matches!(did, Did::Freed { .. })).expect("it is freed");
@@ -66,11 +66,11 @@ fn survivors_of_a_lost_peer_are_told_within_seconds() {
         }
     });
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    let twins: Vec<_> = ranks.iter().map(|rank| Arc::clone(&rank.twin)).collect();
+    let gpus: Vec<_> = ranks.iter().map(|rank| Arc::clone(&rank.gpu)).collect();
     drop(ranks);
-    for twin in twins {
-        assert_order(&twin);
-        assert_clean(twin.alive(), 2);
+    for gpu in gpus {
+        assert_order(&gpu);
+        assert_clean(gpu.alive(), 2);
     }
 }
 
@@ -91,8 +91,8 @@ fn a_shutdown_ends_what_does_not_end_by_itself() {
                 ticket.outcome()
             );
         }
-        assert_order(&rank.twin);
-        assert_clean(rank.twin.alive(), 2);
+        assert_order(&rank.gpu);
+        assert_clean(rank.gpu.alive(), 2);
     }
 }
 
@@ -104,13 +104,13 @@ fn a_shutdown_lets_what_ends_soon_end() {
         let tensors = Tensors::of(rank, 2, 30);
         tensors.step(rank, 2);
         rank.await_in_flight(0);
-        let hold = rank.twin.hold(rank.stream);
+        let hold = rank.gpu.hold(rank.stream);
         let tickets = tensors.submit(rank);
         rank.await_in_flight(2);
         std::thread::scope(|scope| {
             scope.spawn(|| rank.shut_down(&Error::ShutDown));
             std::thread::sleep(Duration::from_millis(200));
-            rank.twin.release(hold);
+            rank.gpu.release(hold);
         });
         for ticket in tickets {
             assert!(matches!(ticket.outcome(), Some(Ok(()))), "{:?}", ticket.outcome());
@@ -124,7 +124,7 @@ fn an_error_of_the_device_ends_the_job_and_says_why() {
     let fabric = Fabric::new(24, 2);
     let ranks = job(&fabric, 2);
     let tickets = stuck(&ranks);
-    ranks[0].twin.break_down(broken("a cosmic ray"));
+    ranks[0].gpu.break_down(broken("a cosmic ray"));
     on_all(&ranks, |rank| {
         for ticket in &tickets[rank.rank] {
             let error = rank.wait(ticket).expect_err("the device is broken");
@@ -136,9 +136,9 @@ fn an_error_of_the_device_ends_the_job_and_says_why() {
         }
         assert!(rank.sum_in_host("host").is_err(), "the context is over");
     });
-    let twin = Arc::clone(&ranks[1].twin);
+    let gpu = Arc::clone(&ranks[1].gpu);
     drop(ranks);
-    assert_order(&twin);
+    assert_order(&gpu);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_fusion_buffer_that_is_to_grow_is_not_waited_for_when_a_peer_is_lost() {
     let began = Instant::now();
     let large = on_all(&ranks, |rank| {
         let names = ["x", "y", "z"];
-        let places = names.map(|_| rank.twin.allocate_with(&vec![1; MIB]));
+        let places = names.map(|_| rank.gpu.allocate_with(&vec![1; MIB]));
         let entries = names
             .iter()
             .zip(places)
@@ -159,16 +159,16 @@ fn a_fusion_buffer_that_is_to_grow_is_not_waited_for_when_a_peer_is_lost() {
         queue.submit_group(entries.collect()).expect("submitted")
     });
     std::thread::sleep(Duration::from_millis(100)); // both wait for the buffer to be free
-    ranks[1].twin.break_down(broken("a cosmic ray"));
+    ranks[1].gpu.break_down(broken("a cosmic ray"));
     on_all(&ranks, |rank| {
         for ticket in tickets[rank.rank].iter().chain(&large[rank.rank]) {
             rank.wait(ticket).expect_err("rank 1 is lost");
         }
     });
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    let twin = Arc::clone(&ranks[0].twin);
+    let gpu = Arc::clone(&ranks[0].gpu);
     drop(ranks);
-    assert_order(&twin);
+    assert_order(&gpu);
 }
 
 #[test]
@@ -190,22 +190,22 @@ fn calls_that_fail_at_launch_end_the_job_and_leave_nothing_behind() {
             let tensors = Tensors::of(rank, 2, 30);
             if rank.rank == 0 {
                 // What the submission itself calls is not what is to fail.
-                let gpu = Arc::clone(&rank.twin);
+                let gpu = Arc::clone(&rank.gpu);
                 let tickets = tensors.submit(rank);
                 let is_early = tickets.iter().any(|ticket| ticket.is_done());
                 assert!(!is_early);
                 gpu.fail_next(call, broken(call));
-                rank.twin.say(call);
+                rank.gpu.say(call);
                 wait_all(rank, &tickets, call);
             } else {
                 std::thread::sleep(Duration::from_millis(30)); // rank 0 has time to set the trap
                 wait_all(rank, &tensors.submit(rank), call);
             }
         });
-        let twins: Vec<_> = ranks.iter().map(|rank| Arc::clone(&rank.twin)).collect();
+        let gpus: Vec<_> = ranks.iter().map(|rank| Arc::clone(&rank.gpu)).collect();
         drop(ranks);
-        for (rank, twin) in twins.iter().enumerate() {
-            let alive = twin.alive();
+        for (rank, gpu) in gpus.iter().enumerate() {
+            let alive = gpu.alive();
             assert_eq!(
                 (alive.allocations, alive.communicators),
                 (2, 0),

@@ -1,4 +1,4 @@
-//! Allreduces host by host: on twins of GPUs, with a stand-in for what is between the hosts.
+//! Hierarchical allreduces: on simulated GPUs, with a stand-in for what is between the hosts.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex};
 use super::job::{Rank, Tensors, on_all, start_with};
 use super::*;
 use crate::collective::reference::reduce_present;
-use crate::collective::{Activities, BetweenHosts, Collective, HostPlace, Phases, Reduction};
+use crate::collective::{Activities, Collective, HostPlace, InterNode, Phases, Reduction};
 use crate::gpu::Call;
 use crate::sync::lock;
 use crate::tensor::Span;
@@ -23,7 +23,7 @@ struct Bridge {
     is_broken: AtomicBool,
 }
 
-/// A rank's collective where allreduces of tensors on GPUs go host by host.
+/// A rank's collective where allreduces of tensors on GPUs are hierarchical.
 struct Hosts {
     inner: Box<dyn Collective>,
     bridge: Arc<Bridge>,
@@ -65,7 +65,7 @@ impl Hosts {
     }
 }
 
-impl BetweenHosts for Hosts {
+impl InterNode for Hosts {
     fn place(&self) -> HostPlace {
         self.place
     }
@@ -114,7 +114,7 @@ impl Collective for Hosts {
         self.inner.activities()
     }
 
-    fn between_hosts(&mut self) -> Option<&mut dyn BetweenHosts> {
+    fn inter_node(&mut self) -> Option<&mut dyn InterNode> {
         Some(self)
     }
 
@@ -177,11 +177,11 @@ fn sums_are_those_of_all_ranks_however_these_are_spread() {
                 hosts.len() as u8
             );
         });
-        let twins: Vec<_> = ranks.iter().map(|rank| Arc::clone(&rank.twin)).collect();
+        let gpus: Vec<_> = ranks.iter().map(|rank| Arc::clone(&rank.gpu)).collect();
         drop(ranks);
-        twins.iter().for_each(|twin| {
-            assert_clean(twin.alive(), 7);
-            assert_eq!(twin.alive().in_host, 0, "{hosts}");
+        gpus.iter().for_each(|gpu| {
+            assert_clean(gpu.alive(), 7);
+            assert_eq!(gpu.alive().in_host, 0, "{hosts}");
         });
     }
 }
@@ -192,7 +192,7 @@ fn a_share_goes_down_to_the_host_and_up_again_between_two_calls() {
     let (ranks, _) = job_on(&fabric, "aabb");
     on_all(&ranks, |rank| {
         Tensors::of(rank, 3, 640).step(rank, 4);
-        let notes = rank.twin.notes().into_iter();
+        let notes = rank.gpu.notes().into_iter();
         let order: Vec<&str> = notes
             .filter_map(|did| match did {
                 Did::Launched(stream, _) if stream != rank.stream => Some("copy"),
@@ -225,10 +225,10 @@ fn a_rank_without_room_in_host_memory_fails_the_batch_on_all_and_the_job_goes_on
     let fabric = Fabric::new(32, 4);
     let (ranks, _) = job_on(&fabric, "abab");
     on_all(&ranks, |rank| {
-        let at = rank.twin.allocate_with(&[1; 4]);
+        let at = rank.gpu.allocate_with(&[1; 4]);
         let entry = rank.entry("w", at, 4);
         if rank.rank == 2 {
-            rank.twin
+            rank.gpu
                 .fail_next("allocate_host", GpuError::NoDevice { ordinal: 7, count: 1 });
         }
         let ticket = rank.engine.queue.submit(entry).expect("submitted");
@@ -250,10 +250,10 @@ fn a_lost_host_is_an_error_on_every_rank_and_nothing_is_left() {
             assert!(error.to_string().contains("a host is lost"), "{error}");
         }
     });
-    let twins: Vec<_> = ranks.iter().map(|rank| Arc::clone(&rank.twin)).collect();
+    let gpus: Vec<_> = ranks.iter().map(|rank| Arc::clone(&rank.gpu)).collect();
     drop(ranks);
-    for twin in twins {
-        assert_clean(twin.alive(), 4);
-        assert_eq!(twin.alive().in_host, 0);
+    for gpu in gpus {
+        assert_clean(gpu.alive(), 4);
+        assert_eq!(gpu.alive().in_host, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Ranks that are threads of this process, with the real transport between them and a twin of a GPU each.
+//! Ranks that are threads of this process, with the real transport between them and a simulated GPU each.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use crate::collective::local::LocalCollective;
 use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts};
 use crate::error::Error;
-use crate::gpu::twin::{Fabric, Twin};
+use crate::gpu::simulated::{Fabric, SimulatedGpu};
 use crate::gpu::{DeviceBinding, Registry, Stream};
 use crate::negotiation::{OpKind, Params, ResponseCache};
 use crate::observer::{Executed, Negotiated, Observer};
@@ -73,7 +73,7 @@ impl Observer for Diary {
 /// One rank.
 pub(super) struct Rank {
     pub(super) rank: usize,
-    pub(super) twin: Arc<Twin>,
+    pub(super) gpu: Arc<SimulatedGpu>,
     pub(super) engine: Arc<Engine>,
     binding: Arc<DeviceBinding>,
     on_gpu: Arc<Shared>,
@@ -186,11 +186,11 @@ impl Rank {
             let engine = Arc::clone(&engine);
             move || engine.run()
         });
-        let twin = fabric.twin(rank);
+        let gpu = fabric.gpu(rank);
         Self {
             rank,
-            stream: twin.stream(),
-            twin,
+            stream: gpu.stream(),
+            gpu,
             engine,
             binding,
             on_gpu,
@@ -231,7 +231,7 @@ impl Rank {
         Entry {
             name,
             params,
-            // SAFETY: nobody follows the address: it is the twin's, and looked up there.
+            // SAFETY: nobody follows the address: it is the simulated GPU's, and looked up there.
             span: Some(unsafe { Span::new(address, address, length) }),
             output: Output::Fixed,
             on: self
@@ -338,7 +338,7 @@ pub(super) struct Tensors {
 
 impl Tensors {
     pub(super) fn of(rank: &Rank, tensors: usize, length: usize) -> Self {
-        let places = (0..tensors).map(|tensor| rank.twin.allocate_with(&bytes(rank.rank, tensor, length)));
+        let places = (0..tensors).map(|tensor| rank.gpu.allocate_with(&bytes(rank.rank, tensor, length)));
         Self {
             places: places.collect(),
             length,
@@ -351,7 +351,7 @@ impl Tensors {
             .map(|tensor| format!("t{tensor}"))
             .collect();
         for (tensor, &at) in self.places.iter().enumerate() {
-            rank.twin
+            rank.gpu
                 .write_on(rank.stream, at, bytes(rank.rank, tensor, self.length));
         }
         let entries = self
@@ -373,7 +373,7 @@ impl Tensors {
                 .map(|at| all.iter().map(|bytes| bytes[at]).sum())
                 .collect();
             assert!(
-                rank.twin.read(at, self.length) == sum,
+                rank.gpu.read(at, self.length) == sum,
                 "rank {}, tensor {tensor}",
                 rank.rank
             );

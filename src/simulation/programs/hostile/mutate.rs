@@ -199,7 +199,7 @@ fn params(draw: &mut Draw, params: &mut Params) {
     match draw.below(14) {
         0 => params.kind = draw.pick(&KINDS),
         1 => params.dtype = draw.pick(&Dtype::ALL),
-        2 => params.travels_as = draw.one_in(2).then(|| draw.pick(&Dtype::ALL)),
+        2 => params.wire_dtype = draw.one_in(2).then(|| draw.pick(&Dtype::ALL)),
         3 => params.shape.push(edge(draw) as usize),
         4 => {
             params.shape.pop();

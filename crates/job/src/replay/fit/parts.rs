@@ -12,7 +12,7 @@ const COPYING: Prior = Prior {
 /// Copies overlap collectives if cycles are shorter than their parts by this much in the median.
 const OVERLAP: f64 = 0.95;
 
-/// Every batch and whether it went host by host: hierarchical, class, bytes, tensors, collective, copies.
+/// Every batch and whether it was hierarchical: hierarchical, class, bytes, tensors, collective, copies.
 pub(super) fn batches(trace: &Trace) -> impl Iterator<Item = (bool, u32, f64, f64, f64, f64)> {
     let batches = trace
         .steps

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::SimClock;
-use super::set::{SetState, SimSet};
+use super::SimulatedClock;
+use super::set::{SetState, SimulatedSet};
 use crate::sync::lock;
 use crate::transport::{Doorbell, Park, Role};
 
@@ -79,12 +79,12 @@ impl SetState {
 }
 
 /// One member's hold on the bells of its set.
-pub(super) struct SimDoorbell {
-    pub(super) set: Arc<SimSet>,
+pub(super) struct SimulatedDoorbell {
+    pub(super) set: Arc<SimulatedSet>,
     pub(super) rank: usize,
 }
 
-impl Doorbell for SimDoorbell {
+impl Doorbell for SimulatedDoorbell {
     fn ring(&self, cycle: u64) {
         self.set.world.interrupt();
         let mut state = lock(&self.set.state);
@@ -127,7 +127,7 @@ impl Doorbell for SimDoorbell {
             Park::Pace(end) => (Some(end), true),
             Park::Idle(end) => (end, false),
         };
-        let clock = SimClock::new(&self.set.world, self.set.members()[self.rank]);
+        let clock = SimulatedClock::new(&self.set.world, self.set.members()[self.rank]);
         let deadline = deadline.map(|end| clock.world_time(end));
         {
             let bell = &mut lock(&self.set.state).seats[self.rank].bell;

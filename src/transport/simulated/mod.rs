@@ -7,11 +7,11 @@
 //! on. When nobody can, simulated time jumps to the next deadline; when there is none, or twenty minutes have passed, the
 //! world fails and says who waits for what. One seed, one run: the same interleaving every time.
 //!
-//! A [`SimSet`] is what the members of one process set share; any number of them live in one world, and overlap.
+//! A [`SimulatedSet`] is what the members of one process set share; any number of them live in one world, and overlap.
 //! Rules for what runs here: nothing sleeps or blocks except in the world, and no agent is in the world while it holds
 //! a lock that another one blocks on (trying such a lock is fine).
 //!
-//! A world may be [spread](World::spread): then each rank has a clock of its own ([`SimClock`]), and what it sends takes its
+//! A world may be [spread](World::spread): then each rank has a clock of its own ([`SimulatedClock`]), and what it sends takes its
 //! time. The engines see their rank's clock; everything in here keeps the world's time.
 //!
 //! Faults: [`World::kill`] makes a rank vanish with all its agents when they next enter the world, as SIGKILL would;
@@ -28,21 +28,21 @@ mod doorbell;
 mod set;
 mod world;
 
-pub(crate) use clock::SimClock;
-pub(crate) use set::SimSet;
+pub(crate) use clock::SimulatedClock;
+pub(crate) use set::SimulatedSet;
 pub(crate) use world::World;
 
-use doorbell::SimDoorbell;
+use doorbell::SimulatedDoorbell;
 
-/// One member's transport in a [`SimSet`].
-pub(crate) struct SimTransport {
-    set: Arc<SimSet>,
+/// One member's transport in a [`SimulatedSet`].
+pub(crate) struct SimulatedTransport {
+    set: Arc<SimulatedSet>,
     rank: usize,
 }
 
-impl SimTransport {
+impl SimulatedTransport {
     /// The transport of set rank `rank`.
-    pub(crate) fn new(set: &Arc<SimSet>, rank: usize) -> Self {
+    pub(crate) fn new(set: &Arc<SimulatedSet>, rank: usize) -> Self {
         Self {
             set: Arc::clone(set),
             rank,
@@ -50,7 +50,7 @@ impl SimTransport {
     }
 }
 
-impl Transport for SimTransport {
+impl Transport for SimulatedTransport {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -90,7 +90,7 @@ impl Transport for SimTransport {
     }
 
     fn doorbell(&self) -> Arc<dyn Doorbell> {
-        Arc::new(SimDoorbell {
+        Arc::new(SimulatedDoorbell {
             set: Arc::clone(&self.set),
             rank: self.rank,
         })

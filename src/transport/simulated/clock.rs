@@ -48,12 +48,12 @@ impl Skew {
 }
 
 /// A rank's clock.
-pub(crate) struct SimClock {
+pub(crate) struct SimulatedClock {
     world: Arc<World>,
     skew: Skew,
 }
 
-impl SimClock {
+impl SimulatedClock {
     /// The clock of job rank `rank`.
     pub(crate) fn new(world: &Arc<World>, rank: usize) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl SimClock {
     }
 }
 
-impl Clock for SimClock {
+impl Clock for SimulatedClock {
     fn now(&self) -> Nanos {
         self.at(self.world.now())
     }

@@ -1,4 +1,4 @@
-//! The twin finds out what is wrong.
+//! The simulated GPU detects incorrect use.
 
 use super::*;
 use crate::gpu::{Combine, Combined, Entry, Number};
@@ -14,7 +14,7 @@ fn a_missing_wait_shows_and_one_that_is_there_holds() {
     for seed in 0..20 {
         for waits in [false, true] {
             let fabric = Fabric::new(seed, 1);
-            let gpu = fabric.twin(0);
+            let gpu = fabric.gpu(0);
             let (theirs, ours) = (gpu.stream(), gpu.stream());
             let (from, to) = (gpu.allocate_with(&[0]), gpu.allocate_with(&[0]));
             gpu.write_on(theirs, from, vec![7]);
@@ -41,17 +41,17 @@ fn a_missing_wait_shows_and_one_that_is_there_holds() {
 #[test]
 fn memory_that_is_not_there_breaks_the_device_and_is_kept() {
     let fabric = Fabric::new(1, 2);
-    let gpu = fabric.twin(0);
+    let gpu = fabric.gpu(0);
     let stream = gpu.stream();
     let (here, gone) = (gpu.allocate_with(&[1; 8]), gpu.allocate_with(&[2; 8]));
-    let elsewhere = fabric.twin(1).allocate_with(&[3; 8]);
+    let elsewhere = fabric.gpu(1).allocate_with(&[3; 8]);
     gpu.free(gone);
     for (from, to, elements, what) in [
         (gone, here, 8, "after they were freed"),
         (here, here + 4, 8, "4 bytes into an allocation of 8"),
         (elsewhere, here, 8, "bytes at"),
     ] {
-        let gpu = fabric.twin(0);
+        let gpu = fabric.gpu(0);
         gpu.launch(Kernel::Copy, &copy(from, to, elements), stream)
             .unwrap();
         let event = gpu.make_event(true).unwrap();
@@ -69,7 +69,7 @@ fn memory_that_is_not_there_breaks_the_device_and_is_kept() {
 #[test]
 fn dead_handles_are_named() {
     let fabric = Fabric::new(1, 1);
-    let gpu = fabric.twin(0);
+    let gpu = fabric.gpu(0);
     let (stream, event) = (gpu.stream(), gpu.make_event(true).unwrap());
     gpu.destroy_event(event);
     assert!(gpu.record(event, stream).is_err());
@@ -94,10 +94,10 @@ fn dead_handles_are_named() {
 }
 
 /// Two ranks with a communicator.
-fn pair(fabric: &Arc<Fabric>) -> [(Arc<Twin>, Communicator, Stream); 2] {
-    let id = fabric.twin(0).unique_id().unwrap();
+fn pair(fabric: &Arc<Fabric>) -> [(Arc<SimulatedGpu>, Communicator, Stream); 2] {
+    let id = fabric.gpu(0).unique_id().unwrap();
     [0, 1].map(|rank| {
-        let gpu = fabric.twin(rank);
+        let gpu = fabric.gpu(rank);
         let communicator = gpu.join(&id, rank, 2).unwrap();
         let stream = gpu.stream();
         (gpu, communicator, stream)

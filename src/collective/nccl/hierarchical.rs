@@ -1,4 +1,4 @@
-//! Allreduce host by host: NCCL reduces within a host so that each of its lanes has a share, the lanes combine their shares with those
+//! Hierarchical allreduce: NCCL reduces within a host so that each of its lanes has a share, the lanes combine their shares with those
 //! of the other hosts over MPI, through host memory, and NCCL gathers them. What crosses a host's link does so once. (These lanes are
 //! those of `collective/mpi/hierarchical`: the *i*th ranks of all hosts.)
 //!
@@ -18,7 +18,7 @@ use super::lane::Trouble;
 use super::number;
 use super::track::Track;
 use super::{Company, Crossing, Place};
-use crate::collective::{BetweenHosts, HostPlace, Reduction};
+use crate::collective::{HostPlace, InterNode, Reduction};
 use crate::gpu::{Call, Combine, Combined, Communicator, Device, GpuError, Mark, UniqueId};
 use crate::tensor::{ReduceOp, Span};
 use crate::transport::Transport;
@@ -33,7 +33,7 @@ const LAG: usize = 4;
 const SHARE_ALIGNMENT: usize = 64;
 
 /// What this rank has for it.
-pub(super) struct ByHost {
+pub(super) struct Hierarchical {
     place: HostPlace,
     /// Ranks of all hosts.
     ranks: usize,
@@ -45,9 +45,9 @@ pub(super) struct ByHost {
 }
 
 // SAFETY: the memory is this rank's alone, and goes with it from thread to thread.
-unsafe impl Send for ByHost {}
+unsafe impl Send for Hierarchical {}
 
-impl ByHost {
+impl Hierarchical {
     /// Makes it, together with all other ranks of the set.
     pub(super) fn make(
         place: HostPlace,
@@ -103,16 +103,16 @@ impl ByHost {
         whole: Combined,
         track: &Track,
         is_timed: bool,
-        between: &mut dyn BetweenHosts,
+        inter_node: &mut dyn InterNode,
         transport: &mut dyn Transport,
     ) -> Result<Crossing, Trouble> {
         let shares = Shares::new(whole, self.place);
         let reductions = Reductions::of(&whole, self.place, self.ranks);
-        self.call(&shares.reduction(reductions.within), track, transport)?;
+        self.call(&shares.reduction(reductions.intra_node), track, transport)?;
         let reduced = track.mark(is_timed)?;
-        let crossed = self.cross(&shares, &reductions, track, is_timed, between, transport);
+        let crossed = self.cross(&shares, &reductions, track, is_timed, inter_node, transport);
         if crossed.is_err() {
-            between.give_up(); // before anybody gives the memory back
+            inter_node.give_up(); // before anybody gives the memory back
         }
         let [fetched, crossed, sent] = crossed?;
         self.call(&shares.gathering(), track, transport)?;
@@ -145,7 +145,7 @@ impl ByHost {
         reductions: &Reductions,
         track: &Track,
         is_timed: bool,
-        between: &mut dyn BetweenHosts,
+        inter_node: &mut dyn InterNode,
         transport: &mut dyn Transport,
     ) -> Result<[Mark; 3], Trouble> {
         let own = shares.own();
@@ -176,12 +176,12 @@ impl ByHost {
                 let (slot, _, bytes) = place(turn);
                 // SAFETY: the device has written it, and is told to read it when it has been kept, below.
                 let span = unsafe { Span::new(slot, slot, bytes) };
-                between.begin(span, &reductions.between, reductions.ranks);
+                inter_node.begin(span, &reductions.inter_node, reductions.ranks);
             }
             let Some(piece) = turn.checked_sub(LAG).filter(|&piece| piece < pieces) else {
                 continue;
             };
-            between.keep().map_err(Trouble::OfRank)?;
+            inter_node.keep().map_err(Trouble::OfRank)?;
             if piece + 1 == pieces {
                 crossed = Some(track.mark(is_timed)?);
             }
@@ -197,7 +197,7 @@ impl ByHost {
     }
 }
 
-impl Drop for ByHost {
+impl Drop for Hierarchical {
     /// Nothing is in flight, or it has been aborted.
     fn drop(&mut self) {
         if let Some(communicator) = self.communicator.take() {
@@ -209,10 +209,10 @@ impl Drop for ByHost {
     }
 }
 
-/// How elements are combined within hosts, and between them as a part of a reduction over so many ranks.
+/// Reductions of the intra-node and the inter-node stage, the latter as a part of a reduction over `ranks` ranks.
 struct Reductions {
-    within: Combine,
-    between: Reduction,
+    intra_node: Combine,
+    inter_node: Reduction,
     ranks: usize,
 }
 
@@ -220,7 +220,7 @@ impl Reductions {
     /// An average is one of the hosts' averages where these count alike, so that sums of small floats stay small; else the sum is divided
     /// at the end.
     fn of(whole: &Combined, place: HostPlace, ranks: usize) -> Self {
-        let (within, op, ranks) = match whole.combine {
+        let (intra_node, op, ranks) = match whole.combine {
             Combine::Average if place.is_even => (Combine::Average, ReduceOp::Average, place.hosts),
             Combine::Average => (Combine::Sum, ReduceOp::Average, ranks),
             Combine::Sum => (Combine::Sum, ReduceOp::Sum, ranks),
@@ -228,15 +228,15 @@ impl Reductions {
             Combine::Max => (Combine::Max, ReduceOp::Max, ranks),
             Combine::Min => (Combine::Min, ReduceOp::Min, ranks),
         };
-        let between = Reduction {
+        let inter_node = Reduction {
             dtype: number::dtype(whole.number),
             op,
             prescale: 1.0,
             postscale: 1.0,
         };
         Self {
-            within,
-            between,
+            intra_node,
+            inter_node,
             ranks,
         }
     }
@@ -291,13 +291,13 @@ impl Shares {
     }
 
     /// What NCCL is told of a part that one rank of the host has the result of.
-    fn one(&self, root: usize, part: Range<usize>, within: Combine) -> Option<Call> {
+    fn one(&self, root: usize, part: Range<usize>, intra_node: Combine) -> Option<Call> {
         let at = self.at(part.start);
         let combined = Combined {
             from: self.whole.from + at,
             to: self.whole.to + at,
             count: part.len(),
-            combine: within,
+            combine: intra_node,
             ..self.whole
         };
         (!part.is_empty()).then_some(Call::Reduce(combined, root))
@@ -341,17 +341,17 @@ impl Shares {
     }
 
     /// The calls that reduce within the host.
-    fn reduction(&self, within: Combine) -> Vec<Call> {
+    fn reduction(&self, intra_node: Combine) -> Vec<Call> {
         let scattered = self.scatters().then(|| {
             Call::Reducescatter(Combined {
                 to: self.own_place(),
                 count: self.each,
-                combine: within,
+                combine: intra_node,
                 ..self.whole
             })
         });
         let singles = self.singles().into_iter();
-        let singles = singles.filter_map(|(root, part)| self.one(root, part, within));
+        let singles = singles.filter_map(|(root, part)| self.one(root, part, intra_node));
         scattered.into_iter().chain(singles).collect()
     }
 
@@ -368,7 +368,7 @@ impl Shares {
         gathered.into_iter().chain(singles).collect()
     }
 
-    /// What the timeline calls the parts within the host, as in Horovod.
+    /// The timeline's names of the intra-node stages, as in Horovod.
     fn names(&self) -> [&'static str; 2] {
         if self.scatters() {
             ["NCCL_REDUCESCATTER", "NCCL_ALLGATHER"]

@@ -1,4 +1,4 @@
-//! The part of an allreduce host by host that is between hosts, for who works within hosts by other means.
+//! Inter-node stage of a hierarchical allreduce, for callers whose intra-node stage is not in host memory (NCCL).
 
 use super::Reduction;
 use crate::error::Error;
@@ -22,7 +22,7 @@ pub struct HostPlace {
 }
 
 /// See the module. What a rank begins is kept in the same order; every rank of a lane begins the same.
-pub trait BetweenHosts {
+pub trait InterNode {
     /// Where this rank is.
     fn place(&self) -> HostPlace;
 

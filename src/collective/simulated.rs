@@ -1,6 +1,6 @@
-//! A simulated collective: the members of a [`SimSet`] meet, and each computes its results by itself from all inputs,
+//! A simulated collective: the members of a [`SimulatedSet`] meet, and each computes its results by itself from all inputs,
 //! one tensor after another. What it gives is the contract of [`Collective`] spelled out; reductions are the kernels'
-//! reference. Members that do not make the same call fail at once, and also where one of them would go host by host and
+//! reference. Members that do not make the same call fail at once, and also where one of them would be hierarchical and
 //! another would not.
 
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use super::kernels::reference::reduce_present;
 use super::{Activities, Collective, Hierarchy, Phases, Reduction, Stages};
 use crate::error::Error;
 use crate::tensor::Span;
-use crate::transport::sim::SimSet;
+use crate::transport::simulated::SimulatedSet;
 
 /// What an operation is called, by the way it went.
 const FLAT: Activities = Activities {
@@ -20,35 +20,35 @@ const FLAT: Activities = Activities {
     alltoall: Stages::streamed("SIM_ALLTOALL"),
     reducescatter: Stages::streamed("SIM_REDUCESCATTER"),
 };
-static BY_HOST: Activities = Activities {
-    allreduce: Stages::streamed("SIM_ALLREDUCE_BY_HOST"),
-    allgather: Stages::streamed("SIM_ALLGATHER_BY_HOST"),
+static HIERARCHICAL: Activities = Activities {
+    allreduce: Stages::streamed("SIM_ALLREDUCE_HIERARCHICAL"),
+    allgather: Stages::streamed("SIM_ALLGATHER_HIERARCHICAL"),
     ..FLAT
 };
 
-/// One member's collective in a [`SimSet`].
-pub(crate) struct SimCollective {
-    set: Arc<SimSet>,
+/// One member's collective in a [`SimulatedSet`].
+pub(crate) struct SimulatedCollective {
+    set: Arc<SimulatedSet>,
     rank: usize,
     hierarchy: Hierarchy,
-    went_by_host: bool,
+    was_hierarchical: bool,
 }
 
-impl SimCollective {
+impl SimulatedCollective {
     /// The collective of set rank `rank`.
-    pub(crate) fn new(set: &Arc<SimSet>, rank: usize) -> Self {
+    pub(crate) fn new(set: &Arc<SimulatedSet>, rank: usize) -> Self {
         Self {
             set: Arc::clone(set),
             rank,
             hierarchy: Hierarchy::default(),
-            went_by_host: false,
+            was_hierarchical: false,
         }
     }
 
     /// The way that an operation goes: a part of what all ranks must agree about.
-    fn way(&mut self, is_by_host: bool) -> &'static str {
-        self.went_by_host = is_by_host;
-        if is_by_host { "host by host" } else { "flat" }
+    fn way(&mut self, is_hierarchical: bool) -> &'static str {
+        self.was_hierarchical = is_hierarchical;
+        if is_hierarchical { "hierarchical" } else { "flat" }
     }
 
     fn size(&self) -> usize {
@@ -120,10 +120,10 @@ fn place(lengths: &[usize], index: usize) -> std::ops::Range<usize> {
     start..start + lengths[index]
 }
 
-impl Collective for SimCollective {
+impl Collective for SimulatedCollective {
     fn activities(&self) -> &'static Activities {
-        match self.went_by_host {
-            true => &BY_HOST,
+        match self.was_hierarchical {
+            true => &HIERARCHICAL,
             false => &FLAT,
         }
     }
@@ -205,22 +205,22 @@ mod tests {
     use super::*;
     use crate::sync::lock;
     use crate::tensor::{Dtype, ReduceOp};
-    use crate::transport::sim::World;
+    use crate::transport::simulated::World;
 
     /// What each rank has in its outputs of `output_bytes` bytes, one after another, after `operation` on its inputs. A
     /// rank without inputs is absent, for tensors of two bytes.
     fn run(
         inputs: [&[&[u8]]; 3],
         output_bytes: usize,
-        operation: impl Fn(&mut SimCollective, &[Span]) -> Result<Phases, Error> + Send + Sync + 'static,
+        operation: impl Fn(&mut SimulatedCollective, &[Span]) -> Result<Phases, Error> + Send + Sync + 'static,
     ) -> [Vec<u8>; 3] {
         let world = World::new(3, 5);
-        let set = SimSet::new(&world, &[0, 1, 2]);
+        let set = SimulatedSet::new(&world, &[0, 1, 2]);
         let operation = Arc::new(operation);
         let results = Arc::new(Mutex::new([const { Vec::new() }; 3]));
         let tensors = inputs.iter().map(|inputs| inputs.len()).max().unwrap_or(0);
         for (rank, inputs) in inputs.into_iter().enumerate() {
-            let mut collective = SimCollective::new(&set, rank);
+            let mut collective = SimulatedCollective::new(&set, rank);
             let mut inputs: Vec<Vec<u8>> = inputs.iter().map(|input| input.to_vec()).collect();
             let (operation, results) = (Arc::clone(&operation), Arc::clone(&results));
             world.spawn(rank, "its program".into(), move || {

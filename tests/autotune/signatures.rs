@@ -1,4 +1,4 @@
-//! Steps of more than one shape.
+//! Steps of more than one signature.
 
 use std::cell::Cell;
 
@@ -27,8 +27,8 @@ fn take(context: &Context, count: usize, step: impl Fn(&Context)) {
 }
 
 #[test]
-fn two_shapes_are_tuned_once_each_and_their_settings_come_back_with_them() {
-    let test = "shapes::two_shapes_are_tuned_once_each_and_their_settings_come_back_with_them";
+fn two_signatures_are_tuned_once_each_and_their_settings_come_back_with_them() {
+    let test = "signatures::two_signatures_are_tuned_once_each_and_their_settings_come_back_with_them";
     job_with(test, 2, &slow_link(&[]), || {
         let context = context();
         let verdict = || context.autotune_report().and_then(|report| report.verdict);
@@ -79,7 +79,7 @@ fn two_shapes_are_tuned_once_each_and_their_settings_come_back_with_them() {
 
 #[test]
 fn steps_that_come_in_turns_are_tuned_as_one() {
-    let test = "shapes::steps_that_come_in_turns_are_tuned_as_one";
+    let test = "signatures::steps_that_come_in_turns_are_tuned_as_one";
     let env = slow_link(&[("HOROVOD_LOG_LEVEL", "info")]);
     let outcomes = job_with(test, 2, &env, || {
         let context = context();

@@ -1,4 +1,4 @@
-//! What is behind all twins of a job: devices, communicators, and the order in which things are done.
+//! State behind all simulated GPUs of a job: devices, communicators, and the order in which things are done.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;

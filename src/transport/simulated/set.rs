@@ -10,7 +10,7 @@ use crate::transport::block::{Prefix, each_bit};
 use crate::transport::{Combine, Contribution, RankBlock};
 
 /// Members of a [`World`] that exchange blocks and bytes. Its ranks are `0..size`; errors name the job's.
-pub(crate) struct SimSet {
+pub(crate) struct SimulatedSet {
     pub(super) world: Arc<World>,
     /// Job rank of each set rank.
     members: Vec<usize>,
@@ -69,7 +69,7 @@ impl RankBlock for Frozen {
     }
 }
 
-impl SimSet {
+impl SimulatedSet {
     /// The set of the job ranks `members`, in this order.
     pub(crate) fn new(world: &Arc<World>, members: &[usize]) -> Arc<Self> {
         let seats = members.iter().map(|_| Seat::default()).collect();

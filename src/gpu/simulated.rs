@@ -1,6 +1,6 @@
-//! The device's twin: a GPU of host memory and of work that is kept back until somebody waits for it.
+//! Simulated GPU for tests: host memory, and queued work that runs only when a caller waits for it.
 //!
-//! Twins of one job share a [`Fabric`], which is their world: memory, streams, events and communicators of all of them. What is put on
+//! Simulated GPUs of one job share a [`Fabric`], which is their world: memory, streams, events and communicators of all of them. What is put on
 //! a stream is done when somebody waits for an event, asks for one, or has memory freed: piece by piece, always at the head of
 //! some stream, and where several could go on, the seed says which does. So a wait that is missing shows sooner or later. What is done
 //! is noted in one log.
@@ -34,14 +34,14 @@ use world::World;
 /// Who waits longer than this waits for ever.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the twins of one job have in common.
+/// State shared by the simulated GPUs of one job.
 pub(crate) struct Fabric {
     world: Mutex<World>,
     changed: Condvar,
 }
 
 /// One device.
-pub(crate) struct Twin {
+pub(crate) struct SimulatedGpu {
     fabric: Arc<Fabric>,
     /// Its place in the fabric.
     at: usize,
@@ -72,16 +72,16 @@ impl Fabric {
     }
 
     /// The device at place `at`.
-    pub(crate) fn twin(self: &Arc<Self>, at: usize) -> Arc<Twin> {
+    pub(crate) fn gpu(self: &Arc<Self>, at: usize) -> Arc<SimulatedGpu> {
         let fabric = Arc::clone(self);
-        Arc::new(Twin { fabric, at })
+        Arc::new(SimulatedGpu { fabric, at })
     }
 
     /// The devices of a process that has but the one at place `at`, which it knows by that number.
     pub(crate) fn registry(self: &Arc<Self>, at: usize) -> Arc<Registry> {
-        let twin = self.twin(at);
-        let open = move |ordinal: u32| match ordinal as usize == twin.at {
-            true => Ok(Arc::clone(&twin) as Arc<dyn Gpu>),
+        let gpu = self.gpu(at);
+        let open = move |ordinal: u32| match ordinal as usize == gpu.at {
+            true => Ok(Arc::clone(&gpu) as Arc<dyn Gpu>),
             false => Err(GpuError::NoDevice { ordinal, count: 1 }),
         };
         Arc::new(Registry::new(Box::new(open), || Ok(1)))
@@ -110,13 +110,13 @@ impl Drop for Fabric {
         let failures = self.failures();
         assert!(
             failures.is_empty() || std::thread::panicking(),
-            "the GPU's twin: {failures:#?}"
+            "the GPU's gpu: {failures:#?}"
         );
     }
 }
 
 /// What tests do with a device.
-impl Twin {
+impl SimulatedGpu {
     fn world(&self) -> MutexGuard<'_, World> {
         lock(&self.fabric.world)
     }
@@ -270,7 +270,7 @@ impl Twin {
     }
 }
 
-impl Gpu for Twin {
+impl Gpu for SimulatedGpu {
     fn make_stream(&self) -> Result<Stream, GpuError> {
         self.act("make_stream", |world| {
             let stream = Stream(world.handle());
@@ -399,7 +399,7 @@ impl Gpu for Twin {
     unsafe fn download(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), GpuError> {
         self.act("download", |world| {
             let from = world.devices[self.at].memory.read(from, bytes)?;
-            // SAFETY: the caller says that it is writable; the twin's memory is nobody else's.
+            // SAFETY: the caller says that it is writable; the simulated GPU's memory is nobody else's.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, bytes) };
             Ok(())
         })
@@ -485,7 +485,7 @@ impl Gpu for Twin {
     }
 }
 
-impl Twin {
+impl SimulatedGpu {
     fn allocated(
         &self,
         call: &'static str,

@@ -1,12 +1,12 @@
-//! Lanes for tensors that others reduce within hosts: on GPUs.
+//! Inter-node stage for tensors on GPUs, whose intra-node stage is NCCL's.
 
 use super::HierarchicalCollective;
 use crate::collective::stream::Stream;
-use crate::collective::{BetweenHosts, HostPlace, Reduction};
+use crate::collective::{HostPlace, InterNode, Reduction};
 use crate::error::Error;
 use crate::tensor::Span;
 
-impl BetweenHosts for HierarchicalCollective {
+impl InterNode for HierarchicalCollective {
     fn place(&self) -> HostPlace {
         let hosts = &self.map.hosts;
         HostPlace {
