@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Failure, MpiTraffic, Opened, failure};
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
-use crate::collective::mpi::{HierarchicalCollective, Host, Lane, Map, MpiCollective};
+use crate::collective::mpi::{HierarchicalCollective, IntraNode, Lane, Map, MpiCollective};
 use crate::error::Error;
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
@@ -70,7 +70,7 @@ impl Mpi {
             Some((data, watch)) if hosts.why_flat().is_none() => {
                 let (rank, size) = (host_map.place, host_map.hosts[host_map.own].len());
                 let spin = super::local::patience(knobs, 2 * size).spin;
-                let host = Host {
+                let intra_node = IntraNode {
                     collective: LocalCollective::new(data, rank, size, spin, watch),
                     rank,
                     size,
@@ -81,7 +81,7 @@ impl Mpi {
                     own: host_map.own,
                     lanes: hosts.least,
                 };
-                Box::new(HierarchicalCollective::new(flat, map, host, lane))
+                Box::new(HierarchicalCollective::new(flat, map, intra_node, lane))
             }
             _ => Box::new(flat),
         };

@@ -80,7 +80,7 @@ impl MpiTransport {
         } else {
             Arc::default()
         };
-        let host: Arc<dyn Doorbell> = match &places.here {
+        let local: Arc<dyn Doorbell> = match &places.here {
             Some(here) => {
                 let (heartbeat, set) = (Arc::clone(&job.heartbeat), communicators.set);
                 here.heed(Box::new(move |waited| heartbeat.check_wait(set, waited)));
@@ -88,7 +88,7 @@ impl MpiTransport {
             }
             None => Arc::new(own_bell(Arc::clone(&entered), job.spin)),
         };
-        let doorbell = Arc::new(MpiDoorbell::new(&job.heartbeat, communicators.set, host));
+        let doorbell = Arc::new(MpiDoorbell::new(&job.heartbeat, communicators.set, local));
         let count = places.hosts.len();
         let next_hosts = distances(count)
             .map(|distance| members[places.hosts[(places.own + distance) % count][0]])
