@@ -13,7 +13,7 @@ use crate::knobs::Knobs;
 use crate::mpi::{self, Communicators, MpiJob};
 use crate::shm::Watch;
 use crate::transport::local::{LocalTransport, Opened as Shared, RendezvousConfig};
-use crate::transport::mpi::{MpiTransport, Places};
+use crate::transport::mpi::{HostLayout, MpiTransport};
 
 /// A context's MPI.
 pub(crate) struct Mpi {
@@ -58,7 +58,7 @@ impl Mpi {
             None => (None, None),
         };
         let lane = host_map.connect_inter_node(job, config, communicators)?;
-        let places = Places {
+        let places = HostLayout {
             hosts: host_map.hosts.clone(),
             own: host_map.own,
             here,

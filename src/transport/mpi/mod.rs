@@ -28,7 +28,7 @@ mod places;
 mod record;
 
 use doorbell::MpiDoorbell;
-pub(crate) use places::Places;
+pub(crate) use places::HostLayout;
 use places::{length_of, pack, packed_bytes_max, record_range, unpack};
 use record::Record;
 
@@ -43,7 +43,7 @@ pub(crate) struct MpiTransport {
     rank: usize,
     members: Arc<[usize]>,
     is_world: bool,
-    places: Places,
+    places: HostLayout,
     /// Where each set rank's block lies among all.
     order: Vec<usize>,
     set: u64,
@@ -73,7 +73,7 @@ impl MpiTransport {
         rank: usize,
         members: &Arc<[usize]>,
         is_world: bool,
-        places: Places,
+        places: HostLayout,
     ) -> Self {
         let entered = if is_world {
             Arc::clone(&job.entered)
