@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_by_turns_lie_host_by_host() {
+    fn ranks_by_turns_are_grouped_by_host() {
         let places = HostLayout {
             hosts: vec![vec![0, 2, 4], vec![1, 3]],
             own: 1,
