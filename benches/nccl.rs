@@ -6,9 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use ronde::bench::models;
 use ronde::gpu_measure::{self, Round, Step};
 use ronde::{Context, CudaVec, ReduceOp};
+use ronde_lab::bench::models;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -55,7 +55,7 @@ fn main() -> Result<(), Failure> {
     let elements: Vec<usize> = workload
         .tensors
         .iter()
-        .map(ronde::bench::TensorSpec::elements)
+        .map(ronde_lab::bench::TensorSpec::elements)
         .collect();
     let names: Vec<&str> = workload.tensors.iter().map(|tensor| &*tensor.name).collect();
 

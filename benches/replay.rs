@@ -4,15 +4,16 @@
 //! thresholds and thirteen cycle times; of each, the time of this thread alone. The last column is a sum of all predictions: the
 //! same wherever this runs. Without `--bench`, which `cargo bench` passes and `cargo test` does not, it does little.
 
-use ronde::bench::models;
-use ronde::fusion::Item;
-use ronde::replay::{Collective, Costs, Negotiation, Rules, Setting, Simulator, WorkTensor, Workload};
+use ronde_job::fusion::Item;
+use ronde_job::replay::{Collective, Costs, Negotiation, Rules, Setting, Simulator, WorkTensor, Workload};
+use ronde_lab::bench::models;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Gradients of a model over a backward pass.
 fn model(name: &str) -> Workload {
     let tensors = models::workload(name).expect("a model of that name").tensors;
-    let tensor = |spec: &ronde::bench::TensorSpec| work(spec.bytes() as u64, 40_000.0 * spec.ready_fraction);
+    let tensor =
+        |spec: &ronde_lab::bench::TensorSpec| work(spec.bytes() as u64, 40_000.0 * spec.ready_fraction);
     Workload {
         tensors: tensors.iter().map(tensor).collect(),
         tail_us: 500.0,

@@ -13,9 +13,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use ronde::bench::models;
-use ronde::bench::report::percentile;
 use ronde::{Context, ReduceOp};
+use ronde_lab::bench::models;
+use ronde_lab::bench::report::percentile;
 
 type Failure = Box<dyn std::error::Error>;
 

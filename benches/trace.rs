@@ -10,7 +10,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use ronde::trace::{Mark, NameId, Operation, Visitor};
+use ronde_trace::{Mark, NameId, Operation, Visitor};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -176,7 +176,7 @@ fn cpu() -> f64 {
 fn read(path: &Path) -> Result<(Count, u64, u64, [f64; 2]), Failure> {
     let mut count = Count::default();
     let (began, cpu_before) = (Instant::now(), cpu());
-    let source = ronde::trace::read(path, &mut count, &mut |_| {})?;
+    let source = ronde_trace::read(path, &mut count, &mut |_| {})?;
     let seconds = [began.elapsed().as_secs_f64(), cpu() - cpu_before];
     if !source.warnings.is_empty() {
         return Err(source.warnings.join("; ").into());

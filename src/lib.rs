@@ -32,13 +32,9 @@
 //! Linux only. Results are bit-identical on all ranks, and whatever the fusion and the order of arrival.
 
 pub mod adasum;
-pub mod analysis;
 mod autotune;
 mod backend;
-pub mod bench;
 mod buffer;
-#[cfg(feature = "cli")]
-pub mod cli;
 pub mod clock;
 pub mod collective;
 mod command;
@@ -46,10 +42,7 @@ pub mod context;
 mod cycle;
 mod delivery;
 pub mod error;
-pub mod fusion;
-pub mod fusion_class;
-mod gain;
-mod gpu;
+pub mod gpu;
 pub mod identity;
 pub mod knobs;
 pub mod logging;
@@ -57,23 +50,20 @@ pub mod logging;
 mod mpi;
 pub mod negotiation;
 mod observer;
-mod percentile;
 mod queue;
 mod ready;
-pub mod replay;
-pub mod review;
-pub mod settings;
 mod settings_cell;
 mod shm;
 #[cfg(test)]
 mod simulation;
-pub mod sweep;
 mod sync;
 mod telemetry;
 pub mod tensor;
 pub mod timeline;
-pub mod trace;
 pub mod transport;
+
+pub use ronde_job::settings;
+use ronde_job::{fusion, fusion_class, percentile, replay};
 
 pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub use backend::MpiTraffic;

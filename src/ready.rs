@@ -38,8 +38,8 @@ impl Ready {
         }
     }
 
-    /// Dimensions of the result on rank `rank` of the job, if there is one and the timeline is to tell them: as Horovod
-    /// does (`facts/horovod.md` §3.2), not of an alltoall, nor of a broadcast on its root.
+    /// Dimensions of the result on rank `rank` of the job, if there is one and the timeline is to tell them: as in
+    /// Horovod's timeline, not of an alltoall, nor of a broadcast on its root.
     pub(crate) fn output_dimensions(&self, rank: usize) -> Option<&[usize]> {
         let params = &self.submission.params;
         match params.kind {
@@ -228,8 +228,8 @@ impl Ready {
     }
 }
 
-/// Rows that rank `rank` of `size` keeps of a reducescatter of `rows` rows: as even as can be, the first ranks one more
-/// (`facts/horovod.md` §4.5).
+/// Rows that rank `rank` of `size` keeps of a reducescatter of `rows` rows: as even as can be, the first ranks one more,
+/// as Horovod splits them.
 pub(crate) fn share_rows(rows: usize, rank: usize, size: usize) -> usize {
     rows / size + usize::from(rank < rows % size)
 }

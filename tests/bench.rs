@@ -160,7 +160,7 @@ fn gpus_that_cannot_be_had_are_a_usage_error() {
 #[cfg(feature = "nccl")]
 fn on_pretended_gpus(arguments: &str, devices: &str) -> Output {
     let folder = format!("{}/fake_cuda", env!("CARGO_TARGET_TMPDIR"));
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda/build");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fake_cuda/build");
     let built = std::process::Command::new(script).arg(&folder).status().unwrap();
     assert!(built.success());
     bench(

@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use ronde::{Context, Error, ReduceOp};
-use support::{Folder, job, job_with, start};
+use support::{Folder, job, job_with, start_separately};
 
 /// Within how long a survivor must know: two seconds by contract, the rest for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(8);
@@ -468,7 +468,7 @@ fn timeline_and_tuner_live_through_joins() {
 #[test]
 fn a_rank_that_dies_while_others_have_joined_is_named_to_all() {
     const TEST: &str = "a_rank_that_dies_while_others_have_joined_is_named_to_all";
-    let Some(job) = start(TEST, 3, &[], || {
+    let Some(job) = start_separately(TEST, 3, &[], || {
         let context = context();
         let ones = || {
             context

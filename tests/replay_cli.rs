@@ -1,11 +1,11 @@
 //! `ronde replay` as a user calls it: on profiles, on a recording that the test makes, and on real ones where they are there.
 
+#[path = "support/fixture.rs"]
+mod fixture;
 #[path = "support/output.rs"]
 mod output;
 #[path = "support/program.rs"]
 mod program;
-#[path = "support/recorded.rs"]
-mod recorded;
 
 use std::path::Path;
 use std::process::Output;
@@ -302,26 +302,23 @@ fn a_recording_and_its_profile_say_the_same() {
 }
 
 #[test]
-fn real_recordings() {
+fn timelines_of_every_format() {
     let folder = tempfile::tempdir().unwrap();
-    if let Some(path) = recorded::recorded("horovod-timeline.4ranks.2018.json") {
-        let arguments = [path.to_str().unwrap(), "--fusion-mb", "0,64"];
-        let text = unwrapped(&stdout(&replay(folder.path(), &arguments)));
-        assert!(
-            text.contains("of 125.6 MB a step, 4 ranks, taken to be on 4 hosts")
-                && text.contains("Predicted step"),
-            "{text}"
-        );
-    }
-    if let Some(path) = recorded::recorded("byteps-comm.nonroot.json") {
-        let output = replay(folder.path(), &[path.to_str().unwrap()]);
-        assert_fails(&output, 1, &["do not say enough", "HOROVOD_TIMELINE"]);
-    }
-    if let Some(path) = recorded::recorded("kineto.ddp.rank0.json.gz") {
-        let text = unwrapped(&stdout(&replay(folder.path(), &[path.to_str().unwrap()])));
-        assert!(
-            text.contains("from its tensors alone") && text.contains("Predicted step"),
-            "{text}"
-        );
-    }
+    let path = fixture::fixture("horovod-timeline.4-ranks.json");
+    let arguments = [path.to_str().unwrap(), "--fusion-mb", "0,64"];
+    let text = unwrapped(&stdout(&replay(folder.path(), &arguments)));
+    assert!(
+        text.contains("of 86.2 MB a step, 4 ranks, taken to be on 4 hosts")
+            && text.contains("Predicted step"),
+        "{text}"
+    );
+    let path = fixture::fixture("byteps-comm.non-root.json");
+    let output = replay(folder.path(), &[path.to_str().unwrap()]);
+    assert_fails(&output, 1, &["do not say enough", "HOROVOD_TIMELINE"]);
+    let path = fixture::fixture("kineto-ddp.rank0.json.gz");
+    let text = unwrapped(&stdout(&replay(folder.path(), &[path.to_str().unwrap()])));
+    assert!(
+        text.contains("from its tensors alone") && text.contains("Predicted step"),
+        "{text}"
+    );
 }

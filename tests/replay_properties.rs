@@ -1,8 +1,8 @@
 //! Predictions make sense whatever the job: finite, in proportion to time, and no faster on a slower link.
 
 use proptest::prelude::*;
-use ronde::fusion::Item;
-use ronde::replay::{
+use ronde_job::fusion::Item;
+use ronde_job::replay::{
     Collective, Copying, Costs, Negotiation, Rules, Setting, Simulator, WorkTensor, Workload,
 };
 

@@ -1,4 +1,4 @@
-//! `ronde review` as a user calls it, on logs that the tests write and, where it is there, on a real one.
+//! `ronde review` as a user calls it, on logs that the tests write and on a recorded one.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,13 +7,13 @@ use std::process::{Command, Output, Stdio};
 use html5gum::{Token, Tokenizer};
 use serde_json::Value;
 
+#[path = "support/fixture.rs"]
+mod fixture;
 #[path = "support/output.rs"]
 mod output;
-#[path = "support/recorded.rs"]
-mod recorded;
 
+use fixture::fixture;
 use output::{assert_failed, silent_stdout as stdout, texts};
-use recorded::recorded;
 
 const HOROVOD: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
      tensor_fusion_threshold,score\n";
@@ -333,10 +333,7 @@ fn a_hundred_thousand_rows_are_read() {
 
 #[test]
 fn the_public_log() {
-    let Some(path) = recorded("horovod-autotune.2gpu.resnet50.csv") else {
-        println!("skipped: there is no recorded log here");
-        return;
-    };
+    let path = fixture("horovod-autotune.csv");
     let folder = folder(&[]);
     let path = path.to_str().unwrap();
     let document = json(

@@ -217,7 +217,7 @@ fn timeline_and_autotune_log_of_a_run_are_whole() {
 #[test]
 fn the_documented_knobs_are_the_programs() {
     let documented =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/KNOBS.md")).expect("docs");
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/KNOBS.md")).expect("docs");
     let output = ronde(&["knobs", "--markdown"], &[]);
     let table = String::from_utf8(output.stdout).expect("text");
     assert!(

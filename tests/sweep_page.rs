@@ -35,7 +35,7 @@ fn page(folder: &Path, summaries: &[(&str, Value)]) -> Option<String> {
         fs::create_dir(folder.join(job)).unwrap();
         fs::write(folder.join(job).join("summary.json"), summary.to_string()).unwrap();
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/bench-sweeps");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/bench-sweeps");
     let output = Command::new("python3")
         .arg(script)
         .arg("--page")

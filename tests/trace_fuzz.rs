@@ -6,7 +6,7 @@ mod targets;
 /// Files of a target's corpus with their bytes.
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("fuzz/corpus")
+        .join("../../fuzz/corpus")
         .join(target);
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("{target}: {error}"))

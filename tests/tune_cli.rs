@@ -431,7 +431,8 @@ fn failures_have_a_code_and_a_message() {
 /// The documentation's first conversation, up to its first dots, is what happens.
 #[test]
 fn the_documentation_shows_what_happens() {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/TUNE.md")).unwrap();
+    let text =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/TUNE.md")).unwrap();
     let block = text.split("```").nth(1).unwrap();
     let mut tune = Tune::start(&[]);
     let mut answer = Value::Null;

@@ -84,6 +84,10 @@ fn options() -> Result<Options, Failure> {
 }
 
 fn main() -> Result<(), Failure> {
+    // `cargo bench` starts this in the package's folder; the paths given are the user's.
+    if let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR") {
+        std::env::set_current_dir(std::path::Path::new(&package).join("../.."))?;
+    }
     let options = options()?;
     let (rank, file, key, children) = match &options.child {
         Some((rank, descriptor, key)) => {
@@ -144,5 +148,5 @@ fn run(options: &Options, rank: usize, file: &File, key: String) -> Result<(), F
 fn quantile(samples: &[f64], share: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
-    ronde::bench::report::percentile(&sorted, share).unwrap_or(f64::NAN)
+    ronde_lab::bench::report::percentile(&sorted, share).unwrap_or(f64::NAN)
 }

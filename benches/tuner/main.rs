@@ -1,4 +1,4 @@
-//! Evaluates tuners on jobs whose best setting is known (`facts/tuner.md` §2 to §6).
+//! Evaluates tuners on jobs whose best setting is known (`results/tuner/README.md`).
 //!
 //! `cargo bench --bench tuner` runs the headline: ours with and without a model of the job, no tuning, random search and
 //! Horovod's algorithm, on 14 surfaces and on the same with effects that no model knows, 50 runs on each; `-- --help` lists
@@ -28,6 +28,10 @@ use options::Options;
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
+    // `cargo bench` starts this in the package's folder; the paths given are the user's.
+    if let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR") {
+        std::env::set_current_dir(std::path::Path::new(&package).join("../.."))?;
+    }
     let options = Options::parsed();
     if options.serve {
         return Ok(serve(

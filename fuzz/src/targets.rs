@@ -6,11 +6,11 @@
 use std::io::Read;
 use std::path::Path;
 
-use ronde::replay::Forecast;
-use ronde::replay::network::{Algorithm, Network, Target, Topology};
-use ronde::replay::profile::Profile;
-use ronde::review::{Known, review};
-use ronde::trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, read_input};
+use ronde_job::replay::Forecast;
+use ronde_job::replay::network::{Algorithm, Network, Target, Topology};
+use ronde_job::replay::profile::Profile;
+use ronde_lab::review::{Known, review};
+use ronde_trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, read_input};
 
 /// Of so many autotune logs one is reviewed, by their length.
 const REVIEWED: usize = 256;

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 #[pyfunction]
 #[pyo3(signature = (argv, program, /))]
 pub(crate) fn cli(py: Python<'_>, argv: Vec<OsString>, program: Vec<OsString>) -> u8 {
-    let program = ronde::cli::Program::contained(program, argv);
-    let code = py.detach(|| ronde::cli::run(program));
+    let program = ronde_cli::Program::contained(program, argv);
+    let code = py.detach(|| ronde_cli::run(program));
     // An exit code tells its number to nobody but the system.
     let is_it = |number: &u8| ExitCode::from(*number) == code;
     (0..=u8::MAX).find(is_it).unwrap_or(1)

@@ -1,4 +1,5 @@
-//! The runtime's errors as the exceptions that Horovod's users catch: `facts/horovod.md` §4.6.
+//! Converts the runtime's errors into the exceptions that Horovod's users catch: `ValueError` for an invalid argument,
+//! `HorovodInternalError` (a `RuntimeError`) for everything else.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! Rows of the autotune log: Horovod's seven columns in its order, then ours (`design.md` §8).
+//! Rows of the autotune log: Horovod's seven columns in its order, then Ronde's. `docs/AUTOTUNE.md` describes them.
 
 use ronde_tuner::{Best, Measurement, Verdict};
 

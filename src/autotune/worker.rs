@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::space;
 use super::trace::Seen;
 use crate::percentile::percentile_of;
-use crate::replay::{Ensemble, JobTopology, Rules, fit};
+use crate::replay::{Ensemble, JobTopology, MeasuredSetting, Rules, fit};
 use crate::settings::Settings;
 
 /// Least priority that may still compete. Without optimization a proposal takes twenty times as long: where every core is busy, as in
@@ -168,7 +168,7 @@ fn prior(evidence: Evidence, spent: &mut Spent) -> Option<Ensemble> {
     match fitted {
         Ok(Some(fit)) => {
             spent.modelled = Some((fit.modelled_us, fit.measured_us));
-            Some(Ensemble::new(fit, seed, Arc::new(space::setting)))
+            Some(Ensemble::new(fit, seed))
         }
         Ok(None) => {
             tracing::info!("autotune: what was seen of the steps fits no model; searching without one");
@@ -191,7 +191,7 @@ struct Timed {
 impl Model for Timed {
     fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
         let began = cpu_ms();
-        let belief = catch_unwind(AssertUnwindSafe(|| self.ensemble.belief(points, measured)));
+        let belief = catch_unwind(AssertUnwindSafe(|| belief(&self.ensemble, points, measured)));
         let took_ns = ((cpu_ms() - began) * 1e6) as u64;
         self.took_ns.fetch_add(took_ns, Ordering::Relaxed);
         belief.unwrap_or_else(|_| {
@@ -199,6 +199,24 @@ impl Model for Timed {
             None
         })
     }
+}
+
+/// What `ensemble` expects at `points` of the tuner's space.
+fn belief(ensemble: &Ensemble, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
+    let settings: Vec<_> = points.iter().map(space::setting).collect();
+    let measured: Vec<_> = measured
+        .iter()
+        .map(|estimate| MeasuredSetting {
+            setting: space::setting(&estimate.point),
+            log_time: estimate.log_time,
+            variance: estimate.variance,
+        })
+        .collect();
+    let expected = ensemble.slowdowns(&settings, &measured)?;
+    Some(Belief {
+        mean: expected.mean,
+        features: expected.features,
+    })
 }
 
 /// CPU time that this thread has taken, ms.

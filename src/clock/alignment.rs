@@ -1,11 +1,12 @@
-//! How a rank's clock relates to rank 0's, estimated from messages that went to and fro.
+//! Clock alignment: estimates the offset of a rank's clock from rank 0's, from round trips of messages.
 //!
 //! A *round*: this rank reads its clock (`sent`), rank 0 reads its own some time after that (`stamp`), and this rank
-//! reads its clock again when it knows the stamp (`received`). Whatever the messages met with on their ways, the stamp was
-//! taken between the two readings; so rank 0's clock was ahead by `stamp − (sent + received) / 2`, give or take half the
-//! round trip (Cristian, *Probabilistic clock synchronization*, 1989). Of several rounds the quickest says most.
+//! reads its clock again when it knows the stamp (`received`). Whatever the delays of the messages,
+//! the stamp was taken between the two readings; so rank 0's clock was ahead by
+//! `stamp − (sent + received) / 2`, within half the round trip (Cristian, *Probabilistic clock
+//! synchronization*, 1989). Of several rounds the quickest is the most precise.
 //!
-//! One measurement says nothing of how fast the clocks drift apart; two do, within what both leave open:
+//! One measurement does not give the drift of the clocks; two do, within the error of both:
 //!
 //! ```text
 //! offset │                      ┬ within error of the later one

@@ -1,7 +1,7 @@
-//! The clock interface: the core is handed the time and never asks the machine for it.
+//! The clock: a trait that gives the time to the core, so that tests can replace the machine's clock.
 //!
-//! Ranks on one host read the same clock. Where they do not, what one says to another in times is said on rank 0's
-//! clock: `alignment` estimates how a rank's own clock relates to that, `reference` keeps what is known of it for all of
+//! Ranks on one host read the same clock. Where they do not, times that ranks exchange are on rank 0's
+//! clock: `alignment` estimates the offset of a rank's clock, `reference` keeps the estimate for all of
 //! a rank's process sets, and the cycle (`cycle/align`) asks the other ranks. A rank's own pace is kept on its own clock.
 
 use std::ops::{Add, Sub};

@@ -1,4 +1,4 @@
-//! Rank 0's clock as this rank knows it, one for all process sets of the rank.
+//! Reference clock: this rank's estimate of rank 0's clock, shared by all process sets of the rank.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

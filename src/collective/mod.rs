@@ -23,6 +23,7 @@ pub mod shaped;
 pub(crate) mod simulated;
 
 pub use inter_node::{HostPlace, InterNode};
+pub use ronde_job::settings::Hierarchy;
 
 #[cfg(test)]
 pub(crate) use kernels::reference;
@@ -100,15 +101,6 @@ pub struct Activities {
     pub reducescatter: Stages,
 }
 
-/// Which operations are hierarchical, where the ranks are on several hosts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hierarchy {
-    /// Allreduces.
-    pub allreduce: bool,
-    /// Allgathers.
-    pub allgather: bool,
-}
-
 /// Moves and combines tensors among the ranks of one process set.
 ///
 /// In tables of lengths, `size` is the number of ranks and tensor `t` is `spans[t]`. The spans of one rank in one batch
@@ -127,7 +119,7 @@ pub trait Collective: Send {
     }
 
     /// Combines the batch element by element over all ranks but those in `absent`, in rank order; every rank gets the
-    /// same bits, which depend neither on how tensors are batched nor on who came first (`design.md` §4), but on whether it
+    /// same bits, which depend neither on how tensors are batched nor on who came first, but on whether it
     /// is hierarchical. An average divides by the number of all ranks, absent or not.
     ///
     /// # Errors

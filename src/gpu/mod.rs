@@ -10,6 +10,7 @@ mod binding;
 mod error;
 mod event;
 mod registry;
+mod shuttle;
 #[cfg(test)]
 pub(crate) mod simulated;
 mod stopwatch;
@@ -26,13 +27,14 @@ pub(crate) use binding::{DeviceBinding, OnDevice};
 pub use error::GpuError;
 pub(crate) use event::{Device, Mark};
 pub(crate) use registry::Registry;
-pub(crate) use stopwatch::Stopwatch;
+pub use shuttle::Shuttle;
+pub use stopwatch::Stopwatch;
 pub(crate) use table::{Entry, Kernel, Number, Table};
 pub use vector::CudaVec;
 
 /// A queue of work on the device, a `CUstream`; 0 is the legacy default stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Stream(pub(crate) u64);
+pub struct Stream(pub(crate) u64);
 
 /// A point in a stream, a `CUevent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -212,12 +214,16 @@ pub(crate) fn devices() -> &'static Arc<Registry> {
 ///
 /// # Errors
 /// What is missing.
-#[cfg_attr(
-    not(feature = "cli"),
-    expect(dead_code, reason = "a rank opens its own device")
-)]
-pub(crate) fn check() -> Result<(), GpuError> {
+pub fn check() -> Result<(), GpuError> {
     cuda::open(0).map(drop)
+}
+
+/// The CUDA device that the rank which is number `local_rank` on this host uses.
+///
+/// # Errors
+/// No device, or no driver.
+pub fn ordinal_of(local_rank: usize) -> Result<u32, GpuError> {
+    devices().ordinal_of(local_rank)
 }
 
 /// The version of the NCCL that this process can load, as a number: major · 10000 + minor · 100 + patch. None if there is none that will do, or

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Device, GpuError, Stream, devices};
 
-/// A stream of its own, with events around what is put onto it.
-pub(crate) struct Stopwatch {
+/// A stream of its own, with events around the work that is put onto it.
+pub struct Stopwatch {
     pub(crate) device: Arc<Device>,
     pub(crate) stream: Stream,
 }
@@ -16,20 +16,22 @@ impl Stopwatch {
     ///
     /// # Errors
     /// A device that cannot be had.
-    pub(crate) fn new(ordinal: u32) -> Result<Self, GpuError> {
+    pub fn new(ordinal: u32) -> Result<Self, GpuError> {
         let device = devices().get(ordinal)?;
         let stream = device.gpu.make_stream()?;
         Ok(Self { device, stream })
+    }
+
+    /// Its stream.
+    pub fn stream(&self) -> Stream {
+        self.stream
     }
 
     /// The time that `work` takes, which puts it onto the stream; waits until it is done.
     ///
     /// # Errors
     /// Those of `work`; what has gone wrong on the device.
-    pub(crate) fn time(
-        &self,
-        work: impl FnOnce(Stream) -> Result<(), GpuError>,
-    ) -> Result<Duration, GpuError> {
+    pub fn time(&self, work: impl FnOnce(Stream) -> Result<(), GpuError>) -> Result<Duration, GpuError> {
         let began = self.device.mark(self.stream, true)?;
         work(self.stream)?;
         let ended = self.device.mark(self.stream, true)?;

@@ -88,7 +88,7 @@ impl<T: Element> CudaVec<T> {
     ///
     /// # Panics
     /// If there are more than the vector has.
-    pub(crate) fn write_front(&mut self, from: &[T]) -> Result<(), GpuError> {
+    pub fn write_front(&mut self, from: &[T]) -> Result<(), GpuError> {
         assert!(from.len() <= self.elements, "no more than there are");
         // SAFETY: the slice is readable.
         unsafe {
@@ -105,7 +105,7 @@ impl<T: Element> CudaVec<T> {
     ///
     /// # Panics
     /// If there are more than the vector has.
-    pub(crate) fn read_front(&self, to: &mut [T]) -> Result<(), GpuError> {
+    pub fn read_front(&self, to: &mut [T]) -> Result<(), GpuError> {
         assert!(to.len() <= self.elements, "no more than there are");
         // SAFETY: the slice is writable, and what comes are elements.
         unsafe {
@@ -119,7 +119,7 @@ impl<T: Element> CudaVec<T> {
     ///
     /// # Errors
     /// A device that has no memory left.
-    pub(crate) fn cloned_on(&self, stream: Stream) -> Result<Self, GpuError> {
+    pub fn cloned_on(&self, stream: Stream) -> Result<Self, GpuError> {
         let mut copy = Self {
             device: Arc::clone(&self.device),
             address: self.device.gpu.allocate(self.bytes().max(1))?,
@@ -137,7 +137,7 @@ impl<T: Element> CudaVec<T> {
     ///
     /// # Panics
     /// If there are not as many.
-    pub(crate) fn copy_on(&mut self, from: &Self, stream: Stream) -> Result<(), GpuError> {
+    pub fn copy_on(&mut self, from: &Self, stream: Stream) -> Result<(), GpuError> {
         assert_eq!(from.elements, self.elements, "as many elements are needed");
         if self.elements == 0 {
             return Ok(());

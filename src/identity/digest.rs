@@ -1,4 +1,4 @@
-//! Names that must not show what they are made of.
+//! Digest of a name: socket names are hashes, so that they do not reveal the job key.
 
 use sha2::{Digest, Sha256};
 

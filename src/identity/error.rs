@@ -1,4 +1,4 @@
-//! What can be wrong with a process's identity.
+//! Errors in a process's identity.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The key by which ranks know that they share a host, its memory and its abstract sockets.
+//! Host key: equal on ranks that share a host, its memory and its abstract sockets.
 
 use super::Lookup;
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! How the ranks of a job, or of a process set, are spread over hosts.
+//! Distribution of the ranks of a job, or of a process set, over hosts.
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
-//! The key by which the ranks of one job find each other and nobody else does.
+//! Job key: the name by which the ranks of one job, and no other processes, find each other.
 //!
 //! Launchers give their jobs names; where none does, the nearest launcher among the process's ancestors stands for the
 //! job, as its pid and start time (a pid alone is reused).
 //!
 //! Ronde's own launcher draws the key at random, so that no other user of the machine can know it before the job
-//! has started. The other keys can be worked out by everyone on the host: another user can take the names that follow
-//! from them, which ends the job's start with an error that says who has them. To prevent that, set `RONDE_JOB_ID` to
-//! a random value on all ranks.
+//! has started. The other keys can be computed by every user of the host: another user can take the
+//! names that follow from them, and the job's start then fails with an error that names that user's
+//! process. To prevent that, set `RONDE_JOB_ID` to a random value on all ranks.
 
 use super::digest::digest;
 use super::{Lookup, slurm};
@@ -136,8 +136,7 @@ fn parse_stat(stat: &str) -> Option<Process> {
 ///
 /// # Errors
 /// Of `getrandom(2)`.
-#[cfg(feature = "cli")]
-pub(crate) fn random_job_key() -> Result<String, rustix::io::Errno> {
+pub fn random_job_key() -> Result<String, rustix::io::Errno> {
     use rustix::rand::{GetRandomFlags, getrandom};
 
     let mut bits = [0; 16];
@@ -250,7 +249,6 @@ mod tests {
         assert_eq!(key.len(), 32);
     }
 
-    #[cfg(feature = "cli")]
     #[test]
     fn new_keys_are_random() {
         let keys: std::collections::HashSet<String> = (0..100).map(|_| random_job_key().unwrap()).collect();

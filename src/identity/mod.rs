@@ -1,12 +1,12 @@
 //! Who this process is within its job: rank, size and their local and cross forms, and the keys of the rendezvous.
 //!
-//! Launchers tell their processes through environment variables. The first of these sources that is present decides:
+//! Launchers set environment variables. The first of these sources that is present decides:
 //! `HOROVOD_*` (which `ronde run` sets), Open MPI, PMI (MPICH, Intel MPI), Slurm inside a step, torchrun; with none of
 //! them the process is a single rank. Sources that disagree are an error naming both variables, because a guess would
 //! start the wrong job or hang; a source of size 1 disagrees with nothing, for a launcher is often itself the only task
 //! of another one (`srun -n 1 torchrun …`), and nor does a Slurm step of one task per node, which a launcher's daemons are.
 //!
-//! Everything here is a function of what it is handed: an environment lookup, a process table, facts about the host.
+//! Everything here is a function of its arguments: an environment lookup, a process table, facts about the host.
 //!
 //! ```
 //! use ronde::identity::{Identity, Source};
@@ -33,9 +33,7 @@ pub(crate) use digest::digest;
 pub use error::{Found, IdentityError};
 pub use host_key::{HostFacts, host_key};
 pub(crate) use hosts::Hosts;
-#[cfg(feature = "cli")]
-pub(crate) use job_key::random_job_key;
-pub use job_key::{Process, ProcessTable, Processes, job_key};
+pub use job_key::{Process, ProcessTable, Processes, job_key, random_job_key};
 pub use sources::{IDENTITY_VARIABLES, Source};
 
 use sources::Claim;

@@ -1,4 +1,4 @@
-//! What Slurm tells a step: whether there is one, and how many tasks it has on each node.
+//! Slurm: reads from its variables whether there is a step, and its number of tasks on each node.
 
 use super::{IdentityError, Lookup};
 

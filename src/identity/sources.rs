@@ -1,4 +1,4 @@
-//! The launchers that tell a process who it is, and the variables they tell it by.
+//! Launchers that set a process's identity, and the variables they set.
 
 use super::slurm::{self, Tasks};
 use super::{Found, IdentityError, Lookup};

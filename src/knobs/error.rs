@@ -1,4 +1,4 @@
-//! What can be wrong with a setting.
+//! Errors and warnings in the values of settings.
 
 /// A knob was given a value that it does not take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,6 @@
-//! What one knob is: its names, the values it takes, and where it applies.
+//! Description of a knob: its names, range of values and scope.
+
+use ronde_job::settings::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX};
 
 /// One setting of Ronde, as a row of [`KNOBS`](super::KNOBS). Everything that names a knob (environment, flags,
 /// `ronde knobs`, the documentation) is generated from these fields.
@@ -160,10 +162,6 @@ impl Kind {
     }
 }
 
-/// Largest fusion threshold: 1 TiB, beyond any set of gradients and far from overflow in sums of sizes.
-pub const FUSION_THRESHOLD_BYTES_MAX: u64 = 1 << 40;
-/// Longest cycle time: one minute, the stall inspector's default warning time; a longer one only looks like a hang.
-pub const CYCLE_TIME_MS_MAX: f64 = 60_000.0;
 /// Largest core number accepted in an affinity list; Linux is built for at most 8192 processors.
 pub(super) const CORE_MAX: usize = 8191;
 /// Longest latency of a shaped link: 10 s.

@@ -24,14 +24,14 @@
 mod elsewhere;
 mod error;
 mod knob;
-pub(crate) mod paste;
 mod setting;
 mod table;
 mod values;
 
 pub use elsewhere::{IGNORED, IgnoredNames};
 pub use error::{KnobError, KnobWarning};
-pub use knob::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX, Flag, FlagForm, Kind, Knob, Scope};
+pub use knob::{Flag, FlagForm, Kind, Knob, Scope};
+pub use ronde_job::settings::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX};
 pub use table::{KNOBS, Knobs};
 pub use values::{AutotuneStart, Backend, Link, LogLevel, StepRange, TimelineTarget};
 
@@ -41,7 +41,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Below this Jaro-Winkler similarity a guess only misleads: transposed or missing letters stay above 0.9.
-pub(crate) const SIMILARITY_MIN: f64 = 0.85;
+pub const SIMILARITY_MIN: f64 = 0.85;
 /// With a misspelt prefix, the rest must be nearly right: other software has similar prefixes.
 const SIMILARITY_MIN_OF_STEM: f64 = 0.95;
 
@@ -91,7 +91,7 @@ impl Knobs {
     }
 
     /// Adds the [warnings](unknown_variables) about the process's environment.
-    pub(crate) fn warn_of_unknown_variables(&mut self) {
+    pub fn warn_of_unknown_variables(&mut self) {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         self.warnings.extend(unknown_variables(names));
     }

@@ -1,8 +1,9 @@
 //! Reading a knob's value from text and printing it back; printing and reading again gives the same value.
 
-use super::knob::{ALPHA_US_MAX, CORE_MAX, CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX};
+use super::knob::{ALPHA_US_MAX, CORE_MAX};
 use super::knob::{GB_PER_S_MAX, GB_PER_S_MIN, Kind};
 use super::values::{AutotuneStart, Backend, Link, LogLevel, StepRange, TimelineTarget};
+use ronde_job::settings::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 

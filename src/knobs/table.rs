@@ -1,7 +1,9 @@
 //! The table of knobs. Each row makes a field of [`Knobs`] and an entry of [`KNOBS`], with the same words of documentation.
 
 use super::elsewhere::ELSEWHERE;
-use super::knob::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX, Flag, FlagForm, Kind, Knob, Scope};
+use ronde_job::settings::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX};
+
+use super::knob::{Flag, FlagForm, Kind, Knob, Scope};
 use super::setting::Setting;
 use super::values::{AutotuneStart, Backend, Link, LogLevel, StepRange, TimelineTarget};
 use super::{FixedKnobs, KnobError, KnobWarning};

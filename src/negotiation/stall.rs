@@ -1,7 +1,7 @@
 //! The stall inspector: names the tensors that some ranks wait for, and the ranks that they wait for.
 //!
 //! Rank 0 shows it what is outstanding; it answers with the text of a warning, in the form that Horovod's users know
-//! (`facts/horovod.md` §4.7), and with an error once the shutdown limit has passed. It reads no clock and writes no
+//! (`horovod/common/stall_inspector.cc`), and with an error once the shutdown limit has passed. It reads no clock and writes no
 //! log, except for one warning when it is made.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Commands that wait on rank 0 for the cycle that brings them to every rank.
+//! Queue of rank 0's commands: they wait for the next cycle, which sends them to every rank.
 
 use std::sync::Arc;
 

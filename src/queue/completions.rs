@@ -1,4 +1,4 @@
-//! Completions: where callers sleep until their ticket is complete, or the cycle is free to be driven.
+//! Completions: lets callers sleep until their ticket is complete, or until they can drive the cycle.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};

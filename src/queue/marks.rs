@@ -1,4 +1,4 @@
-//! Marks: where a program says that its steps and epochs end.
+//! Marks: ends of steps and epochs that the program reports.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

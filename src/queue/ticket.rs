@@ -1,4 +1,4 @@
-//! Tickets: the fate of a submission, from the cycle to its handle.
+//! Tickets: the state of a submission, written by the cycle and read by its handle.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU8, Ordering, fence};

@@ -1,5 +1,5 @@
-//! BytePS's trace (`facts/peers.md` §2): for each tensor a row for every synchronization as a whole, and one for each
-//! stage of it.
+//! Writer of BytePS's trace (`docs/timeline.md` in its repository): for each tensor a row for every
+//! synchronization as a whole, and one for each stage of it.
 //!
 //! ```text
 //! {

@@ -1,4 +1,4 @@
-//! The timeline of a process: which tracks there are, and what is recorded of them.
+//! Timeline of a process: owns the tracks, and starts and stops their recording.
 //!
 //! The engines of all process sets share it. Each has a [`Track`] of its own; one writer thread, started when there
 //! is something to record, empties the tracks into the files.

@@ -1,5 +1,5 @@
-//! A file in Horovod's format: valid JSON whenever it is looked at, or compressed; begun anew when it has grown too
-//! large.
+//! A file in Horovod's format: plain, which is valid JSON at any moment, or compressed. A file that reaches the size
+//! limit is started anew.
 
 use std::io;
 use std::path::{Path, PathBuf};

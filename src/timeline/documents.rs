@@ -1,5 +1,4 @@
-//! What is being written: a document in Horovod's format, a trace in BytePS's, both or none; and which of the records
-//! belong in them.
+//! The open files: a document in Horovod's format, a trace in BytePS's, both or none; selects the records for each.
 
 use std::io;
 use std::path::Path;

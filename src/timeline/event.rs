@@ -1,4 +1,4 @@
-//! What a recorder is told: the vocabulary shared by the cycle, the ring and the writers of file formats.
+//! Events of a recording: types shared by the cycle, the ring and the writers of file formats.
 
 use crate::clock::Nanos;
 use crate::collective::Phases;
@@ -32,7 +32,7 @@ pub const TENSORS_MAX: u32 = 1 << 20;
 /// order and do not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// Its name in the file (`facts/horovod.md` §3.3).
+    /// Its name in the file: one of Horovod's (`horovod/common/common.h`) or `SHM_*`.
     pub name: &'static str,
     /// When it began.
     pub began: Nanos,

@@ -1,4 +1,4 @@
-//! Files by name, and how they are made: on disk, and in tests in memory.
+//! Creates files by name: on disk, or in memory for tests.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};

@@ -1,4 +1,4 @@
-//! Horovod's timeline format (`facts/horovod.md` §3): a JSON array of Chrome trace events, one "process" for each
+//! Horovod's timeline format (`horovod/common/timeline.cc`): a JSON array of Chrome trace events, one "process" for each
 //! tensor.
 //!
 //! ```text

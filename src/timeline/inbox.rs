@@ -1,4 +1,4 @@
-//! The writer's end of a track: its ring, and the names behind the numbers.
+//! The writer's end of a track: reads its ring and maps numbers to names.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

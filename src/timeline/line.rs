@@ -1,5 +1,4 @@
-//! The time line of a process's files: from the rank's clock to microseconds since the files' zero, on rank 0's
-//! clock.
+//! Converts times of the rank's clock to microseconds since the zero of the process's files, on rank 0's clock.
 
 use std::time::SystemTime;
 

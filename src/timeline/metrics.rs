@@ -1,8 +1,8 @@
 //! Step metrics: how long a step takes and where its time goes, added up as each batch is executed.
 //!
 //! A step lasts from one completion of its anchor to the next. The anchor is the largest allreduce of the smallest
-//! [repeating period](super::period); or the caller marks the steps itself, and is believed from then on. Nothing
-//! here rests on the recorder, which may drop cycles.
+//! [repeating period](super::period); or the caller marks the steps itself, which counts from then on. Nothing
+//! here depends on the recorder, which may drop cycles.
 //!
 //! Only whole, undisturbed steps are samples. A step with foreign traffic in it (validation, a broadcast, a
 //! checkpoint) is reported as [interrupted](Step::Interrupted), and the next one is left out too: caches are cold and

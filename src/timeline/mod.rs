@@ -1,12 +1,12 @@
-//! The timeline: what a rank did and when, recorded nearly free, and the step metrics that the tuner lives on.
+//! The timeline: records the operations of a rank with their times, and measures steps for the tuner.
 //!
 //! Two paths leave the cycle. A [`Track`] puts whole cycles into a ring that a writer thread empties into files in
 //! [Horovod's format](horovod) and in [BytePS's](byteps); it may drop cycles when the disk is slow. The
-//! [`StepMeter`] adds up each batch as it is executed and drops nothing; what a step is, [`period`] finds out by
-//! watching which tensors come back.
+//! [`StepMeter`] adds up each batch as it is executed and drops nothing; [`period`] detects steps from
+//! the repetition of tensors.
 //!
 //! A process has one [`Timeline`], and one track for each of its process sets. `control` starts and stops, `track`,
-//! `record` and `inbox` are the way of a record from a cycle to the `writer`, `documents` decides what goes where,
+//! `record` and `inbox` carry a record from a cycle to the `writer`, `documents` selects the files for it,
 //! `document` and `sink` are a file in Horovod's format on disk, `line` puts times on rank 0's clock and `steps`
 //! counts.
 
@@ -21,7 +21,6 @@ mod inbox;
 mod line;
 pub mod metrics;
 mod options;
-pub mod period;
 mod record;
 mod sink;
 mod steps;
@@ -35,7 +34,8 @@ pub use event::{Activity, BatchRecord, Member, TensorId};
 pub use files::{of_rank, older};
 pub use metrics::{ExecutedBatch, Interruption, Step, StepMeter, StepSample};
 pub use options::{BytepsOptions, Options};
-pub use period::{Item, Observation, Period, PeriodFinder};
+pub(crate) use ronde_job::step as period;
+pub use ronde_job::step::{Item, Observation, Period, PeriodFinder};
 pub use track::Track;
 
 #[cfg(test)]

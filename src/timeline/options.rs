@@ -1,4 +1,4 @@
-//! What a process records, and what its files say about it.
+//! Options of a recording: files, ranks, window of steps, and the metadata of the files.
 
 use std::path::{Path, PathBuf};
 

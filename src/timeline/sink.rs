@@ -1,4 +1,4 @@
-//! Where a document's text goes: a plain file whose closing bracket is always in place, or a compressed one.
+//! Output of a document: a plain file whose closing bracket is always in place, or a compressed one.
 //!
 //! Each write to a plain file is one `pwrite` over the closing `]`, so that the file is valid JSON at any moment
 //! except after a kill inside that write. If a write ends early, as on a full disk, the elements that were

@@ -1,4 +1,4 @@
-//! Which step of the job something belongs to, for recordings of some steps only.
+//! Number of the step that a record belongs to, for recordings of a window of steps.
 //!
 //! Where the program marks its steps, step n lasts from mark n - 1 to mark n, and a tensor belongs to the step in
 //! which it was submitted. Where it does not, the n-th time that a tensor's name travels is its step n, as BytePS

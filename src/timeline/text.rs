@@ -1,5 +1,5 @@
-//! JSON text put together by hand: most of it is numbers and constants, which `write!` and a serializer take several
-//! times as long for.
+//! Writes JSON text directly: most of it is numbers and constants, for which `write!` and a serializer take several
+//! times as long.
 
 /// Appends to the text.
 pub(super) trait Text {

@@ -1,4 +1,4 @@
-//! A track: one engine's side of the timeline. Every process set of a rank has an engine, and so a track of its own.
+//! A track: records the events of one engine. Every process set of a rank has an engine, and so a track of its own.
 //!
 //! It is called between collectives, so it must cost next to nothing and never wait: an event is a few words
 //! appended to a buffer, and the end of a cycle copies the buffer into a lock-free ring that the

@@ -39,7 +39,7 @@ pub(crate) fn libraries() -> &'static str {
     static BUILT: OnceLock<String> = OnceLock::new();
     BUILT.get_or_init(|| {
         let folder = format!("{}/fake_cuda", env!("CARGO_TARGET_TMPDIR"));
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda/build");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fake_cuda/build");
         let built = Command::new(script)
             .arg(&folder)
             .status()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::compiled::names;
 
-const PTX: &str = include_str!("../../src/collective/nccl/kernels/copy.ptx");
+const PTX: &str = include_str!("../../src/collective/nccl/kernels/generated/copy.ptx");
 
 /// The entries' names and parameter lists.
 fn entries() -> impl Iterator<Item = (&'static str, &'static str)> {

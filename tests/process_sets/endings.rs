@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ronde::{Error, ProcessSet, ReduceOp};
 
-use super::support::{job, start};
+use super::support::{job, start_separately};
 use super::{DEADLINE, dynamic, holdings, rank_sum, sum, try_sum, with_sets};
 
 /// Ends this process as the kernel ends one that takes too much memory.
@@ -16,7 +16,7 @@ fn die() {
 #[test]
 fn the_death_of_a_member_ends_the_contexts_of_those_who_need_it() {
     const TEST: &str = "endings::the_death_of_a_member_ends_the_contexts_of_those_who_need_it";
-    let Some(job) = start(TEST, 5, &[], || {
+    let Some(job) = start_separately(TEST, 5, &[], || {
         // Rank 4 dies. 2 and 3 work with it in set 1; 3 and 1 share set 2; 0 and 1 share set 3.
         let context = with_sets(&[&[2, 3, 4], &[1, 3], &[0, 1]]);
         let set = |id| context.process_set(id).expect("made");
@@ -83,7 +83,7 @@ fn the_death_of_a_member_ends_the_contexts_of_those_who_need_it() {
 #[test]
 fn a_set_that_a_death_does_not_concern_goes_on_until_all_ranks_are_needed() {
     const TEST: &str = "endings::a_set_that_a_death_does_not_concern_goes_on_until_all_ranks_are_needed";
-    let Some(job) = start(TEST, 4, &[], || {
+    let Some(job) = start_separately(TEST, 4, &[], || {
         let context = with_sets(&[&[0, 1], &[2, 3]]);
         let mine = context
             .process_set(if context.rank() < 2 { 1 } else { 2 })
@@ -234,7 +234,7 @@ fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
             ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2"),
             ("TEST_RONDE_DELAY", &delay),
         ];
-        let job = start(TEST, 3, &env, || {
+        let job = start_separately(TEST, 3, &env, || {
             let context = dynamic();
             context.barrier().expect("all come");
             if context.rank() == VICTIM {
@@ -291,7 +291,7 @@ fn the_death_of_another_rank_while_members_meet_is_not_blamed_on_a_member() {
     const TEST: &str = "endings::the_death_of_another_rank_while_members_meet_is_not_blamed_on_a_member";
     for round in 0..10 {
         let delay = (500 + 1_337 * round).to_string(); // microseconds
-        let job = start(TEST, 6, &[("TEST_RONDE_DELAY", &delay)], || {
+        let job = start_separately(TEST, 6, &[("TEST_RONDE_DELAY", &delay)], || {
             let context = dynamic();
             context.barrier().expect("all come");
             if context.rank() == 0 {

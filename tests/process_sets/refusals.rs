@@ -2,7 +2,7 @@
 
 use ronde::{Context, Error, ReduceOp};
 
-use super::support::{job, job_with};
+use super::support::{job, job_separately};
 use super::{dynamic, sum, with_sets};
 
 #[test]
@@ -83,9 +83,10 @@ fn what_cannot_be_a_set_is_refused_on_all_ranks_alike() {
 
 #[test]
 fn fixed_sets_stay_and_must_be_the_same_on_all_ranks() {
-    job(
+    job_separately(
         "refusals::fixed_sets_stay_and_must_be_the_same_on_all_ranks",
         2,
+        &[],
         || {
             let own = std::env::var("HOROVOD_RANK")
                 .expect("set")
@@ -143,7 +144,7 @@ impl Drop for NoMoreFiles {
 #[test]
 fn a_set_whose_members_cannot_meet_is_none_on_any_rank() {
     let test = "refusals::a_set_whose_members_cannot_meet_is_none_on_any_rank";
-    job_with(test, 3, &[("HOROVOD_START_TIMEOUT", "2")], || {
+    job_separately(test, 3, &[("HOROVOD_START_TIMEOUT", "2")], || {
         let context = dynamic();
         let rank = context.rank();
         // One of the members has no descriptors left: it cannot come. Rank 2 is no member and would not know.

@@ -1,5 +1,4 @@
 //! `ronde run` with real processes: places, output, exit codes, signals, and that nothing is left behind.
-#![cfg(feature = "cli")]
 
 mod end;
 mod output;
@@ -20,6 +19,7 @@ fn ronde(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ronde"));
     command
         .args(arguments)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

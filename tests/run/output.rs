@@ -1,7 +1,7 @@
 //! The ranks' output: whole, prefixed, in files, live.
 
 use super::*;
-use ronde::cli::run::LaunchSpec;
+use ronde_cli::run::LaunchSpec;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
@@ -130,12 +130,12 @@ fn live_output_is_rank_0s_own() {
         // Rank 1 ends the job with its code, once rank 0 has printed.
         let script = "test $HOROVOD_RANK = 1 && while ! test -e $GATE; do sleep 0.01; done; \
                       echo out $HOROVOD_RANK; echo err $HOROVOD_RANK >&2; touch $GATE; exit $HOROVOD_RANK";
-        let code = ronde::cli::run::launch(&LaunchSpec {
+        let code = ronde_cli::run::launch(&LaunchSpec {
             label: "live".into(),
             command: ["sh", "-c", script].map(Into::into).to_vec(),
             num_proc: 2,
             environment: Vec::new(),
-            output: ronde::cli::run::Output::Live,
+            output: ronde_cli::run::Output::Live,
             output_dir: None,
             verbose: false,
             guard: Vec::new(),

@@ -1,8 +1,8 @@
 //! Ranks at their start: places, job, command, standard input.
 
 use super::*;
-use ronde::cli::run::LaunchSpec;
 use ronde::identity::MAX_RANKS;
+use ronde_cli::run::LaunchSpec;
 use std::io::Write;
 
 #[test]
@@ -86,13 +86,13 @@ fn numbers_of_ranks_that_cannot_be_are_errors() {
         command: vec!["true".into()],
         num_proc: 0,
         environment: Vec::new(),
-        output: ronde::cli::run::Output::Plain,
+        output: ronde_cli::run::Output::Plain,
         output_dir: None,
         verbose: false,
         guard: Vec::new(),
     };
     for num_proc in [0, MAX_RANKS + 1] {
-        let error = ronde::cli::run::launch(&LaunchSpec {
+        let error = ronde_cli::run::launch(&LaunchSpec {
             num_proc,
             ..spec.clone()
         })
@@ -102,7 +102,7 @@ fn numbers_of_ranks_that_cannot_be_are_errors() {
             (2, format!("{num_proc} ranks cannot be started: expected 1 to 64"))
         );
     }
-    let error = ronde::cli::run::launch(&LaunchSpec {
+    let error = ronde_cli::run::launch(&LaunchSpec {
         command: Vec::new(),
         num_proc: 1,
         ..spec

@@ -59,6 +59,22 @@ pub(crate) fn start(test: &str, ranks: usize, env: &[(&str, &str)], body: impl F
     )
 }
 
+/// As [`start`] for a test that kills or stops ranks, looks at the output of each, or gives them few resources. Such ranks are
+/// always children of the test. Where `TEST_RONDE_MPIRUN` starts the ranks, the test is left out: it would need one child per rank.
+pub(crate) fn start_separately(
+    test: &str,
+    ranks: usize,
+    env: &[(&str, &str)],
+    body: impl FnOnce(),
+) -> Option<Job> {
+    let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
+    if !is_rank && std::env::var_os("TEST_RONDE_MPIRUN").is_some() {
+        eprintln!("left out: ranks that are children of the test (TEST_RONDE_MPIRUN is set)");
+        return None;
+    }
+    start_by(None, test, ranks, env, body)
+}
+
 /// The same, by that `mpirun` if one is given.
 pub(crate) fn start_by(
     mpirun: Option<&OsStr>,
@@ -165,9 +181,21 @@ pub(crate) fn job(test: &str, ranks: usize, body: impl FnOnce()) {
 
 /// The same, with variables in the environment.
 pub(crate) fn job_with(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Vec<Outcome> {
-    let Some(job) = start(test, ranks, env, body) else {
-        return Vec::new();
-    };
+    start(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job, ranks))
+}
+
+/// As [`job_with`], of ranks that are [started separately](start_separately); no outcomes where these are left out.
+pub(crate) fn job_separately(
+    test: &str,
+    ranks: usize,
+    env: &[(&str, &str)],
+    body: impl FnOnce(),
+) -> Vec<Outcome> {
+    start_separately(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job, ranks))
+}
+
+/// Waits for all ranks of a job, which must succeed.
+fn all_succeed(job: Job, ranks: usize) -> Vec<Outcome> {
     let outcomes = job.finish();
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert!(

@@ -1,13 +1,13 @@
-//! `ronde timeline` as a user calls it, on files that the tests write and, where they are there, on real ones.
+//! `ronde timeline` as a user calls it, on files that the tests write and on fixtures.
 
 mod bad_input;
 mod comparisons;
+#[path = "../support/fixture.rs"]
+mod fixture;
+mod formats;
 #[path = "../support/output.rs"]
 mod output;
 mod outputs;
-mod real;
-#[path = "../support/recorded.rs"]
-mod recorded;
 mod report;
 mod trace;
 

@@ -2,7 +2,6 @@
 //! process sets, both formats at once, and what is left when a process forks or is killed.
 
 mod file;
-#[cfg(feature = "cli")]
 mod full_disk;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! Horovod's timeline of 4 ranks: truncated, as real ones are.
+//! Horovod's timeline of 4 ranks, truncated as recorded ones are.
 
 use super::*;
 
@@ -69,9 +69,7 @@ fn plain(path: &Path) -> Plain {
 
 #[test]
 fn counts_durations_steps_and_who_was_last() {
-    let Some(path) = recorded("horovod-timeline.4ranks.2018.json") else {
-        return;
-    };
+    let path = fixture("horovod-timeline.4-ranks.json");
     let (plain, report) = (plain(&path), report(&[&path]));
     let source = &report["sources"][0];
     assert_eq!(source["format"], "horovod");

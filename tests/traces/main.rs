@@ -1,7 +1,5 @@
-//! What `ronde timeline` says of real recorded files, beside what a plain reading of their JSON gives: everything in
-//! memory, a stack for each bar, no repair but the closing bracket.
-//!
-//! The files lie beside the project (`../shared/traces`); without them these tests say so and pass.
+//! Compares the report of `ronde timeline` on `tests/fixtures` with a second, simple reader of the same JSON: everything
+//! in memory, a stack for each bar, no repair but the closing bracket.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -9,15 +7,15 @@ use std::path::Path;
 use serde_json::Value;
 
 mod byteps;
+#[path = "../support/fixture.rs"]
+mod fixture;
 mod horovod;
 mod kineto;
 #[path = "../support/program.rs"]
 mod program;
-#[path = "../support/recorded.rs"]
-mod recorded;
 
+use fixture::fixture;
 use program::ronde;
-use recorded::recorded;
 
 /// What `ronde timeline` reports of the files.
 fn report(paths: &[&Path]) -> Value {

@@ -8,7 +8,7 @@
 //!
 //! The reference m and the noise σ come from the first 60 steps under the chosen setting. D = max(2.5 %, 0.75 σ) leaves shifts of 3 %
 //! and less alone; the clip leaves a spike, and a pause of up to six steps, without consequence; m follows a machine that wanders
-//! slowly. Sources: E. S. Page, Continuous inspection schemes, Biometrika 41 (1954); constants from `facts/tuner.md` §6, with one
+//! slowly. Sources: E. S. Page, Continuous inspection schemes, Biometrika 41 (1954); constants from a simulation of 14 jobs, with one
 //! change: σ is taken for 2 % at least instead of 1.5 %. The clip then lets a large shift reach λσ in at most nine steps (at 1.5 % and
 //! below it took twelve), and the limit itself is higher, so quiet jobs have fewer false alarms, not more.
 //!

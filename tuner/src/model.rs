@@ -2,7 +2,7 @@
 //! which it may be wrong.
 //!
 //! The Gaussian process explains what the model leaves over: with mean m(x) and features φ(x), its prior covariance is
-//! φ(x)·φ(x') plus the kernel (`facts/tuner.md` §8). The features of an ensemble of E models are (f_e − m) / √(E − 1), so that
+//! φ(x)·φ(x') plus the kernel. The features of an ensemble of E models are (f_e − m) / √(E − 1), so that
 //! one measurement teaches all settings that the same models place alike.
 
 use std::fmt;

@@ -3,7 +3,7 @@
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Pareto, StandardNormal};
-use ronde::replay::{JobTopology, Trace};
+use ronde_job::replay::{JobTopology, Trace};
 
 use super::truth::{Draws, Effects, Setting, Source, Surface, Unwatched};
 use super::witness::{Errors, Witness};

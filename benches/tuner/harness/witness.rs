@@ -1,15 +1,15 @@
 //! What rank 0 sees of a job: its steps in detail, and everything a little wrong.
 //!
 //! Each kind of cost is seen through a factor that is drawn once per run: the witness watches a job whose constants are off by
-//! that much, while the tuner's step times come from the true one. So a model made of the trace is as wrong as in
-//! `facts/tuner.md` §3, however many steps are seen. Besides, every event is off by some noise, and each step is as much longer
+//! that much, while the tuner's step times come from the true one. So a model made of the trace is wrong by
+//! that much, however many steps are seen. Besides, every event is off by some noise, and each step is as much longer
 //! or shorter as the true one.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, StandardNormal};
-use ronde::fusion::Item;
-use ronde::replay::{Collective, JobTopology, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor};
+use ronde_job::fusion::Item;
+use ronde_job::replay::{Collective, JobTopology, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor};
 
 use super::truth::{Draws, Setting, Simulation, Watch};
 
@@ -17,7 +17,7 @@ use super::truth::{Draws, Setting, Simulation, Watch};
 const EVENT_NOISE: f64 = 0.05;
 /// Standard deviation of the factors on ready times and on the forward pass.
 const COMPUTE_ERROR: f64 = 0.03;
-/// What is only guessed (the way inside a host, what hierarchy costs) is off by at least this: three times, as in the lab.
+/// What is only guessed (the way inside a host, what hierarchy costs) is off by at least this: three times.
 const GUESS_ERROR: f64 = 2.0;
 /// Steps kept for each setting.
 const STEPS_MOST: usize = 10;

@@ -9,7 +9,7 @@
 //!   ranks (a true division; then the postscale, if it is not 1, is one more multiplication).
 //! - **f16, bf16** do all of it in f32 and round once at the end, to nearest even.
 //! - **u8, i8, i16, i32, i64**: sum and product wrap. Average sums exactly (in 32, 64 and 128 bits), cannot overflow,
-//!   and drops the fraction, as Horovod does (`facts/horovod.md` §4.5). A scale factor that is not 1 multiplies in f64,
+//!   and drops the fraction, as Horovod does (-5 / 2 is -2). A scale factor that is not 1 multiplies in f64,
 //!   drops the fraction and saturates; average with a postscale drops it once.
 //! - **bool**: any byte but 0 is true; sum and max are OR, product and min are AND; results are 0 or 1, also those of a
 //!   single rank. Average and scale factors make no sense and are refused before they come here.

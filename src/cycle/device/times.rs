@@ -1,4 +1,4 @@
-//! When the parts of a batch on a device happened, in Horovod's words (`facts/horovod.md` §3.3).
+//! Times of the parts of a batch on a device, under the names that Horovod's timeline has for them.
 
 use smallvec::SmallVec;
 

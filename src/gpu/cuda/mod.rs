@@ -21,7 +21,7 @@ mod nccl;
 use nccl::Nccl;
 
 /// The kernels, for every device since Volta: the driver compiles them when they are loaded.
-const KERNELS: &str = include_str!("../../collective/nccl/kernels/copy.ptx");
+const KERNELS: &str = include_str!("../../collective/nccl/kernels/generated/copy.ptx");
 
 /// Oldest driver, by the CUDA version that it supports: the first to read the kernels.
 const OLDEST_DRIVER: c_int = 11_080;

@@ -1,4 +1,4 @@
-//! The metadata of a file: who wrote it, on which clock, its tensors, and what it lacks.
+//! Metadata of a file: its writer, clock and tensors, and the records that are missing.
 
 use super::super::event::TENSORS_MAX;
 use super::super::inbox::TensorName;

@@ -1,4 +1,4 @@
-//! A batch's bars, put together once: those of its tensors differ in nothing but the pid.
+//! Text of a batch's bars, composed once: the bars of its tensors differ only in the pid.
 
 use super::super::inbox::Names;
 use super::super::line::Line;

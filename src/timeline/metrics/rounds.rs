@@ -1,4 +1,4 @@
-//! Marked steps that come in turns: a GAN's two optimizers, three micro-batches without traffic and one with it. The
+//! Rounds of marked steps that alternate: a GAN's two optimizers, three micro-batches without traffic and one with it. The
 //! settings hold for all of them, so what is measured is a whole round.
 //!
 //! A round is the shortest sequence of signatures, of several, that has come [`REPEATS`] times in a row. From then on a round ends

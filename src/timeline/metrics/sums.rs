@@ -1,4 +1,4 @@
-//! What is added up over a step.
+//! Sums over a step.
 
 use super::StepSample;
 use super::rounds::Load;

@@ -1,4 +1,4 @@
-//! A job on a clock of its own, and what is measured of it.
+//! Measurements of a simulated job with its own clock.
 
 use super::*;
 use crate::negotiation::OpKind;

@@ -1,4 +1,4 @@
-//! What the files look like, whatever is recorded and whatever happens to the disk.
+//! Contents of the files, for all kinds of records and failures of the disk.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;

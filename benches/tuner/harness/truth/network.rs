@@ -203,7 +203,7 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    /// What `facts/tuner.md` §2 has.
+    /// The effects of the set `lab`.
     pub(crate) const LAB: Self = Self {
         copy_knee_bytes: 24.0 * 1048576.0,
         tree: None,
@@ -219,7 +219,7 @@ impl Effects {
         spike_shape: None,
     };
 
-    /// The truth that the lab's models do not know (`facts/tuner.md` §2, end).
+    /// Effects that no cost model of a tuner has.
     pub(crate) const UNMODELLED: Self = Self {
         copy_knee_bytes: 6.0 * 1048576.0,
         tree: Some(3.0),

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
-use ronde::sweep::store::{StoreError, read};
-use ronde::sweep::{Finding, Phase, Row, Status, verdict};
+use ronde_lab::sweep::store::{StoreError, read};
+use ronde_lab::sweep::{Finding, Phase, Row, Status, verdict};
 
 use super::setting::Setting;
 
@@ -220,8 +220,8 @@ fn between(levels: &[f64], value: f64) -> (usize, usize, f64) {
 #[cfg(test)]
 mod tests {
     use rand::SeedableRng;
-    use ronde::sweep::store::Store;
-    use ronde::sweep::{Point, StepTimes};
+    use ronde_lab::sweep::store::Store;
+    use ronde_lab::sweep::{Point, StepTimes};
 
     use super::*;
 

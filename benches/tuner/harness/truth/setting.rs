@@ -1,6 +1,7 @@
 //! What is tuned, and the coordinates in which it is searched.
 
-use ronde::{replay, sweep};
+use ronde_job::replay;
+use ronde_lab::sweep;
 
 /// 2^20 bytes; thresholds are spoken of in these.
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;

@@ -1,10 +1,10 @@
 //! One step of a job, as it really goes: a forward pass, a backward pass that gives gradients, and a background loop that fuses
-//! and reduces them (`facts/tuner.md` §2). Written apart from `ronde::replay`, which it is to judge.
+//! and reduces them (`results/tuner/README.md`, "The simulated job"). Written apart from `ronde_job::replay`, which it is to judge.
 
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand_distr::{Distribution, StandardNormal, StudentT};
-use ronde::replay::TracedBatch;
+use ronde_job::replay::TracedBatch;
 
 use super::model::Model;
 use super::network::{Effects, Network};

@@ -13,7 +13,7 @@ use super::surface::{Source, Surface};
 /// A set of surfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Truth {
-    /// The 14 of `facts/tuner.md` §2.
+    /// 14 simulated jobs: the table in `results/tuner/README.md`.
     Lab,
     /// The same with effects that no cost model knows.
     Unmodelled,
@@ -62,7 +62,7 @@ impl FromStr for Truth {
 
 type Net = fn(u32, u32) -> Network;
 
-/// A row of the table in `facts/tuner.md` §2.
+/// A row of the table in `results/tuner/README.md`.
 struct Row {
     name: &'static str,
     model: fn() -> Model,
@@ -75,7 +75,7 @@ struct Row {
     wanders: bool,
 }
 
-/// Positional, to read like the lab's own table.
+/// Positional, to read like the table in `results/tuner/README.md`.
 #[allow(clippy::too_many_arguments)]
 const fn row(
     name: &'static str,
@@ -221,18 +221,18 @@ pub(crate) fn label(truth: Truth, noise: Option<f64>, error: f64) -> String {
     )
 }
 
-/// Where the gradient lists lie, if they do.
-fn lists() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/traces/tensor-elements")
+/// A folder of the repository, whichever of the workspace's packages the bench belongs to.
+fn folder(name: &str) -> Result<PathBuf, String> {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = package.ancestors().map(|folder| folder.join(name));
+    let found = paths.find(|path| path.is_dir());
+    found.ok_or_else(|| format!("no folder {name} above {}", package.display()))
 }
 
-/// Where sweeps lie that were recorded.
-fn sweeps() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("results/sweep")
-}
-
-/// The surfaces of a truth. `network` is a factor on what crosses hosts, `sigma` replaces the surfaces' own noise. Empty, and said
-/// so, where the files are not there.
+/// The surfaces of a truth. `network` is a factor on what crosses hosts, `sigma` replaces the surfaces' own noise.
+///
+/// # Errors
+/// A file that is missing or cannot be read.
 pub(crate) fn surfaces(truth: Truth, network: f64, sigma: Option<f64>) -> Result<Vec<Surface>, String> {
     match truth {
         Truth::Lab => Ok(lab(Effects::LAB, network, sigma)),
@@ -267,11 +267,7 @@ fn lab(effects: Effects, slower: f64, sigma: Option<f64>) -> Vec<Surface> {
 }
 
 fn gradients(slower: f64, sigma: Option<f64>) -> Result<Vec<Surface>, String> {
-    let folder = lists();
-    if !folder.is_dir() {
-        eprintln!("no gradient lists in {}: left out", folder.display());
-        return Ok(Vec::new());
-    }
+    let folder = folder("tests/fixtures/tensor-elements")?;
     let surface = |list: &List| {
         let path = folder.join(format!("{}.txt", list.name));
         let [forward_ms, backward_ms] = list.compute_ms;
@@ -300,14 +296,14 @@ fn gradients(slower: f64, sigma: Option<f64>) -> Result<Vec<Surface>, String> {
 }
 
 fn recorded(sigma: Option<f64>) -> Result<Vec<Surface>, String> {
-    let folder = sweeps();
+    let folder = folder("results/sweep")?;
     let entries = std::fs::read_dir(&folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path().join("sweep.csv")))
         .filter(|path| path.is_file())
         .collect();
     if paths.is_empty() {
-        eprintln!("no sweeps in {}: left out", folder.display());
+        return Err(format!("no sweeps in {}", folder.display()));
     }
     paths.sort();
     let surface = |path: &PathBuf| {

@@ -1,4 +1,5 @@
-//! Horovod's algorithm, in our own words (`facts/horovod.md` §2.1 to §2.4): Bayesian optimisation of fusion threshold and cycle
+//! Horovod's algorithm, reimplemented (`parameter_manager.cc` and `optim/bayesian_optimization.cc` in `horovod/common`, commit
+//! 2626dc8): Bayesian optimisation of fusion threshold and cycle
 //! time on raw units, run anew for every combination of the booleans, the single best score wins.
 
 use rand::rngs::Xoshiro256PlusPlus;

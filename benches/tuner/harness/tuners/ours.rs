@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ronde::replay::{self, Ensemble, Rules};
+use ronde_job::replay::{self, Ensemble, MeasuredSetting, Rules};
 use ronde_tuner::{
     Action, Belief, Estimate, Model, Parameter, Point, Proposal, Session, SessionConfig, Space,
 };
@@ -74,8 +74,7 @@ impl Ours {
     fn model(&self, job: &Job<'_>, seed: u64) -> Option<Arc<dyn Model>> {
         let place = job.place().filter(|_| self.model)?;
         let fit = replay::fit(job.traces(), RULES, place)?;
-        let to_setting = Arc::new(|point: &Point| setting(point).replay());
-        Some(Arc::new(Ensemble::new(fit, seed, to_setting)))
+        Some(Arc::new(Replayed(Ensemble::new(fit, seed))))
     }
 
     /// Computes the proposal that the session asks for; notes what that took.
@@ -97,6 +96,29 @@ impl Ours {
         job.modelled(fitted_ms + belief_ms);
         job.asked(thread_ms() - began_ms - fitted_ms - belief_ms);
         proposal
+    }
+}
+
+/// What a replay expects of the points of the space.
+#[derive(Debug)]
+struct Replayed(Ensemble);
+
+impl Model for Replayed {
+    fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
+        let settings: Vec<_> = points.iter().map(|point| setting(point).replay()).collect();
+        let measured: Vec<_> = measured
+            .iter()
+            .map(|estimate| MeasuredSetting {
+                setting: setting(&estimate.point).replay(),
+                log_time: estimate.log_time,
+                variance: estimate.variance,
+            })
+            .collect();
+        let expected = self.0.slowdowns(&settings, &measured)?;
+        Some(Belief {
+            mean: expected.mean,
+            features: expected.features,
+        })
     }
 }
 

@@ -1,0 +1,216 @@
+//! What each step does: the arguments that `ronde bench` and `ronde sweep` share.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueHint;
+use serde::{Deserialize, Serialize};
+
+use super::memory::MemoryError;
+use crate::EXIT_USAGE;
+use ronde::collective::local::LocalCollective;
+use ronde::identity::MAX_RANKS;
+use ronde_lab::bench::schedule::{ComputeKind, Schedule};
+use ronde_lab::bench::{Load, Workload, models, profile};
+
+/// The canonical workload, where no other is named.
+const MODEL_DEFAULT: &str = "resnet50";
+
+/// Longest pretended backward pass, in ms: one minute.
+const COMPUTE_MS_MAX: f64 = 60_000.0;
+
+// What is reduced, and when it is submitted. (No doc comment: clap would make it the description of the subcommand.)
+#[derive(clap::Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LoadArgs {
+    /// Model whose gradients are reduced [default: resnet50]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(models::NAMES))]
+    pub(crate) model: Option<String>,
+    /// Reduce what this file lists instead: a profile JSON, or one element count per line
+    #[arg(long, value_name = "FILE", conflicts_with = "model", value_hint = ValueHint::FilePath)]
+    pub(crate) profile: Option<PathBuf>,
+    /// Spread the submissions over a backward pass of this length, in ms [default: 0]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true, value_parser = parse_compute_ms)]
+    pub(crate) compute_ms: Option<f64>,
+    /// Whether that pass leaves the CPU free (sleep: an accelerator) or needs it (spin) [default: sleep]
+    #[arg(long, value_name = "KIND", value_parser = parse_compute_kind)]
+    pub(crate) compute_kind: Option<ComputeKind>,
+    /// Have this rank compute longer than the others, in ms: a straggler, for `ronde timeline` to find
+    #[arg(long, value_name = "RANK,MS", value_parser = parse_slow_rank)]
+    pub(crate) slow_rank: Option<SlowRank>,
+}
+
+/// A rank whose backward pass takes longer than that of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SlowRank {
+    pub(crate) rank: usize,
+    /// By how much.
+    pub(crate) ms: f64,
+}
+
+/// Why there is nothing to measure; the text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    #[error(transparent)]
+    Model(#[from] models::UnknownModelError),
+    #[error(transparent)]
+    Profile(#[from] profile::ProfileError),
+    #[error("-np {np} is out of range: give 1 to {MAX_RANKS} ranks")]
+    RankCount { np: usize },
+    #[error("--slow-rank {rank} is not one of the {ranks} ranks: give 0 to {}", ranks - 1)]
+    SlowRank { rank: usize, ranks: usize },
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+impl LoadError {
+    /// 2 where the command line is to blame, 1 where the world is.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Model(_) | Self::RankCount { .. } | Self::SlowRank { .. } => EXIT_USAGE,
+            Self::Profile(_) | Self::Memory(_) => 1,
+        }
+    }
+}
+
+impl LoadArgs {
+    /// The tensors.
+    ///
+    /// # Errors
+    /// A profile that cannot be read.
+    pub(crate) fn workload(&self) -> Result<Workload, LoadError> {
+        Ok(match &self.profile {
+            Some(path) => profile::load(path)?,
+            None => models::workload(self.model.as_deref().unwrap_or(MODEL_DEFAULT))?,
+        })
+    }
+
+    /// Length of the backward pass, in ms; 0 without one.
+    pub(crate) fn compute_ms(&self) -> f64 {
+        self.compute_ms.unwrap_or(0.0)
+    }
+
+    /// What the backward pass does.
+    pub(crate) fn compute_kind(&self) -> ComputeKind {
+        self.compute_kind.unwrap_or_default()
+    }
+
+    /// The same with every default written out, and the profile's path as it is from any folder.
+    pub(crate) fn resolved(&self) -> Self {
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let model = || match self.profile {
+            Some(_) => None,
+            None => Some(MODEL_DEFAULT.to_owned()),
+        };
+        Self {
+            model: self.model.clone().or_else(model),
+            profile: self.profile.as_ref().map(absolute),
+            compute_ms: Some(self.compute_ms()),
+            compute_kind: Some(self.compute_kind()),
+            slow_rank: self.slow_rank,
+        }
+    }
+
+    /// Checks that a job can have so many ranks, the slow one among them.
+    ///
+    /// # Errors
+    /// [`LoadError::RankCount`], [`LoadError::SlowRank`].
+    pub(crate) fn check_ranks(&self, ranks: usize) -> Result<(), LoadError> {
+        if !(1..=MAX_RANKS).contains(&ranks) {
+            return Err(LoadError::RankCount { np: ranks });
+        }
+        match self.slow_rank {
+            Some(SlowRank { rank, .. }) if rank >= ranks => Err(LoadError::SlowRank { rank, ranks }),
+            _ => Ok(()),
+        }
+    }
+
+    /// What rank `rank` of `ranks` does in each step.
+    pub(crate) fn load(&self, workload: Workload, (rank, ranks): (usize, usize)) -> Load {
+        let slower_ms = match self.slow_rank {
+            Some(slow) if slow.rank == rank => slow.ms,
+            _ => 0.0,
+        };
+        let compute = Duration::from_secs_f64((self.compute_ms() + slower_ms) / 1e3);
+        let schedule = Schedule::new(&workload, compute, self.compute_kind());
+        Load {
+            workload,
+            schedule,
+            chunk_bytes: LocalCollective::chunk_bytes(ranks),
+        }
+    }
+}
+
+fn parse_compute_ms(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(ms) if (0.0..=COMPUTE_MS_MAX).contains(&ms) => Ok(ms),
+        _ => Err(format!("give a number from 0 to {COMPUTE_MS_MAX} (ms)")),
+    }
+}
+
+fn parse_slow_rank(text: &str) -> Result<SlowRank, String> {
+    let parse = |(rank, ms): (&str, &str)| {
+        let (rank, ms) = (rank.trim().parse().ok()?, ms.trim().parse().ok()?);
+        (0.0..=COMPUTE_MS_MAX)
+            .contains(&ms)
+            .then_some(SlowRank { rank, ms })
+    };
+    text.split_once(',')
+        .and_then(parse)
+        .ok_or_else(|| format!("give a rank and a number from 0 to {COMPUTE_MS_MAX} (ms), such as 1,10"))
+}
+
+fn parse_compute_kind(text: &str) -> Result<ComputeKind, String> {
+    [ComputeKind::Sleep, ComputeKind::Spin]
+        .into_iter()
+        .find(|kind| kind.as_str() == text)
+        .ok_or_else(|| "give sleep or spin".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compute_time_is_a_number_in_range() {
+        assert_eq!(parse_compute_ms("2.5"), Ok(2.5));
+        for bad in ["-1", "nan", "inf", "60001", "x", ""] {
+            assert!(parse_compute_ms(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_compute_kind("spin"), Ok(ComputeKind::Spin));
+        assert!(parse_compute_kind("burn").is_err());
+        assert_eq!(parse_slow_rank("1,2.5"), Ok(SlowRank { rank: 1, ms: 2.5 }));
+        for bad in ["", "1", "1,", ",5", "-1,5", "1,-5", "1,nan", "1,60001", "one,5"] {
+            assert!(parse_slow_rank(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_is_written_out_once() {
+        let resolved = LoadArgs::default().resolved();
+        assert_eq!(resolved.model.as_deref(), Some("resnet50"));
+        assert_eq!(resolved.compute_ms, Some(0.0));
+        assert_eq!(resolved.compute_kind, Some(ComputeKind::Sleep));
+        assert_eq!(resolved.resolved(), resolved);
+        let profile = LoadArgs {
+            profile: Some("p.json".into()),
+            ..LoadArgs::default()
+        };
+        let resolved = profile.resolved();
+        assert!(resolved.model.is_none() && resolved.profile.unwrap().is_absolute());
+    }
+
+    #[test]
+    fn ranks_are_counted() {
+        let slow = LoadArgs {
+            slow_rank: Some(SlowRank { rank: 2, ms: 1.0 }),
+            ..LoadArgs::default()
+        };
+        slow.check_ranks(3).unwrap();
+        let message = slow.check_ranks(2).unwrap_err().to_string();
+        assert_eq!(message, "--slow-rank 2 is not one of the 2 ranks: give 0 to 1");
+        assert_eq!(
+            LoadArgs::default().check_ranks(0).unwrap_err().exit_code(),
+            EXIT_USAGE
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! `ronde bench`: reduce a model's gradients step after step, and say how long it takes and why that is good or bad.
+//!
+//! Started by hand it starts its own ranks; inside `ronde run`, `mpirun` or `srun` it is one of them. What the ranks do is
+//! in `rank`; the measurement itself is [`ronde_lab::bench`].
+
+mod load;
+mod memory;
+mod progress;
+mod rank;
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::ValueHint;
+
+pub(super) use load::{LoadArgs, LoadError};
+pub(super) use memory::check as check_memory;
+
+use super::knob_flags::KnobFlags;
+use super::run::{self, LaunchSpec, Output};
+use super::{EXIT_USAGE, fail, print, program};
+use ronde::gpu::{self, GpuError};
+use ronde::identity::{Identity, Source};
+use ronde::knobs::{Backend, Knobs};
+use ronde_lab::bench::{Load, Plan};
+
+/// Ranks started where `-np` does not say: two, so that something is exchanged, on every machine alike.
+const NP_DEFAULT: usize = 2;
+
+/// Timed steps.
+const STEPS_DEFAULT: usize = 50;
+
+/// Timed steps after the tuner's verdict: it has measured its choice already, this only confirms it.
+const STEPS_AFTER_TUNING: usize = 20;
+
+/// Most steps to wait for a verdict where `--steps` does not say; a tuner that needs more is broken.
+const TUNING_STEPS_MAX: usize = 20_000;
+
+/// Reduce a model's gradients over ranks on this machine: step time, bandwidth, and what tuning gains
+#[derive(clap::Args)]
+#[command(override_usage = "ronde bench [-np N] [OPTIONS]")]
+pub(super) struct Args {
+    /// Ranks to start (also -np) [default: 2]; inside `ronde run`, mpirun or srun theirs
+    #[arg(short = 'n', long = "num-proc", value_name = "N")]
+    np: Option<usize>,
+    #[command(flatten)]
+    load: LoadArgs,
+    /// Timed steps [default: 50]. With --autotune: most steps to wait for the verdict, after which 20 are timed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    steps: Option<u32>,
+    /// Untimed steps at the start
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    warmup: u32,
+    /// Write the result to this file as JSON
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<PathBuf>,
+    /// Print the tensors' element counts, one per line, and end
+    #[arg(long, hide = true)]
+    print_elements: bool,
+    #[command(flatten)]
+    flags: KnobFlags,
+}
+
+/// What can be wrong before a benchmark starts; the text says what to do.
+#[derive(Debug, thiserror::Error)]
+enum SetupError {
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    Identity(#[from] ronde::identity::IdentityError),
+    #[error(transparent)]
+    Knob(#[from] ronde::knobs::KnobError),
+    #[error(
+        "-np {np} contradicts the job of {size} ranks that this process was started in; leave -np out here"
+    )]
+    InnerRankCount { np: usize, size: usize },
+    #[error("backend nccl: {0}")]
+    Gpu(#[from] GpuError),
+    #[error(
+        "backend nccl: tensors on GPUs cannot be shaped to a network, only those in host memory; leave --link out"
+    )]
+    ShapedGpu,
+    #[error("cannot write {}: {source}", path.display())]
+    Output { path: PathBuf, source: std::io::Error },
+}
+
+impl SetupError {
+    /// 2 where the command line is to blame, 1 where the world is.
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Load(error) => error.exit_code(),
+            Self::InnerRankCount { .. } | Self::Gpu(_) | Self::ShapedGpu => EXIT_USAGE,
+            Self::Identity(_) | Self::Knob(_) | Self::Output { .. } => 1,
+        }
+    }
+}
+
+/// Runs the subcommand.
+pub(super) fn main(args: &Args) -> ExitCode {
+    match start(args) {
+        Ok(code) => code,
+        Err(error) => fail(&error.to_string(), error.exit_code()),
+    }
+}
+
+fn start(args: &Args) -> Result<ExitCode, SetupError> {
+    let workload = args.load.workload()?;
+    if args.print_elements {
+        let lines = workload
+            .tensors
+            .iter()
+            .map(|tensor| format!("{}\n", tensor.elements()));
+        return Ok(print(&lines.collect::<String>()));
+    }
+    let knobs = args.flags.knobs()?;
+    let identity = Identity::from_env()?;
+    let ranks = match (identity.source, args.np) {
+        (Source::Single, np) => np.unwrap_or(NP_DEFAULT),
+        (_, Some(np)) if np != identity.size => {
+            return Err(SetupError::InnerRankCount {
+                np,
+                size: identity.size,
+            });
+        }
+        _ => identity.size,
+    };
+    args.load.check_ranks(ranks)?;
+    if identity.rank == 0
+        && let Some(path) = &args.json
+    {
+        check_writable(path)?;
+    }
+    let on_gpu = knobs.backend == Backend::Nccl;
+    if on_gpu && knobs.link.is_some() {
+        return Err(SetupError::ShapedGpu);
+    }
+    if identity.source == Source::Single {
+        if on_gpu {
+            gpu::check()?; // said once, before there are ranks that would each say it
+        }
+        let copies = if on_gpu {
+            memory::COPIES_ON_GPU
+        } else {
+            memory::COPIES_WITH_BASELINE
+        };
+        memory::check(&workload, ranks, copies)?;
+        if ranks > 1 {
+            return Ok(launch(args, ranks));
+        }
+    }
+    let plan = plan(args, args.load.load(workload, (identity.rank, ranks)), &knobs);
+    Ok(rank::main(args, &knobs, &plan))
+}
+
+/// Starts the ranks: this program again, with the same arguments.
+fn launch(args: &Args, ranks: usize) -> ExitCode {
+    let outcome = run::launch(&LaunchSpec {
+        label: "ronde bench".to_owned(),
+        command: program::again_with(program::arguments().iter().cloned()),
+        num_proc: ranks,
+        environment: args
+            .flags
+            .settings()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect(),
+        output: Output::Live,
+        output_dir: None,
+        verbose: false,
+        guard: program::again(),
+    });
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => fail(&format!("bench: {error}"), error.exit_code()),
+    }
+}
+
+/// What a rank does with its `load`.
+fn plan(args: &Args, load: Load, knobs: &Knobs) -> Plan {
+    let steps = args.steps.map(|steps| steps as usize);
+    let (tuning_steps_max, steps) = if knobs.autotune {
+        (steps.unwrap_or(TUNING_STEPS_MAX), STEPS_AFTER_TUNING)
+    } else {
+        (0, steps.unwrap_or(STEPS_DEFAULT))
+    };
+    Plan {
+        load,
+        warmup_steps: args.warmup as usize,
+        tuning_steps_max,
+        steps,
+    }
+}
+
+/// Opens the file for writing without touching what it holds: a result that cannot be kept should not cost a run.
+fn check_writable(path: &Path) -> Result<(), SetupError> {
+    let existed = path.exists();
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .map_err(|source| SetupError::Output {
+            path: path.to_owned(),
+            source,
+        })?;
+    if !existed {
+        // An empty file would look like a result of a run that then fails; it may be gone already.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_check_of_an_output_file_leaves_no_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("o.json");
+        check_writable(&path).unwrap();
+        assert!(!path.exists());
+        std::fs::write(&path, "old").unwrap();
+        check_writable(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        let message = check_writable(&folder.path().join("no/o.json"))
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains("no/o.json"), "{message}");
+    }
+}

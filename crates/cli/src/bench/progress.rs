@@ -1,0 +1,97 @@
+//! What a benchmark shows while it runs: a bar on rank 0, if there is a terminal, with the tuner's moves in it.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use ronde::AutotuneReport;
+use ronde::context::Context;
+use ronde_lab::bench::{Observer, Progress};
+
+/// Redraws per second at most: enough for the eye, nothing for the CPU that the ranks need.
+const REDRAWS_PER_SECOND: u8 = 5;
+
+/// Shows the progress of the benchmark and asks the context for the tuner's verdict.
+pub(super) struct Display<'a> {
+    context: &'a Context,
+    bar: Option<ProgressBar>,
+    /// What the tuner said when it had its verdict: it watches the job on, and may begin anew before the end.
+    verdict: Option<AutotuneReport>,
+}
+
+impl<'a> Display<'a> {
+    /// A display for the rank of `context`; silent on other ranks than 0 and where standard error is no terminal.
+    pub(super) fn new(context: &'a Context) -> Self {
+        let visible = context.rank() == 0 && std::io::stderr().is_terminal();
+        let bar = visible.then(|| {
+            let bar =
+                ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
+            if let Ok(style) = ProgressStyle::with_template("{prefix:>7} {bar:24} {pos}/{len} {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self {
+            context,
+            bar,
+            verdict: None,
+        }
+    }
+
+    /// The tuner's report: that with its verdict, if it has come to one.
+    pub(super) fn autotune(&self) -> Option<AutotuneReport> {
+        self.verdict.clone().or_else(|| self.context.autotune_report())
+    }
+
+    /// Takes the bar away, so that the result stands alone.
+    pub(super) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Observer for Display<'_> {
+    fn progress(&mut self, progress: Progress) {
+        let Some(bar) = &self.bar else { return };
+        match progress {
+            Progress::Warmup { done, total } => show(bar, "warm-up", done, total),
+            Progress::Timed { done, total } => {
+                bar.set_message("");
+                show(bar, "timed", done, total);
+            }
+            Progress::Tuning { done, limit } => {
+                let report = self.context.autotune_report();
+                let expected = report
+                    .as_ref()
+                    .map_or(limit, |report| done + report.steps_left as usize);
+                bar.set_message(report.as_ref().map(tuning_line).unwrap_or_default());
+                show(bar, "tuning", done, expected.min(limit));
+            }
+        }
+    }
+
+    fn verdict_reached(&mut self) -> bool {
+        let report = self.context.autotune_report();
+        self.verdict = report.filter(|report| report.verdict.is_some());
+        self.verdict.is_some()
+    }
+}
+
+fn show(bar: &ProgressBar, prefix: &'static str, done: usize, total: usize) {
+    bar.set_prefix(prefix);
+    bar.set_length(total as u64);
+    bar.set_position(done as u64);
+}
+
+/// The tuner in one line: what it measures, how that goes, and the best so far.
+fn tuning_line(report: &AutotuneReport) -> String {
+    let mut line = format!("{} {}: {}", report.phase, report.sample, report.settings);
+    if let Some(step_ms) = report.step_ms {
+        line += &format!(" {step_ms:.2} ms");
+    }
+    if let Some((settings, step_ms)) = &report.best {
+        line += &format!(" · best {settings} {step_ms:.2} ms");
+    }
+    line
+}

@@ -1,0 +1,93 @@
+//! One rank's part of `ronde bench`: join the job, run the plan, and on rank 0 report.
+
+use std::process::ExitCode;
+
+use super::progress::Display;
+use super::{Args, EXIT_USAGE, fail, print};
+use crate::timeline::output::Output;
+use ronde::AutotuneReport;
+use ronde::context::Context;
+use ronde::error::Error;
+use ronde::knobs::Knobs;
+use ronde_lab::bench::report::{AutotuneSummary, BenchReport, SlowRankReport, StepSummary, gb_per_s};
+use ronde_lab::bench::{self, Measurement, Plan};
+
+/// Runs `plan` as a rank of the job that the environment describes, with `knobs` as environment and flags give them.
+pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
+    let context = match Context::builder().knobs(knobs.clone()).quiet_autotune().build() {
+        Ok(context) => context,
+        Err(error) => return fail(&format!("bench: {error}"), exit_code(&error)),
+    };
+    let mut display = Display::new(&context);
+    let outcome = bench::run(&context, plan, &mut display);
+    display.finish();
+    match outcome {
+        Ok(measurement) if context.rank() == 0 => {
+            let autotune = display.autotune();
+            conclude(args, &report(args, knobs, plan, &measurement, &context, autotune))
+        }
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("bench: {error}"), 1),
+    }
+}
+
+/// 2 where a GPU was asked for that cannot be had, 1 otherwise.
+fn exit_code(error: &Error) -> u8 {
+    match error {
+        Error::Gpu { .. } => EXIT_USAGE,
+        _ => 1,
+    }
+}
+
+fn report(
+    args: &Args,
+    knobs: &Knobs,
+    plan: &Plan,
+    measurement: &Measurement,
+    context: &Context,
+    autotune: Option<AutotuneReport>,
+) -> BenchReport {
+    let workload = &plan.load.workload;
+    let bytes_per_step = workload.bytes();
+    let Some(step_ms) = StepSummary::new(&measurement.step_ms) else {
+        unreachable!("a plan has at least one timed step")
+    };
+    BenchReport {
+        model: workload.name.clone(),
+        np: context.size(),
+        backend: context.backend().to_owned(),
+        link: knobs.link.map(Into::into),
+        compute_ms: args.load.compute_ms(),
+        compute_kind: args.load.compute_kind().as_str(),
+        slow_rank: args.load.slow_rank.map(|slow| SlowRankReport {
+            rank: slow.rank,
+            ms: slow.ms,
+        }),
+        steps: measurement.step_ms.len(),
+        tensors: workload.tensors.len(),
+        bytes_per_step,
+        settings: context.settings().value.into(),
+        step_ms,
+        gb_per_s: (args.load.compute_ms() == 0.0 && args.load.slow_rank.is_none())
+            .then(|| gb_per_s(bytes_per_step, step_ms.p50)),
+        memcpy_gb_per_s: measurement.memcpy_gb_per_s,
+        mpi: measurement.mpi,
+        autotune: autotune.map(|report| AutotuneSummary::new(report, measurement.tuning_steps)),
+    }
+}
+
+/// Prints the result and writes the JSON file.
+fn conclude(args: &Args, report: &BenchReport) -> ExitCode {
+    let printed = print(&format!("{report}\n"));
+    let Some(path) = &args.json else { return printed };
+    let written = Output::open(path).and_then(|output| {
+        output.finish(|sink| {
+            serde_json::to_writer_pretty(&mut *sink, report)?;
+            writeln!(sink)
+        })
+    });
+    match written {
+        Ok(()) => printed,
+        Err(error) => fail(&format!("bench: {error}"), error.exit_code()),
+    }
+}

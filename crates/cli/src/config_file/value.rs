@@ -1,0 +1,68 @@
+//! From a value in the file to the value of an environment variable.
+
+use super::keys::Target;
+use super::yaml::{Node, Scalar};
+use crate::knob_flags;
+use ronde::knobs::{FUSION_THRESHOLD_BYTES_MAX, FlagForm, Kind, Knob, Knobs};
+use std::ffi::{OsStr, OsString};
+
+/// What a value writes into its knob's variable, or what values it could have been.
+pub(super) fn written(target: Target, node: &Node) -> Result<OsString, String> {
+    let knob = target.knob;
+    let form = knob.flag.map(|flag| flag.form);
+    let unfit = || expected(knob, form);
+    let Node::Scalar(scalar) = node else {
+        return Err(unfit());
+    };
+    let text = match (form, knob.kind) {
+        (Some(FlagForm::Switch { .. }), _) => {
+            let on = scalar.boolean().ok_or_else(unfit)? != target.inverted;
+            if on { "1".into() } else { "0".into() }
+        }
+        (Some(FlagForm::Megabytes), _) => {
+            let mib = scalar.number().ok_or_else(unfit)?;
+            knob_flags::bytes(OsStr::new(mib)).ok_or_else(unfit)?.to_string()
+        }
+        (_, Kind::Count { .. } | Kind::Real { .. }) => scalar.number().ok_or_else(unfit)?.to_owned(),
+        _ => scalar.word().ok_or_else(unfit)?.to_owned(),
+    };
+    let value = OsString::from(text);
+    // An empty variable counts as unset, which an empty text does not say.
+    let reads = !value.is_empty() && Knobs::from_lookup(|env| (env == knob.env).then_some(&value)).is_ok();
+    if reads { Ok(value) } else { Err(unfit()) }
+}
+
+fn expected(knob: &Knob, form: Option<FlagForm>) -> String {
+    match (form, knob.kind) {
+        (Some(FlagForm::Switch { .. }), _) => "true or false".into(),
+        (Some(FlagForm::Megabytes), _) => {
+            format!("a number from 0 to {} (MiB)", FUSION_THRESHOLD_BYTES_MAX >> 20)
+        }
+        (_, Kind::Foreign) => "a number or a word".into(),
+        (_, kind) => kind.expected(),
+    }
+}
+
+impl Scalar {
+    /// The boolean that it is in YAML 1.1, which horovodrun reads; 1 and 0 too.
+    fn boolean(&self) -> Option<bool> {
+        let words = |words: &[&str]| words.iter().any(|word| self.text.eq_ignore_ascii_case(word));
+        match self.plain {
+            true if words(&["true", "yes", "on", "1"]) => Some(true),
+            true if words(&["false", "no", "off", "0"]) => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The text of the number that it is.
+    fn number(&self) -> Option<&str> {
+        let is_number = self.plain && self.text.parse::<f64>().is_ok();
+        is_number.then_some(self.text.as_str())
+    }
+
+    /// Its text, unless that is a boolean: a file named `no` is more probably a misunderstanding than a file.
+    fn word(&self) -> Option<&str> {
+        let is_boolean = self.boolean().is_some() && self.text.parse::<f64>().is_err();
+        (!is_boolean).then_some(self.text.as_str())
+    }
+}

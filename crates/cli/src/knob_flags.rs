@@ -1,0 +1,329 @@
+//! The knobs' command-line flags, generated from the table of [`knobs`](ronde::knobs).
+//!
+//! A subcommand takes them all with `#[command(flatten)] flags: KnobFlags`, and `--config-file` with them; one that has flags
+//! of its own for some of them takes `KnobFlags<NotSwept>`. A flag that is not given sets nothing, so the caller's
+//! environment stays in force. One that is given wins over the file, wherever it stands, and the file wins over the
+//! environment.
+
+use super::config_file::ConfigFile;
+use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use ronde::knobs::{FlagForm, KNOBS, Kind, Knob, KnobError, Knobs, Scope};
+use std::ffi::{OsStr, OsString};
+use std::marker::PhantomData;
+
+/// Identifier of `--config-file`.
+const CONFIG_FILE: &str = "config_file";
+
+/// Which knobs have flags.
+pub trait Selection {
+    /// Whether `knob` has.
+    fn has(knob: &Knob) -> bool;
+}
+
+/// Every knob.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct All;
+
+/// All but those that a sweep varies, for which it has flags that take lists.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NotSwept;
+
+impl Selection for All {
+    fn has(_: &Knob) -> bool {
+        true
+    }
+}
+
+impl NotSwept {
+    /// The variables of the knobs that a sweep varies.
+    pub const VARIABLES: [&str; 3] = [
+        "HOROVOD_FUSION_THRESHOLD",
+        "HOROVOD_CYCLE_TIME",
+        "HOROVOD_HIERARCHICAL_ALLREDUCE",
+    ];
+}
+
+impl Selection for NotSwept {
+    fn has(knob: &Knob) -> bool {
+        !Self::VARIABLES.contains(&knob.env)
+    }
+}
+
+/// The settings given by flags and by a file, as what they write into the environment.
+#[derive(Clone, Debug, Default)]
+pub struct KnobFlags<S = All> {
+    settings: Vec<(&'static Knob, OsString)>,
+    selection: PhantomData<S>,
+}
+
+impl<S> KnobFlags<S> {
+    /// The environment variables that the flags and the file write, with their values.
+    pub fn settings(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
+        self.settings
+            .iter()
+            .map(|(knob, value)| (knob.env, value.as_os_str()))
+    }
+
+    /// A variable's value after the flags: what a flag writes, else the file, else what the process's environment holds.
+    pub fn lookup(&self, env: &str) -> Option<OsString> {
+        let flag = self.settings.iter().find(|(knob, _)| knob.env == env);
+        flag.map(|(_, value)| value.clone())
+            .or_else(|| std::env::var_os(env))
+    }
+
+    /// Reads the knobs as a process started with these flags will, with the warnings about this
+    /// process's environment.
+    ///
+    /// # Errors
+    /// As [`Knobs::from_lookup`].
+    pub fn knobs(&self) -> Result<Knobs, KnobError> {
+        let mut knobs = Knobs::from_lookup(|env| self.lookup(env))?;
+        knobs.warn_of_unknown_variables();
+        Ok(knobs)
+    }
+}
+
+impl<S: Selection> clap::Args for KnobFlags<S> {
+    fn augment_args(command: Command) -> Command {
+        let file = Arg::new(CONFIG_FILE)
+            .long("config-file")
+            .value_name("FILE")
+            .help_heading(HEADING)
+            .help("Read settings from this YAML file, horovodrun's; flags win over it, and it wins over the environment")
+            .value_hint(ValueHint::FilePath)
+            .value_parser(OsStringValueParser::new().try_map(ConfigFile::read));
+        let command = command.arg(file);
+        selected::<S>().fold(command, |command, knob| command.args(arguments(knob)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<S: Selection> clap::FromArgMatches for KnobFlags<S> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Self {
+            settings: Vec::new(),
+            selection: PhantomData,
+        };
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for knob in selected::<S>() {
+            if let Some(value) = written(knob, matches)? {
+                self.settings.push((knob, value));
+            }
+        }
+        if let Some(file) = matches.get_one::<ConfigFile>(CONFIG_FILE) {
+            for (knob, value) in file.settings() {
+                if self.settings.iter().all(|(given, _)| given.env != knob.env) {
+                    self.settings.push((knob, value.to_owned()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The knobs that have flags.
+fn selected<S: Selection>() -> impl Iterator<Item = &'static Knob> {
+    KNOBS.iter().filter(|knob| S::has(knob))
+}
+
+/// Heading of the settings in `--help`.
+const HEADING: &str = "Settings";
+
+/// Identifier of the flag that switches a knob off.
+fn off_id(knob: &Knob) -> String {
+    format!("no-{}", knob.name)
+}
+
+/// The flags of one knob: none, one that takes a value, or a pair.
+fn arguments(knob: &'static Knob) -> Vec<Arg> {
+    let Some(flag) = knob.flag else { return Vec::new() };
+    let not_here = matches!(knob.scope, Scope::NotHere(_));
+    let base = |id: String| Arg::new(id).help_heading(HEADING).hide(not_here);
+    let note = match knob.default {
+        "" => format!("[env: {}]", knob.env),
+        default => format!("[env: {}, default {default}]", knob.env),
+    };
+    let on = base(knob.name.to_owned())
+        .long(flag.long)
+        .aliases(flag.aliases.iter().copied());
+    match flag.form {
+        FlagForm::Value | FlagForm::Megabytes => {
+            let name = match (flag.form, knob.kind) {
+                (FlagForm::Megabytes, _) => "MIB",
+                (_, Kind::Path | Kind::Timeline) => "FILE",
+                (_, Kind::Folder) => "FOLDER",
+                _ => "VALUE",
+            };
+            let help = format!("{} {note}", knob.doc);
+            // Negative numbers are wrong, but should be called so rather than taken for flags.
+            let on = on
+                .value_name(name)
+                .allow_negative_numbers(true)
+                .value_parser(value_parser(knob.kind))
+                .value_hint(match knob.kind {
+                    Kind::Path | Kind::Timeline => ValueHint::FilePath,
+                    Kind::Folder => ValueHint::DirPath,
+                    _ => ValueHint::Other,
+                })
+                .ignore_case(true);
+            vec![on.help(help)]
+        }
+        FlagForm::Switch { off, off_aliases } => {
+            let help = format!("{} Opposite: --{off} {note}", knob.doc);
+            let opposite = base(off_id(knob))
+                .long(off)
+                .aliases(off_aliases.iter().copied())
+                .hide(true);
+            let (on, opposite) = (
+                on.overrides_with(off_id(knob)).help(help),
+                opposite.overrides_with(knob.name),
+            );
+            vec![on.action(ArgAction::SetTrue), opposite.action(ArgAction::SetTrue)]
+        }
+    }
+}
+
+/// Any text, which is checked where the variable is read; of a list of words one of them, so that shells complete it.
+fn value_parser(kind: Kind) -> ValueParser {
+    match kind {
+        Kind::Choice(words) => PossibleValuesParser::new(words).map(OsString::from).into(),
+        _ => OsStringValueParser::new().into(),
+    }
+}
+
+/// What the flags given write into a knob's variable, if any was given.
+fn written(knob: &'static Knob, matches: &ArgMatches) -> Result<Option<OsString>, clap::Error> {
+    let Some(flag) = knob.flag else { return Ok(None) };
+    match flag.form {
+        FlagForm::Value => Ok(matches.get_one::<OsString>(knob.name).cloned()),
+        FlagForm::Megabytes => match matches.get_one::<OsString>(knob.name) {
+            None => Ok(None),
+            Some(text) => match bytes(text) {
+                Some(bytes) => Ok(Some(bytes.to_string().into())),
+                None => {
+                    let message = format!(
+                        "--{} {} is not a number of MiB; write for example 64",
+                        flag.long,
+                        text.to_string_lossy()
+                    );
+                    Err(clap::Error::raw(ErrorKind::ValueValidation, message))
+                }
+            },
+        },
+        FlagForm::Switch { .. } if matches.get_flag(knob.name) => Ok(Some("1".into())),
+        FlagForm::Switch { .. } if matches.get_flag(&off_id(knob)) => Ok(Some("0".into())),
+        FlagForm::Switch { .. } => Ok(None),
+    }
+}
+
+/// MiB as bytes. The knob's own range is checked where the variable is read.
+pub(super) fn bytes(mib: &OsStr) -> Option<u64> {
+    let mib: f64 = mib.to_str()?.trim().parse().ok()?;
+    let bytes = (mib * 1_048_576.0).round();
+    (0.0..1e18).contains(&bytes).then_some(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Args, FromArgMatches};
+
+    fn settings(text: &str) -> Result<String, clap::Error> {
+        let command = KnobFlags::<All>::augment_args(Command::new("test"));
+        let matches = command.try_get_matches_from(format!("test {text}").split_whitespace())?;
+        let flags = KnobFlags::<All>::from_arg_matches(&matches)?;
+        let show = |(env, value): (&str, &OsStr)| format!("{env}={}", value.to_str().unwrap());
+        Ok(flags.settings().map(show).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn flags_write_horovods_variables() {
+        let table = [
+            ("", ""),
+            ("--fusion-threshold-mb 64", "HOROVOD_FUSION_THRESHOLD=67108864"),
+            (
+                "--fusion-mb 0.5 --cycle-ms 2.5",
+                "HOROVOD_FUSION_THRESHOLD=524288 HOROVOD_CYCLE_TIME=2.5",
+            ),
+            ("--autotune", "HOROVOD_AUTOTUNE=1"),
+            ("--autotune --no-autotune", "HOROVOD_AUTOTUNE=0"),
+            ("--no-autotune --autotune", "HOROVOD_AUTOTUNE=1"),
+            ("--no-stall-check", "HOROVOD_STALL_CHECK_DISABLE=1"),
+            ("--stall-check", "HOROVOD_STALL_CHECK_DISABLE=0"),
+            ("--log-hide-timestamp", "HOROVOD_LOG_HIDE_TIME=1"),
+            ("--log-with-timestamp", "HOROVOD_LOG_HIDE_TIME=0"),
+            ("--no-hierarchical-allreduce", "HOROVOD_HIERARCHICAL_ALLREDUCE=0"),
+            ("--cycle-time-ms -3", "HOROVOD_CYCLE_TIME=-3"), // refused where it is read
+        ];
+        for (flags, expected) in table {
+            assert_eq!(settings(flags).unwrap(), expected, "{flags}");
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_file_wherever_they_stand() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "params:\n  cycle_time_ms: 3\n  fusion_threshold_mb: 2\nautotune:\n  enabled: true\n";
+        std::fs::write(file.path(), text).unwrap();
+        let path = file.path().display();
+        let table = [
+            (
+                format!("--config-file {path}"),
+                "HOROVOD_CYCLE_TIME=3 HOROVOD_FUSION_THRESHOLD=2097152 HOROVOD_AUTOTUNE=1",
+            ),
+            (
+                format!("--cycle-time-ms 9 --config-file {path} --no-autotune"),
+                "HOROVOD_CYCLE_TIME=9 HOROVOD_AUTOTUNE=0 HOROVOD_FUSION_THRESHOLD=2097152",
+            ),
+        ];
+        for (flags, expected) in table {
+            assert_eq!(settings(&flags).unwrap(), expected, "{flags}");
+        }
+    }
+
+    #[test]
+    fn flags_of_what_is_swept_can_be_left_out() {
+        let command = KnobFlags::<NotSwept>::augment_args(Command::new("test"));
+        for gone in ["fusion-threshold-mb", "cycle-time-ms", "hierarchical-allreduce"] {
+            assert!(
+                command.get_arguments().all(|arg| arg.get_long() != Some(gone)),
+                "{gone}"
+            );
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "params:\n  cycle_time_ms: 3\n").unwrap();
+        let path = file.path().to_str().unwrap();
+        let matches = command.try_get_matches_from(["test", "--link", "1000,2.5", "--config-file", path]);
+        let flags = KnobFlags::<NotSwept>::from_arg_matches(&matches.unwrap()).unwrap();
+        assert_eq!(flags.lookup("RONDE_LINK").unwrap(), "1000,2.5");
+        // What a file says of them is told, for whoever wants to say that it has no effect.
+        assert_eq!(flags.lookup("HOROVOD_CYCLE_TIME").unwrap(), "3");
+    }
+
+    #[test]
+    fn a_list_of_words_is_completed_and_checked() {
+        assert_eq!(settings("--log-level DEBUG").unwrap(), "HOROVOD_LOG_LEVEL=DEBUG");
+        let error = settings("--log-level loud").unwrap_err().to_string();
+        assert!(error.contains("trace, debug, info"), "{error}");
+    }
+
+    #[test]
+    fn sizes_that_are_none_are_refused() {
+        for text in ["many", "-1", "nan", "inf"] {
+            let error = settings(&format!("--fusion-mb {text}")).unwrap_err().to_string();
+            assert!(
+                error.contains("--fusion-threshold-mb") && error.contains(text),
+                "{error}"
+            );
+        }
+    }
+}

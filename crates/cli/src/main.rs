@@ -1,0 +1,7 @@
+//! The `ronde` program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ronde_cli::main()
+}

@@ -1,0 +1,191 @@
+//! The arguments of `ronde replay`.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use clap::{ValueEnum, ValueHint};
+
+use crate::range::{self, Limits};
+use crate::timeline::output::{given, is_stdout};
+use crate::timeline::parse_steps;
+use ronde_job::replay::network::{Algorithm, Network};
+
+/// Most ranks that are predicted: beyond, the α–β model has little to say.
+const RANKS_MOST: i64 = 10_000;
+/// What the knobs may be; `ronde sweep` has the same.
+pub(crate) const FUSION_MB: Limits = Limits {
+    bounds: (0.0, 65_536.0),
+    unit: "MiB",
+};
+pub(crate) const CYCLE_MS: Limits = Limits {
+    bounds: (0.0, 10_000.0),
+    unit: "ms",
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  ronde replay t.json                                       what other settings would do to this job
+  ronde replay p.json --fusion-mb 0,1,4,16 --cycle-ms 0.5,1,5,25
+  ronde replay t.json --fusion-mb 1..128 --html grid.html   eight thresholds, a factor apart; with pictures
+  ronde replay p.json --ranks 16,128,1024 --network 25gbe   on more ranks, eight times as many hosts
+  ronde replay p.json --ranks 64 --ranks-per-host 8 --network 25gbe,100gbe,ib-hdr --local-network nvlink
+  ronde replay p.json --network 1000,2.5                    a network of 1000 µs a hop and 2.5 GB/s";
+
+const LONG_ABOUT: &str = "\
+Predict what a recorded job's step would take with other settings, networks and numbers of ranks
+
+Reads a timeline (as ronde timeline does) or a profile that ronde timeline --profile wrote or somebody by hand, fits what \
+messages, copies and negotiation cost, and runs the step on paper through the runtime's own planner. Intervals are from the \
+10th to the 90th percentile of jobs that would have left the same recording; they do not hold what no recording shows, such as \
+a congested network.";
+
+/// Predict what a recorded job's step would take with other settings, networks and numbers of ranks
+#[derive(clap::Args)]
+#[command(override_usage = "ronde replay TIMELINE|PROFILE… [OPTIONS]", long_about = LONG_ABOUT, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The timelines of one run, or a profile
+    #[arg(value_name = "TIMELINE|PROFILE", required = true, value_hint = ValueHint::AnyPath)]
+    pub(super) paths: Vec<PathBuf>,
+    /// Fusion thresholds in MiB, 0 for none: 0,1,4 or 1..128 or 1..128:5 [default: 0 and powers of two up to 256]
+    #[arg(long, value_name = "LIST", value_parser = fusion_mb)]
+    pub(super) fusion_mb: Option<Values>,
+    /// Cycle times in ms, likewise [default: 0.25 to 25]
+    #[arg(long, value_name = "LIST", value_parser = cycle_ms)]
+    pub(super) cycle_ms: Option<Values>,
+    /// Hierarchical allreduces: on, off or both [default: both where there are several hosts of several ranks]
+    #[arg(long, value_name = "on,off", value_delimiter = ',')]
+    pub(super) hierarchical: Vec<Switch>,
+    /// The response cache: on, off or both [default: on]
+    #[arg(long, value_name = "on,off", value_delimiter = ',')]
+    pub(super) cache: Vec<Switch>,
+    /// Whether a cycle starts at once when all of the step is ready [default: as recorded]
+    #[arg(long, value_name = "on|off")]
+    pub(super) early: Option<Switch>,
+    /// Numbers of ranks, each doing the same work as now [default: as recorded]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=RANKS_MOST))]
+    pub(super) ranks: Vec<u32>,
+    /// Ranks on each host [default: as recorded]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RANKS_MOST), conflicts_with = "hosts")]
+    pub(super) ranks_per_host: Option<u32>,
+    /// Hosts, over which the ranks are spread evenly
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RANKS_MOST))]
+    pub(super) hosts: Option<u32>,
+    /// Networks between hosts: names such as 25gbe,ib-hdr, or a hop's latency and bandwidth [default: as recorded]
+    #[arg(long, value_name = "NAME,…|ALPHA_US,GB_PER_S", value_parser = networks)]
+    pub(super) network: Option<Networks>,
+    /// The network inside hosts, likewise [default: as recorded, or shared memory]
+    #[arg(long, value_name = "NAME|ALPHA_US,GB_PER_S", value_parser = network)]
+    pub(super) local_network: Option<Network>,
+    /// How flat allreduces go where they were not measured
+    #[arg(long, value_name = "ring|tree", default_value = "ring")]
+    pub(super) algorithm: Flat,
+    /// Ranks on each host when the job was recorded [default: all if memory was shared, else one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RANKS_MOST))]
+    pub(super) recorded_ranks_per_host: Option<u32>,
+    /// Go by these steps alone, counted from 0, the last included: A..B, A.., ..B or A
+    #[arg(long, value_name = "A..B", value_parser = parse_steps)]
+    pub(super) steps: Option<RangeInclusive<u64>>,
+    /// Write the predictions as JSON to this file; - is standard output, instead of the text
+    #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
+    pub(super) json: Option<PathBuf>,
+    /// Write a row for each prediction as CSV to this file; - is standard output, instead of the text
+    #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
+    pub(super) csv: Option<PathBuf>,
+    /// Write the predictions as one HTML page with pictures, which needs no network
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) html: Option<PathBuf>,
+}
+
+/// Values of a knob, ascending.
+#[derive(Clone, Debug)]
+pub(super) struct Values(pub(super) Vec<f64>);
+
+/// Networks to be compared.
+#[derive(Clone, Debug)]
+pub(super) struct Networks(pub(super) Vec<Network>);
+
+/// A boolean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// It is on.
+    On,
+    /// It is off.
+    Off,
+}
+
+/// A flat allreduce.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Flat {
+    /// Around all ranks.
+    Ring,
+    /// Recursive halving and doubling.
+    Tree,
+}
+
+impl From<Flat> for Algorithm {
+    fn from(flat: Flat) -> Self {
+        match flat {
+            Flat::Ring => Self::Ring,
+            Flat::Tree => Self::Tree,
+        }
+    }
+}
+
+impl Args {
+    /// Every file that is to be written.
+    pub(super) fn outputs(&self) -> Vec<&Path> {
+        given([&self.json, &self.csv, &self.html])
+    }
+
+    /// Whether standard output is left for the text.
+    pub(super) fn stdout_is_free(&self) -> bool {
+        !self.outputs().into_iter().any(is_stdout)
+    }
+}
+
+fn fusion_mb(text: &str) -> Result<Values, String> {
+    range::parse(text, FUSION_MB).map(|list| Values(list.values))
+}
+
+fn cycle_ms(text: &str) -> Result<Values, String> {
+    range::parse(text, CYCLE_MS).map(|list| Values(list.values))
+}
+
+fn network(text: &str) -> Result<Network, String> {
+    Network::parse(text).map_err(|error| error.to_string())
+}
+
+/// One network by its numbers, or several by name.
+fn networks(text: &str) -> Result<Networks, String> {
+    if text.starts_with(|c: char| c.is_ascii_digit() || c == '.') && Network::parse(text).is_ok() {
+        return network(text).map(|network| Networks(vec![network]));
+    }
+    let named = |name: &str| Network::names().any(|known| known.eq_ignore_ascii_case(name.trim()));
+    if text.split(',').all(named) {
+        return text
+            .split(',')
+            .map(network)
+            .collect::<Result<_, _>>()
+            .map(Networks);
+    }
+    network(text).map(|network| Networks(vec![network]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_names_or_two_numbers() {
+        let count = |text| networks(text).map(|networks| networks.0.len());
+        assert_eq!(count("25gbe,ib-hdr"), Ok(2));
+        assert_eq!(count("1gbe"), Ok(1));
+        assert_eq!(count("1000,2.5"), Ok(1));
+        assert!(
+            count("25gbe,foo")
+                .unwrap_err()
+                .contains("`25gbe,foo` is no network")
+        );
+        assert!(count("1000").is_err());
+    }
+}

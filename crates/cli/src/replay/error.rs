@@ -1,0 +1,54 @@
+//! What can go wrong; the text says what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::EXIT_USAGE;
+use crate::timeline::error::Error as TimelineError;
+use crate::timeline::profile;
+use ronde_job::replay::network::ProjectError;
+use ronde_job::replay::profile::ProfileError;
+
+/// Why there is no prediction.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(transparent)]
+    Timeline(#[from] TimelineError),
+    #[error("profile {}, {source}", path.display())]
+    Profile { path: PathBuf, source: ProfileError },
+    #[error(
+        "{}: the files do not say enough to run the job again ({source}); record it with HOROVOD_TIMELINE, which says when tensors \
+         were ready, how large they are and what cycles took", path.display()
+    )]
+    NotReplayable {
+        path: PathBuf,
+        source: profile::ProfileError,
+    },
+    #[error("cannot read {}: {source}", path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error("profile {} is larger than {most} bytes: is it a timeline?", path.display())]
+    TooLarge { path: PathBuf, most: u64 },
+    #[error("--steps needs the timelines themselves; a profile has no steps")]
+    NeedsTraces,
+    #[error(transparent)]
+    Project(#[from] ProjectError),
+    #[error(
+        "{settings} settings for {targets} networks and numbers of ranks are too many; give shorter lists ({most} in all)"
+    )]
+    TooMany {
+        settings: usize,
+        targets: usize,
+        most: usize,
+    },
+}
+
+impl Error {
+    /// 2 where the command line is to blame, 1 where the world is.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Timeline(error) => error.exit_code(),
+            Self::NeedsTraces | Self::Project(_) | Self::TooMany { .. } => EXIT_USAGE,
+            _ => 1,
+        }
+    }
+}

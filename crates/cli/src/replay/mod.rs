@@ -1,0 +1,120 @@
+//! `ronde replay`: what a recorded job's step would take with other settings, on other networks, with other numbers of ranks.
+//!
+//! Reads a recording as `ronde timeline` does, or a profile; predicts with [`ronde_job::replay`]; shows a table, a heat map and the
+//! best setting, and writes JSON, CSV or one HTML page.
+
+mod args;
+mod csv;
+pub(super) mod error;
+mod heat;
+mod html;
+pub(super) mod job;
+mod outlook;
+mod text;
+
+use std::process::ExitCode;
+
+pub(super) use args::{Args, CYCLE_MS, FUSION_MB, Switch};
+use error::Error;
+use job::{Job, Recording};
+use outlook::Outlook;
+use serde::Serialize;
+
+use super::timeline::output::Output;
+use super::timeline::text::harmless;
+use super::timeline::{text::Look, write_json};
+use super::{fail, print};
+use ronde_job::replay::Hosts;
+
+/// Version of the JSON.
+const OUTLOOK_VERSION: u32 = 1;
+/// A model that misses the recorded steps by more than this is warned of.
+const ERROR_MOST: f64 = 0.15;
+
+/// Runs the subcommand.
+pub(super) fn main(args: &Args) -> ExitCode {
+    match run(args) {
+        Ok(code) => code,
+        Err(error) => fail(&format!("replay: {error}"), error.exit_code()),
+    }
+}
+
+fn run(args: &Args) -> Result<ExitCode, Error> {
+    let mut job = Job::read(&Recording {
+        paths: &args.paths,
+        outputs: &args.outputs(),
+        steps: args.steps.clone(),
+        ranks_per_host: args.recorded_ranks_per_host,
+    })?;
+    let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
+    let (json, csv, html) = (open(&args.json)?, open(&args.csv)?, open(&args.html)?);
+    let off = job.fit.modelled_us / job.fit.measured_us - 1.0;
+    if off.abs() > ERROR_MOST || off.is_nan() {
+        job.warnings.push(format!(
+            "the model makes the recorded step {:.1} ms, but it took {:.1} ms: something that a recording does not show governs this \
+             job, and predictions mean little",
+            job.fit.modelled_us / 1e3,
+            job.fit.measured_us / 1e3,
+        ));
+    }
+    let outlook = outlook::outlook(&job, args)?;
+
+    let mut code = ExitCode::SUCCESS;
+    if args.stdout_is_free() {
+        code = print(&text::page(&job, &outlook, &Look::of_stdout(0)));
+    } else {
+        for warning in &job.warnings {
+            fail(&format!("replay: warning: {}", harmless(warning)), 0);
+        }
+    }
+    if let Some(output) = json {
+        output.finish(|sink| write_json(sink, &Document::new(&job, &outlook)))?;
+    }
+    if let Some(output) = csv {
+        output.finish(|sink| csv::write(sink, &outlook))?;
+    }
+    if let Some(output) = html {
+        output.finish(|sink| sink.write_all(html::page(&job, &outlook).as_bytes()))?;
+    }
+    Ok(code)
+}
+
+/// The JSON.
+#[derive(Serialize)]
+struct Document<'a> {
+    ronde_replay: u32,
+    source: &'a str,
+    ranks: u32,
+    ranks_per_host: u32,
+    /// How it is known on which hosts they are.
+    hosts_are: Hosts,
+    tensors: usize,
+    bytes_per_step: u64,
+    measured_step_ms: f64,
+    modelled_step_ms: f64,
+    /// What all predictions may be off by together, a standard deviation as a share.
+    level_error: f64,
+    warnings: &'a [String],
+    #[serde(flatten)]
+    outlook: &'a Outlook,
+}
+
+impl<'a> Document<'a> {
+    fn new(job: &'a Job, outlook: &'a Outlook) -> Self {
+        let fit = &job.fit;
+        Self {
+            ronde_replay: OUTLOOK_VERSION,
+            source: &job.name,
+            ranks: fit.place.ranks,
+            ranks_per_host: fit.place.ranks_per_host,
+            hosts_are: fit.place.hosts,
+            tensors: fit.workload.tensors.len(),
+            bytes_per_step: fit.workload.bytes(),
+            measured_step_ms: fit.measured_us / 1e3,
+            modelled_step_ms: fit.modelled_us / 1e3,
+            level_error: fit.level_error(),
+            warnings: &job.warnings,
+            outlook,
+        }
+    }
+}

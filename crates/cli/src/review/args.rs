@@ -1,0 +1,94 @@
+//! The arguments of `ronde review`.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueHint;
+
+use crate::timeline::output::{given, is_stdout};
+use ronde_lab::review::Known;
+
+/// Bounds of what a job may have set.
+const SAMPLES_MOST: u64 = 1_000_000;
+
+const EXAMPLES: &str = "\
+Examples:
+  ronde review autotune.csv                          finished or not, luck or not, which setting to use, what to try next
+  ronde review autotune.csv --html r.html            the same as a page with pictures, which needs no network
+  ronde review autotune.csv --png r.png              the pictures alone
+  ronde review autotune.csv --max-samples 40 --steps-per-sample 20
+                                                     Horovod's log of a job that had these set
+  ronde review monday.csv tuesday.csv.gz --json -    several logs, for machines
+  ronde review --compare monday.csv tuesday.csv      what both tried, and whose choice is better";
+
+const LONG_ABOUT: &str = "\
+Say what an autotune log shows: whether the search was finished, how noisy it was, whether the winner was luck, what to use
+
+Reads Horovod's log (HOROVOD_AUTOTUNE_LOG) in every variant, whole or cut off, and Ronde's; plain or gzipped, with commas, semicolons \
+or tabs; several logs one after the other in a file are reviewed one by one. A surface is fitted to all trials of a search, their noise \
+estimated with it: what is expected of a setting is what its neighbours say, too.
+
+Horovod's log holds scores (bytes per µs, higher is better) and thresholds in MiB; its default is never among what it tries.";
+
+/// Say what an autotune log shows: finished or not, luck or not, which setting to use, what to try next
+#[derive(clap::Args)]
+#[command(
+    override_usage = "ronde review LOG.csv… [OPTIONS]\n       \
+                      ronde review --compare A.csv B.csv [--json FILE]",
+    long_about = LONG_ABOUT,
+    after_help = EXAMPLES
+)]
+pub(crate) struct Args {
+    /// Autotune logs, each of its own job; - is standard input
+    #[arg(value_name = "LOG.csv|-", required_unless_present = "compare", value_hint = ValueHint::AnyPath)]
+    pub(super) paths: Vec<PathBuf>,
+    /// Compare two logs: what both tried, where they agree, whose choice is better
+    #[arg(long, value_names = ["A.csv", "B.csv"], num_args = 2, value_hint = ValueHint::AnyPath,
+          conflicts_with_all = ["paths", "html", "png", "svg"])]
+    compare: Option<Vec<PathBuf>>,
+    /// Write the review as one HTML page with pictures, which needs no network
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) html: Option<PathBuf>,
+    /// Write the pictures, one below the other, as PNG
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) png: Option<PathBuf>,
+    /// Write the pictures, one below the other, as SVG
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) svg: Option<PathBuf>,
+    /// Write the review as JSON to this file; - is standard output, instead of the text
+    #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
+    pub(super) json: Option<PathBuf>,
+    /// HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES of the job [default: as the log shows, or 20]
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=SAMPLES_MOST))]
+    max_samples: Option<u64>,
+    /// HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE of the job [default: 10]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=SAMPLES_MOST))]
+    steps_per_sample: Option<u64>,
+}
+
+impl Args {
+    /// The two logs that are to be compared.
+    pub(super) fn compared(&self) -> Option<[&Path; 2]> {
+        match self.compare.as_deref() {
+            Some([a, b]) => Some([a, b]),
+            _ => None,
+        }
+    }
+
+    /// What the user knows of the job.
+    pub(super) fn known(&self) -> Known {
+        Known {
+            max_samples: self.max_samples,
+            steps_per_sample: self.steps_per_sample,
+        }
+    }
+
+    /// Every file that is to be written.
+    pub(super) fn outputs(&self) -> Vec<&Path> {
+        given([&self.html, &self.png, &self.svg, &self.json])
+    }
+
+    /// Whether standard output is left for the text.
+    pub(super) fn stdout_is_free(&self) -> bool {
+        !self.outputs().into_iter().any(is_stdout)
+    }
+}

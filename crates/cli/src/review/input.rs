@@ -1,0 +1,166 @@
+//! From paths to reviews.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use ronde_tuner::read_logs;
+
+use super::error::Error;
+use crate::timeline::output::is_stdout;
+use ronde_lab::review::{Known, Review, review};
+use ronde_trace::Input;
+
+/// Bytes of a log, uncompressed: a hundred times those of 100,000 rows are too many for it to be one.
+const BYTES_MOST: u64 = 256 << 20;
+
+/// The reviews of all searches in these logs, in order.
+///
+/// # Errors
+/// A file that cannot be read, or is no autotune log.
+pub(super) fn read(paths: &[PathBuf], known: &Known) -> Result<Vec<Review>, Error> {
+    let mut reviews = Vec::new();
+    for path in paths {
+        let text = text(path)?;
+        let logs = read_logs(&text).map_err(|source| Error::Log {
+            path: path.clone(),
+            source,
+        })?;
+        let name = name(path);
+        let several = logs.len() > 1;
+        for (index, log) in logs.iter().enumerate() {
+            let name = if several {
+                format!("{name}, log {}", index + 1)
+            } else {
+                name.clone()
+            };
+            reviews.extend(review(log, &name, known));
+        }
+    }
+    Ok(reviews)
+}
+
+/// The files among these, none of which may be written over.
+pub(super) fn files(paths: &[PathBuf]) -> Vec<PathBuf> {
+    paths.iter().filter(|path| !is_stdout(path)).cloned().collect()
+}
+
+/// The search of a log that is to be compared with another's: the last one that measured something.
+///
+/// # Errors
+/// As [`read`]; a log without a trial.
+pub(super) fn read_one(path: &Path, known: &Known) -> Result<Review, Error> {
+    let reviews = read(&[path.to_owned()], known)?;
+    let last = reviews.into_iter().rfind(|review| !review.trials.is_empty());
+    last.ok_or_else(|| Error::NothingToCompare {
+        path: path.to_owned(),
+        why: "no trial is in it",
+    })
+}
+
+/// What a log is called: its file's name.
+fn name(path: &Path) -> String {
+    if is_stdout(path) {
+        return "standard input".to_owned();
+    }
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+fn text(path: &Path) -> Result<String, Error> {
+    let failed = |source| Error::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let input = if is_stdout(path) {
+        Input::from_reader(io::stdin(), path)
+    } else {
+        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+        let refused = if kind.is_dir() {
+            Some("a folder")
+        } else if kind.is_char_device() || kind.is_block_device() {
+            // A terminal or /dev/zero never ends.
+            Some("a device")
+        } else {
+            None
+        };
+        if let Some(kind) = refused {
+            return Err(Error::NotAFile {
+                path: path.to_owned(),
+                kind,
+            });
+        }
+        Input::from_reader(File::open(path).map_err(failed)?, path)
+    };
+    let mut bytes = Vec::new();
+    let mut input = input.map_err(failed)?.take(BYTES_MOST + 1);
+    if let Err(error) = input.read_to_end(&mut bytes) {
+        // A compressed log that is cut off is read as far as it goes; its last line then has no end.
+        if bytes.is_empty() || error.kind() != io::ErrorKind::UnexpectedEof {
+            return Err(failed(error));
+        }
+    }
+    if bytes.len() as u64 > BYTES_MOST {
+        return Err(Error::TooLarge {
+            path: path.to_owned(),
+            most_mb: BYTES_MOST >> 20,
+        });
+    }
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    const LOG: &str = "cycle_time_ms,tensor_fusion_threshold,score\n5,4,100\n";
+
+    #[test]
+    fn plain_or_gzipped_whole_or_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let (plain, packed) = (folder.path().join("a.csv"), folder.path().join("a.csv.gz"));
+        std::fs::write(&plain, LOG).unwrap();
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(LOG.as_bytes()).unwrap();
+        let bytes = encoder.finish().unwrap();
+        std::fs::write(&packed, &bytes).unwrap();
+        let reviews = read(&[plain, packed.clone()], &Known::default()).unwrap();
+        assert_eq!(
+            (reviews.len(), reviews[0].trials.len(), reviews[1].trials.len()),
+            (2, 1, 1)
+        );
+        assert_eq!(reviews[1].source, "a.csv.gz");
+        // Without its checksum and length.
+        std::fs::write(&packed, &bytes[..bytes.len() - 8]).unwrap();
+        assert_eq!(read_one(&packed, &Known::default()).unwrap().trials.len(), 1);
+    }
+
+    #[test]
+    fn what_is_no_log_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = |path: &Path| {
+            read(&[path.to_owned()], &Known::default())
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(message(folder.path()).ends_with("is a folder; give a log that HOROVOD_AUTOTUNE_LOG named"));
+        assert_eq!(
+            message(Path::new("/dev/zero")),
+            "/dev/zero is a device; give a log that HOROVOD_AUTOTUNE_LOG named"
+        );
+        assert!(message(&folder.path().join("no")).contains("no: No such file"));
+        let other = folder.path().join("other.csv");
+        std::fs::write(&other, b"a,b\n\xff\n").unwrap();
+        assert!(message(&other).contains("other.csv: not an autotune log"));
+        std::fs::write(&other, &LOG[..44]).unwrap();
+        assert!(
+            read_one(&other, &Known::default())
+                .unwrap_err()
+                .to_string()
+                .contains("no trial")
+        );
+    }
+}

@@ -1,0 +1,103 @@
+//! `ronde review`: what an autotune log shows.
+//!
+//! Reads Horovod's logs and Ronde's, has them judged by [`ronde_lab::review`], and shows what was found: as text, JSON, pictures, or one
+//! HTML page. Two logs are compared with `--compare`.
+
+mod args;
+mod compare;
+mod error;
+mod figures;
+mod html;
+mod input;
+mod say;
+mod text;
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+pub(super) use args::Args;
+use error::Error;
+
+use super::timeline::output::{Output, check_distinct};
+use super::timeline::text::{Look, harmless};
+use super::timeline::write_json;
+use super::{fail, print};
+use ronde_lab::review::Review;
+
+/// Version of the JSON.
+const REVIEW_VERSION: u32 = 1;
+
+/// Runs the subcommand.
+pub(super) fn main(args: &Args) -> ExitCode {
+    let outcome = match args.compared() {
+        Some(paths) => compare::run(paths, args),
+        None => run(args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => fail(
+            &format!("review: {}", harmless(&error.to_string())),
+            error.exit_code(),
+        ),
+    }
+}
+
+fn run(args: &Args) -> Result<ExitCode, Error> {
+    check_distinct(&args.outputs(), &input::files(&args.paths))?;
+    let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
+    let (html, json) = (open(&args.html)?, open(&args.json)?);
+    let (png, svg) = (open(&args.png)?, open(&args.svg)?);
+    let reviews = input::read(&args.paths, &args.known())?;
+
+    // Text first: what then cannot be written does not take it away.
+    let mut code = ExitCode::SUCCESS;
+    if args.stdout_is_free() {
+        code = print(&text::reviews(&reviews, &Look::of_stdout(0)));
+    } else {
+        for (review, warning) in reviews
+            .iter()
+            .flat_map(|review| review.warnings.iter().map(move |warning| (review, warning)))
+        {
+            fail(
+                &format!(
+                    "review: warning: {}",
+                    harmless(&format!("{}: {warning}", review.source))
+                ),
+                0,
+            );
+        }
+    }
+    if let Some(output) = json {
+        output.finish(|sink| write_json(sink, &Document::new(&reviews)))?;
+    }
+    if let Some(output) = html {
+        let page = html::page(&reviews)?;
+        output.finish(|sink| sink.write_all(page.as_bytes()))?;
+    }
+    if let Some(output) = svg {
+        let picture = figures::svg(&reviews)?;
+        output.finish(|sink| sink.write_all(picture.as_bytes()))?;
+    }
+    if let Some(output) = png {
+        let picture = figures::png(&reviews)?;
+        output.finish(|sink| sink.write_all(&picture))?;
+    }
+    Ok(code)
+}
+
+/// The JSON.
+#[derive(Serialize)]
+struct Document<'a> {
+    ronde_review: u32,
+    reviews: &'a [Review],
+}
+
+impl<'a> Document<'a> {
+    fn new(reviews: &'a [Review]) -> Self {
+        Self {
+            ronde_review: REVIEW_VERSION,
+            reviews,
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The choice: what it gained, whether it was luck, which knobs mattered, what to try next.
+
+use super::{DEFAULT, LUCKY, share, words};
+use crate::timeline::text::capitalized;
+use ronde_lab::review::words::{counted, faster, knob, list, number, percent, signed};
+use ronde_lab::review::{Best, Difference, Effect, Importance, Knob, Measure, Review, TRIALS_FEW, Writer};
+
+/// A choice that is slower than the favourite by less is as good.
+const AS_GOOD: f64 = 0.003;
+
+/// What was chosen, what it gained, and whether it was luck.
+pub(in crate::review) fn chosen(review: &Review, best: &Best) -> Vec<String> {
+    let measure = review.measure;
+    let choice = &best.choice;
+    let what = match measure {
+        Measure::Score => "score",
+        Measure::StepMs => "step time",
+    };
+    let mut lines = vec![match (review.ending.finished, review.writer) {
+        (true, Writer::Horovod) => format!(
+            "Chosen: {}, with the best single {what}, {}.",
+            words(review, &choice.setting),
+            measure.words(choice.measured)
+        ),
+        (true, Writer::Ronde) => format!("Chosen: {}.", words(review, &choice.setting)),
+        (false, Writer::Ronde) => format!(
+            "Nothing was chosen. The log's best so far is {}.",
+            words(review, &choice.setting)
+        ),
+        (false, Writer::Horovod) => format!(
+            "Nothing was chosen. The best {what} so far is {} at {}.",
+            measure.words(choice.measured),
+            words(review, &choice.setting)
+        ),
+    }];
+    lines.extend(gained(review));
+    let expected = &choice.expected;
+    let again = format!(
+        "By all trials together {} is to be expected there ({} to {})",
+        measure.words(expected.value),
+        number(expected.low),
+        number(expected.high)
+    );
+    lines.push(if best.luck > LUCKY {
+        format!("{again}: {} of what was measured was luck.", percent(best.luck))
+    } else {
+        format!("{again}: it was no luck.")
+    });
+    if choice.slower.mean > AS_GOOD {
+        lines.push(format!(
+            "More is expected of {}: {} ({} to {}), {}.",
+            words(review, &best.favourite.setting),
+            measure.words(best.favourite.expected.value),
+            number(best.favourite.expected.low),
+            number(best.favourite.expected.high),
+            slower(&choice.slower, "the choice is"),
+        ));
+    }
+    lines.push(format!(
+        "Probability that the choice is the best of the {} tried: {}; that it is within 1 % of the best: {}{}.",
+        counted(best.settings, "setting"),
+        share(choice.probability_best),
+        share(choice.probability_good),
+        match best.ties.len() {
+            0 => "; none of the others comes near".to_owned(),
+            ties => format!("; {} cannot be told from the best", counted(ties as u64, "other")),
+        }
+    ));
+    lines
+}
+
+/// What the choice gained over the default.
+fn gained(review: &Review) -> Vec<String> {
+    let Some(default) = &review.gain.default else {
+        return Vec::new();
+    };
+    let default_words = words(review, default);
+    let mut lines = Vec::new();
+    if let Some(contest) = review.decisive_contest() {
+        let of = contest.against.map_or(String::new(), |against| {
+            format!(
+                " against {}, which had beaten the default,",
+                words(review, &against)
+            )
+        });
+        lines.push(format!(
+            "In {} of alternating windows{of} {} took {} and the default, {default_words}, {}: {}.",
+            counted(contest.rounds, "round"),
+            words(review, &contest.challenger),
+            review.measure.words(contest.challenger_ms),
+            review.measure.words(contest.default_ms),
+            faster(&contest.gain, None),
+        ));
+    } else if let (Some(gain), Some(best)) = (&review.gain.by_trials, &review.best)
+        && !best.choice.setting.is_near(default)
+    {
+        lines.push(format!(
+            "It was not compared with the default, {default_words}, in alternating windows; by the trials alone it is {}.",
+            faster(gain, None)
+        ));
+    }
+    lines
+}
+
+fn slower(difference: &Difference, who: &str) -> String {
+    format!(
+        "{who} {} slower ({} to {})",
+        percent(difference.mean),
+        signed(difference.low),
+        signed(difference.high)
+    )
+}
+
+/// What a knob did.
+pub(in crate::review) fn importance(effect: &Effect) -> &'static str {
+    match effect.importance {
+        Importance::Matters => "matters",
+        Importance::Dead => "dead",
+        Importance::Unclear => "cannot be told",
+        Importance::Fixed => "not varied",
+    }
+}
+
+/// Which knobs mattered and which were dead, in a sentence each.
+pub(in crate::review) fn knobs(effects: &[Effect]) -> Vec<String> {
+    let of = |wanted: Importance| -> Vec<&str> {
+        let of = effects.iter().filter(|effect| effect.importance == wanted);
+        of.map(|effect| effect.knob.name()).collect()
+    };
+    let said = |what: &[&str], one: &str, more: &str| {
+        (!what.is_empty()).then(|| {
+            capitalized(&format!(
+                "{} {}.",
+                list(what),
+                if what.len() == 1 { one } else { more }
+            ))
+        })
+    };
+    [
+        said(&of(Importance::Matters), "matters", "matter"),
+        said(
+            &of(Importance::Dead),
+            "is dead: between its best and its worst level lies less than 2 %",
+            "are dead: between their best and their worst levels lies less than 2 %",
+        ),
+        said(
+            &of(Importance::Unclear),
+            "may matter or not: these trials do not tell",
+            "may matter or not: these trials do not tell",
+        ),
+        said(
+            &of(Importance::Fixed),
+            "was the same in all trials",
+            "were the same in all trials",
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// A level of a knob with its unit.
+pub(in crate::review) fn level(effect: &Effect, value: f64) -> String {
+    match effect.knob {
+        Knob::FusionMb => format!("{} MB", knob(value)),
+        Knob::CycleMs => format!("{} ms", knob(value)),
+        Knob::Switch(_) => if value > 0.5 { "on" } else { "off" }.to_owned(),
+    }
+}
+
+/// What to try next.
+pub(in crate::review) fn next(review: &Review) -> Vec<String> {
+    let (Some(next), Some(best)) = (&review.next, &review.best) else {
+        return Vec::new();
+    };
+    let mut lines = Vec::new();
+    let verdict = review.writer == Writer::Ronde && review.ending.finished;
+    if verdict {
+        lines.push(
+            "Nothing: the search ended since no other setting promised enough, by its trials and by a model of the job, which is in no log."
+                .to_owned(),
+        );
+    }
+    // The model knew more than the trials tell: what these would but perhaps try is not worth a word, nor what few of them would.
+    let told = next.probability >= 0.5 && review.trials.len() >= TRIALS_FEW;
+    let suggested = next.setting.as_ref().filter(|_| !verdict || told);
+    match suggested {
+        Some(setting) => lines.push(format!(
+            "{} {}: it is faster than {} with a probability of {}, and promises {} on average.",
+            if verdict {
+                "By the trials alone one would try"
+            } else {
+                "Try"
+            },
+            words(review, setting),
+            words(review, &best.favourite.setting),
+            share(next.probability),
+            percent(next.improvement),
+        )),
+        None if !verdict => lines.push(format!(
+            "Nothing: no other setting promises more than {}.",
+            percent(next.improvement.max(0.001))
+        )),
+        None => {}
+    }
+    if let Some(trials) = next.trials_to_tell.filter(|trials| *trials > 3) {
+        lines.push(format!(
+            "To tell two settings that differ by 2 % takes {trials} trials of each, with this noise."
+        ));
+    }
+    if review.gain.default.is_none() {
+        lines.push(format!(
+            "Measure the default, {DEFAULT}, beside it: nobody knows yet whether tuning gained anything."
+        ));
+    }
+    lines
+}

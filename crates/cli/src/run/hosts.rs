@@ -1,0 +1,275 @@
+//! The hosts a job may use, from `-H` or a host file.
+//!
+//! `mpirun` gets their names on its command line, and passes them to `ssh`. A name that either could
+//! read as an option, or a shell as a command, is refused here.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HostsError {
+    #[error("{origin}: cannot read {entry:?} as a host and its slots; write for example {example:?}")]
+    Entry {
+        origin: Origin,
+        entry: String,
+        example: &'static str,
+    },
+    #[error("{origin}: the host name {host:?} {reason}; write a host name, user@host or an address")]
+    Name {
+        origin: Origin,
+        host: String,
+        reason: NameReason,
+    },
+    #[error(
+        "requested more processes ({num_proc}) than there are available slots ({slots}); lower -np or raise the slots"
+    )]
+    Slots { num_proc: usize, slots: usize },
+    #[error("cannot read the host file {}: {source}", .path.display())]
+    File { path: PathBuf, source: io::Error },
+}
+
+/// Where a host was named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// In the list of this flag.
+    Flag(&'static str),
+    /// In this line, from 1, of this file.
+    Line(PathBuf, usize),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => f.write_str(flag),
+            Self::Line(path, line) => write!(f, "{}:{line}", path.display()),
+        }
+    }
+}
+
+/// Why a host name is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NameReason {
+    #[error("begins with '-', so mpirun or ssh would read it as an option")]
+    Option,
+    #[error("contains {0:?}, which host names cannot contain")]
+    Character(char),
+    #[error("has no user before '@', or no host after it")]
+    Empty,
+}
+
+/// Where the ranks of a job are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RankPlacement {
+    /// All on this machine, under these names with so many on each, where it was named.
+    Here(Vec<(String, usize)>),
+    /// On these hosts, so many on each.
+    Hosts(Vec<(String, usize)>),
+}
+
+/// Where `num_proc` ranks are by the hosts given, if any.
+///
+/// # Errors
+/// Hosts that cannot be read, or have too few slots.
+pub(super) fn place(
+    hosts: Option<&str>,
+    hostfile: Option<&Path>,
+    num_proc: usize,
+) -> Result<RankPlacement, HostsError> {
+    let entries = match (hosts, hostfile) {
+        (Some(hosts), _) => parse_list(hosts)?,
+        (None, Some(path)) => {
+            let text = std::fs::read_to_string(path).map_err(|source| HostsError::File {
+                path: path.into(),
+                source,
+            })?;
+            parse_file(&text, path)?
+        }
+        (None, None) => return Ok(RankPlacement::Here(Vec::new())),
+    };
+    let slots = entries
+        .iter()
+        .map(|(_, slots)| slots)
+        .fold(0usize, |sum, slots| sum.saturating_add(*slots));
+    if num_proc > slots {
+        return Err(HostsError::Slots { num_proc, slots });
+    }
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Ok(if entries.iter().all(|(host, _)| is_local(host, &name)) {
+        RankPlacement::Here(entries)
+    } else {
+        RankPlacement::Hosts(entries)
+    })
+}
+
+fn is_local(host: &str, own_name: &str) -> bool {
+    let short = own_name.split('.').next().unwrap_or(own_name);
+    ["localhost", "127.0.0.1", "::1", own_name, short].contains(&host)
+}
+
+/// Reads `host:slots,…`; a host without slots has one.
+fn parse_list(text: &str) -> Result<Vec<(String, usize)>, HostsError> {
+    const FLAG: Origin = Origin::Flag("--hosts");
+    let error = |entry: &str| HostsError::Entry {
+        origin: FLAG,
+        entry: entry.into(),
+        example: "localhost:4",
+    };
+    let entry = |entry: &str| {
+        let entry = entry.trim();
+        let (host, slots) = match entry.rsplit_once(':') {
+            Some((host, slots)) if host != ":" => (host, slots.parse().map_err(|_| error(entry))?),
+            _ => (entry, 1), // no slots, or the address ::1
+        };
+        if host.is_empty() {
+            return Err(error(entry));
+        }
+        Ok((checked(host, || FLAG)?, slots))
+    };
+    text.split(',').map(entry).collect()
+}
+
+/// Reads lines `host slots=n` of the file at `path`; `#` begins a comment.
+fn parse_file(text: &str, path: &Path) -> Result<Vec<(String, usize)>, HostsError> {
+    let lines = text
+        .lines()
+        .zip(1..)
+        .map(|(line, number)| (line.split('#').next().unwrap_or("").trim(), number))
+        .filter(|(line, _)| !line.is_empty());
+    let entry = |(line, number): (&str, usize)| {
+        let origin = || Origin::Line(path.into(), number);
+        let error = || HostsError::Entry {
+            origin: origin(),
+            entry: line.into(),
+            example: "localhost slots=4",
+        };
+        let mut words = line.split_whitespace();
+        let host = words.next().ok_or_else(error)?;
+        let slots = match words.next() {
+            None => 1,
+            Some(word) => word
+                .strip_prefix("slots=")
+                .and_then(|n| n.parse().ok())
+                .ok_or_else(error)?,
+        };
+        Ok((checked(host, origin)?, slots))
+    };
+    lines.map(entry).collect()
+}
+
+/// Returns `host` if it is a host name or an address, with `user@` before it or not.
+fn checked(host: &str, origin: impl Fn() -> Origin) -> Result<String, HostsError> {
+    // The characters of addresses (`fe80::1%eth0`, `[::1]`) and of Open MPI's relative names (`+n1`).
+    let is_allowed = |character: &char| character.is_alphanumeric() || ".-_:[]%@+".contains(*character);
+    let mut parts = host.split('@');
+    let reason = if parts.clone().any(|part| part.starts_with('-')) {
+        Some(NameReason::Option)
+    } else if let Some(character) = host.chars().find(|character| !is_allowed(character)) {
+        Some(NameReason::Character(character))
+    } else if parts.any(str::is_empty) {
+        Some(NameReason::Empty)
+    } else {
+        None
+    };
+    match reason {
+        None => Ok(host.to_owned()),
+        Some(reason) => Err(HostsError::Name {
+            origin: origin(),
+            host: host.into(),
+            reason,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_files_give_hosts_and_slots() {
+        let four = |host: &str| vec![(host.to_owned(), 4)];
+        assert_eq!(parse_list("localhost:4").unwrap(), four("localhost"));
+        assert_eq!(parse_list("::1:4").unwrap(), four("::1"));
+        assert_eq!(parse_list("::1").unwrap(), [("::1".to_owned(), 1)]);
+        assert_eq!(
+            parse_list("a, b:2").unwrap(),
+            [("a".to_owned(), 1), ("b".to_owned(), 2)]
+        );
+        assert_eq!(
+            parse_file("# ours\nlocalhost slots=4 # all\n\n", Path::new("h")).unwrap(),
+            four("localhost")
+        );
+        for bad in ["", "localhost:x", ":4", "a,,b"] {
+            assert!(parse_list(bad).is_err(), "{bad:?}");
+        }
+        let error = parse_file("\nlocalhost 4", Path::new("h")).unwrap_err();
+        assert!(
+            error.to_string().starts_with("h:2: cannot read \"localhost 4\""),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_name_that_a_launcher_could_read_as_something_else_is_refused() {
+        let of = |hosts| place(Some(hosts), None, 1).map_err(|error| error.to_string());
+        assert_eq!(
+            of("a:2,-oProxyCommand=x:2").unwrap_err(),
+            "--hosts: the host name \"-oProxyCommand=x\" begins with '-', so mpirun or ssh would read \
+             it as an option; write a host name, user@host or an address"
+        );
+        let refused = [
+            ("-x", "begins with '-'"),
+            ("--rsh:1", "begins with '-'"),
+            ("-o@a", "begins with '-'"),
+            ("me@-o", "begins with '-'"),
+            ("me@-o:2", "begins with '-'"),
+            ("a;reboot", "contains ';'"),
+            ("$(x):1", "contains '$'"),
+            ("a b", "contains ' '"),
+            ("a\tb", "contains '\\t'"),
+            ("@a", "has no user"),
+            ("me@:2", "has no user"),
+        ];
+        for (hosts, reason) in refused {
+            let error = of(hosts).unwrap_err();
+            assert!(
+                error.starts_with("--hosts: ") && error.contains(reason),
+                "{hosts}: {error}"
+            );
+        }
+        let accepted = "node-1.example.org:2,me@node_2:1,192.168.0.1,[fe80::1%eth0]:2,+n1,größe";
+        assert!(of(accepted).is_ok());
+
+        let file = |text| parse_file(text, Path::new("my hosts")).map_err(|error| error.to_string());
+        let error = file("# first\n\nnode1 slots=2\n -oProxyCommand=x slots=2\n").unwrap_err();
+        assert!(
+            error.starts_with("my hosts:4: the host name \"-oProxyCommand=x\" begins with '-'"),
+            "{error}"
+        );
+        let error = file("a,-x slots=1").unwrap_err();
+        assert!(
+            error.starts_with("my hosts:1: the host name \"a,-x\" contains ','"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn hosts_are_this_machine_or_not_and_too_few_slots_are_refused() {
+        let of = |hosts, num_proc| place(Some(hosts), None, num_proc).map_err(|error| error.to_string());
+        let here = vec![("localhost".to_owned(), 2), ("127.0.0.1".to_owned(), 2)];
+        assert_eq!(of("localhost:2,127.0.0.1:2", 4), Ok(RankPlacement::Here(here)));
+        let both = vec![("localhost".to_owned(), 2), ("far-away".to_owned(), 2)];
+        assert_eq!(of("localhost:2,far-away:2", 4), Ok(RankPlacement::Hosts(both)));
+        assert!(
+            of("localhost:2", 3)
+                .unwrap_err()
+                .contains("processes (3) than there are available slots (2)")
+        );
+        assert!(
+            place(None, Some(Path::new("/no/such/file")), 1)
+                .unwrap_err()
+                .to_string()
+                .contains("/no/such/file")
+        );
+    }
+}

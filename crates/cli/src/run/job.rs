@@ -1,0 +1,395 @@
+//! A job from its start to its end: one loop that waits for whatever comes next and acts on it.
+//!
+//! ```text
+//!          a rank fails, a signal,                all ranks        no output,
+//!          standard output closes                 have ended       or time is up
+//! Running ─────────────────────────► Ending ─────────────────► Draining ─────────► Flushing ─► over
+//!    └───────────────── all ranks have ended ─────────────────────┘   groups killed,
+//!                                                                     ranks reaped
+//! ```
+//!
+//! Ending begins with SIGTERM (or the signal that came) to every rank's process group, and with SIGKILL when the time is up
+//! or a second signal comes. Processes that a rank started and left behind are killed with its group, and cannot hold up
+//! the end by keeping a pipe open.
+
+use super::guard::Guard;
+use super::output::{Queue, Target};
+use super::rank::{Exit, Rank};
+use super::signals::Signals;
+use super::{LaunchError, LaunchSpec};
+use ronde::identity::{MAX_RANKS, random_job_key};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// Time that ranks have after SIGTERM, or a signal passed on, before they are killed; horovodrun's.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Time for the last output of processes that a rank left behind, such as a shell's `| tee` still writing.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// How long after a rank has exited with an error another one is looked for that was killed by a signal: its peers see its
+/// connections close before the kernel lets this process wait for it.
+const CAUSE_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Exit code after whoever started the job had it ended: that of a program killed by SIGKILL.
+const EXIT_KILLED: u8 = 128 + 9;
+
+/// Exit code after standard output was closed: that of a program killed by SIGPIPE.
+const EXIT_PIPE: u8 = 128 + 13;
+
+/// Starts a job's ranks, passes on their output and signals, and waits for their end.
+///
+/// Gives 0 if all ranks exited with 0, else the code of the first rank that failed (128 + n for signal n), or 128 + n after
+/// signal n to this process. When this returns, no process of the ranks' groups is left.
+///
+/// # Errors
+/// [`LaunchError`] when the job cannot be started; ranks already started have then been killed.
+pub fn launch(spec: &LaunchSpec) -> Result<u8, LaunchError> {
+    run(spec, None).map(|ended| ended.code)
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// As [`launch`] gives it.
+    pub(crate) code: u8,
+    /// The rank that failed first, and how: `rank 1 was killed by signal 9 (SIGKILL)`.
+    pub(crate) cause: Option<String>,
+}
+
+/// The same, but kills the ranks as soon as `stop` can be read or its other end is closed, and tells what went wrong.
+///
+/// # Errors
+/// As [`launch`].
+pub(crate) fn launch_until(spec: &LaunchSpec, stop: BorrowedFd<'_>) -> Result<Ended, LaunchError> {
+    run(spec, Some(stop))
+}
+
+fn run(spec: &LaunchSpec, stop: Option<BorrowedFd<'_>>) -> Result<Ended, LaunchError> {
+    if !(1..=MAX_RANKS).contains(&spec.num_proc) {
+        return Err(LaunchError::Ranks {
+            num_proc: spec.num_proc,
+            max: MAX_RANKS,
+        });
+    }
+    let signals = Signals::register()?;
+    let mut job = Job::start(spec, stop)?;
+    while job.phase != Phase::Over {
+        let events = job.wait(&signals)?;
+        job.react(events, &signals);
+        job.advance(Instant::now());
+    }
+    Ok(Ended {
+        code: job.code,
+        cause: job.cause.take(),
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    Ending { kill_at: Instant },
+    Draining { until: Instant },
+    Flushing,
+    Over,
+}
+
+/// Something that can be waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Signal,
+    Stop,
+    Exit { rank: usize },
+    Output { rank: usize, stream: usize },
+    Writable,
+}
+
+struct Job<'a> {
+    spec: &'a LaunchSpec,
+    ranks: Vec<Rank>,
+    guard: Option<Guard>,
+    queue: Queue,
+    phase: Phase,
+    code: u8,
+    cause: Option<String>,
+    /// The first rank that exited with an error, and until when another cause is looked for.
+    failed: Option<(usize, Exit, Instant)>,
+    /// Ends the job when it can be read.
+    stop: Option<BorrowedFd<'a>>,
+}
+
+impl<'a> Job<'a> {
+    fn start(spec: &'a LaunchSpec, stop: Option<BorrowedFd<'a>>) -> Result<Job<'a>, LaunchError> {
+        let system = |action| move |source| LaunchError::System { action, source };
+        let guard = spec
+            .guard
+            .split_first()
+            .map(|(program, arguments)| Guard::start(program, arguments))
+            .transpose()
+            .map_err(system("start the guard process"))?;
+        let mut job = Job {
+            spec,
+            ranks: Vec::new(),
+            guard,
+            queue: Queue::default(),
+            phase: Phase::Running,
+            code: 0,
+            cause: None,
+            failed: None,
+            stop,
+        };
+        let job_id = random_job_key().map_err(LaunchError::system("draw a name for the job"))?;
+        for rank in 0..spec.num_proc {
+            // An error drops the job, which kills the ranks started so far.
+            job.ranks.push(Rank::start(spec, &job_id, rank)?);
+            let group = job.ranks[rank].group();
+            if let Some(guard) = &mut job.guard {
+                guard.watch(group).map_err(system("talk to the guard process"))?;
+            }
+        }
+        if spec.verbose {
+            let command: Vec<_> = spec.command.iter().map(|part| part.to_string_lossy()).collect();
+            job.say(&format!(
+                "started {} ranks of: {}",
+                spec.num_proc,
+                command.join(" ")
+            ));
+        }
+        Ok(job)
+    }
+
+    /// Waits until something happens or the phase's time is up.
+    fn wait(&self, signals: &Signals) -> Result<Vec<Event>, LaunchError> {
+        let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+        let mut events = Vec::new();
+        let mut fds = Vec::new();
+        for descriptor in signals.descriptors() {
+            events.push(Event::Signal);
+            fds.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+        }
+        if let (Some(stop), Phase::Running) = (self.stop, self.phase) {
+            events.push(Event::Stop);
+            fds.push(PollFd::from_borrowed_fd(stop, PollFlags::IN));
+        }
+        for (rank, state) in self.ranks.iter().enumerate() {
+            if state.exit.is_none() {
+                events.push(Event::Exit { rank });
+                fds.push(PollFd::from_borrowed_fd(state.process(), PollFlags::IN));
+            }
+            for (stream, state) in state.streams.iter().enumerate() {
+                if let Some(pipe) = state.pipe().filter(|_| !self.queue.is_full()) {
+                    events.push(Event::Output { rank, stream });
+                    fds.push(PollFd::from_borrowed_fd(pipe, PollFlags::IN));
+                }
+            }
+        }
+        if let Some(target) = self.queue.target() {
+            events.push(Event::Writable);
+            let descriptor = if target == Target::Stdout {
+                stdout.as_fd()
+            } else {
+                stderr.as_fd()
+            };
+            fds.push(PollFd::from_borrowed_fd(descriptor, PollFlags::OUT));
+        }
+        let timeout = self
+            .deadline()
+            .map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(LaunchError::system("wait for the ranks")(error)),
+        }
+        let ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        Ok(events
+            .into_iter()
+            .zip(ready)
+            .filter(|(_, ready)| *ready)
+            .map(|(event, _)| event)
+            .collect())
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Ending { kill_at } => Some(kill_at),
+            Phase::Draining { until } => Some(until),
+            Phase::Running => self.failed.map(|(_, _, until)| until),
+            Phase::Flushing | Phase::Over => None,
+        }
+    }
+
+    fn react(&mut self, events: Vec<Event>, signals: &Signals) {
+        let mut exits = Vec::new();
+        for event in events {
+            match event {
+                Event::Signal => signals
+                    .take()
+                    .into_iter()
+                    .for_each(|signal| self.on_signal(signal)),
+                Event::Stop => self.end(EXIT_KILLED, Signal::KILL),
+                Event::Exit { rank } => {
+                    if let Some(exit) = self.ranks[rank].check() {
+                        self.ranks[rank].drain(&mut self.queue); // its last words come before ours
+                        exits.push((rank, exit));
+                    }
+                }
+                Event::Output { rank, stream } => {
+                    self.ranks[rank].streams[stream].read(&mut self.queue);
+                }
+                Event::Writable => {
+                    if self.queue.write() == Some(Target::Stdout) {
+                        self.end(EXIT_PIPE, Signal::TERM);
+                    }
+                }
+            }
+        }
+        self.on_exits(exits);
+    }
+
+    fn on_signal(&mut self, signal: i32) {
+        let code = Exit::Signal(signal).code();
+        match self.phase {
+            Phase::Running => {
+                let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+                self.say(&format!(
+                    "passing {name} on to all ranks; a second one kills them"
+                ));
+                // Of the signals that we catch each has a name.
+                self.end(code, Signal::from_named_raw(signal).unwrap_or(Signal::TERM));
+            }
+            Phase::Ending { .. } => self.kill(),
+            // The ranks have ended; whoever sends a signal now does not want to wait for output.
+            Phase::Draining { .. } | Phase::Flushing | Phase::Over => {
+                self.code = code;
+                self.phase = Phase::Over;
+            }
+        }
+    }
+
+    fn on_exits(&mut self, mut exits: Vec<(usize, Exit)>) {
+        if self.spec.verbose {
+            for (rank, exit) in &exits {
+                self.say(&format!("rank {rank} {exit}"));
+            }
+        }
+        if self.phase != Phase::Running {
+            return; // they end because we told them to
+        }
+        exits.retain(|(_, exit)| exit.code() != 0);
+        // Ranks that lose a peer fail on their own soon after. Of several found at once, one that was killed is the cause
+        // rather than the consequence.
+        exits.sort_by_key(|(rank, exit)| (!matches!(exit, Exit::Signal(_)), *rank));
+        match exits.first() {
+            Some(&(rank, exit @ Exit::Signal(_))) => self.fail(rank, exit),
+            Some(&(rank, exit)) if self.failed.is_none() => {
+                self.failed = Some((rank, exit, Instant::now() + CAUSE_PATIENCE));
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends the job because of `rank`.
+    fn fail(&mut self, rank: usize, exit: Exit) {
+        let others = self.ranks.iter().filter(|rank| rank.exit.is_none()).count();
+        let rest = match others {
+            0 => String::new(),
+            1 => "; ending the other rank".to_owned(),
+            others => format!("; ending the other {others} ranks"),
+        };
+        let cause = format!("rank {rank} {exit}");
+        self.say(&format!("{cause}{rest}"));
+        self.cause = Some(cause);
+        self.end(exit.code(), Signal::TERM);
+    }
+
+    /// Begins the end, once, with a signal to every group, also of ranks that have ended: others may live in theirs.
+    fn end(&mut self, code: u8, signal: Signal) {
+        if self.phase == Phase::Running {
+            self.code = code;
+            self.phase = Phase::Ending {
+                kill_at: Instant::now() + GRACE,
+            };
+            self.ranks.iter().for_each(|rank| rank.signal(signal));
+        } else if self.code == 0 {
+            self.code = code;
+        }
+    }
+
+    fn kill(&mut self) {
+        self.ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
+    }
+
+    /// Goes on to the next phase if it is time.
+    fn advance(&mut self, now: Instant) {
+        let all_ended = self.ranks.iter().all(|rank| rank.exit.is_some());
+        if let (Phase::Running, Some((rank, exit, until))) = (self.phase, self.failed)
+            && (all_ended || now >= until)
+        {
+            self.fail(rank, exit);
+        }
+        match self.phase {
+            Phase::Running | Phase::Ending { .. } if all_ended => {
+                self.phase = Phase::Draining { until: now + DRAIN };
+                self.advance(now);
+            }
+            Phase::Ending { kill_at } if now >= kill_at => {
+                self.say("not all ranks have ended; killing them");
+                self.kill();
+                self.phase = Phase::Ending { kill_at: now + GRACE };
+            }
+            Phase::Draining { until } if now >= until || self.silent() => {
+                self.kill();
+                for rank in &mut self.ranks {
+                    rank.drain(&mut self.queue);
+                    rank.streams
+                        .iter_mut()
+                        .for_each(|stream| stream.finish(&mut self.queue));
+                }
+                self.phase = Phase::Flushing;
+                self.advance(now);
+            }
+            Phase::Flushing if self.queue.target().is_none() => self.phase = Phase::Over,
+            Phase::Running
+            | Phase::Ending { .. }
+            | Phase::Draining { .. }
+            | Phase::Flushing
+            | Phase::Over => {}
+        }
+    }
+
+    /// Whether all output has ended.
+    fn silent(&self) -> bool {
+        self.ranks
+            .iter()
+            .flat_map(|rank| &rank.streams)
+            .all(|stream| stream.pipe().is_none())
+    }
+
+    fn say(&mut self, message: &str) {
+        self.queue.push(
+            Target::Stderr,
+            format!("{}: {message}", self.spec.label).as_bytes(),
+        );
+    }
+}
+
+impl Drop for Job<'_> {
+    /// Leaves no process behind, however the job ended.
+    fn drop(&mut self) {
+        self.kill();
+        self.ranks.iter_mut().for_each(Rank::reap);
+        if let Some(guard) = self.guard.take() {
+            guard.dismiss();
+        }
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    // Rounded up to a whole millisecond, so that a deadline has passed when its wait ends.
+    let millis = duration.as_millis() as i64 + 1;
+    Timespec {
+        tv_sec: millis / 1000,
+        tv_nsec: millis % 1000 * 1_000_000,
+    }
+}

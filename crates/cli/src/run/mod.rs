@@ -1,0 +1,214 @@
+//! `ronde run`: starts the ranks of a job on this machine and sees them through to the end, or has `mpirun` start them on
+//! others.
+//!
+//! The flags are horovodrun's where they apply. Each rank gets its place in `HOROVOD_*` variables and a process group of
+//! its own. Its output appears line by line behind `[<rank>]<stdout>:` or `[<rank>]<stderr>:`, whatever the number of
+//! ranks; `--no-prefix` leaves the prefixes away. Rank 0 inherits standard input unless that is a terminal (a process
+//! group in the background would be stopped by reading it); the others have none.
+
+mod elsewhere;
+mod guard;
+mod hosts;
+mod job;
+mod lines;
+mod mpi_flags;
+mod mpirun;
+mod output;
+mod rank;
+mod refused;
+mod signals;
+mod spec;
+mod stream;
+mod threads;
+
+pub(crate) use elsewhere::{Elsewhere, ElsewhereError};
+pub use guard::{GUARD, guard_main};
+pub use job::launch;
+pub(crate) use job::{Ended, launch_until};
+pub use spec::{LaunchError, LaunchSpec, Output};
+
+use hosts::RankPlacement;
+use mpirun::Launch;
+use threads::Threads;
+
+use super::knob_flags::KnobFlags;
+use super::{EXIT_USAGE, fail, print, program};
+use clap::ValueHint;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// More ranks than any job has; one host has [`MAX_RANKS`](ronde::identity::MAX_RANKS) at most.
+const RANKS_MAX: u64 = 1 << 20;
+
+const EXAMPLES: &str = "\
+Examples:
+  ronde run -np 2 -- python train.py
+  ronde run -np 4 --fusion-threshold-mb 32 --cycle-time-ms 2 -- python train.py
+  ronde run -np 4 --autotune --autotune-log-file tune.csv -- ./train
+  ronde run -np 4 --config-file horovod.yaml -- ./train
+  ronde run -np 2 --output-filename logs -- ./train      writes logs/rank.0/stdout and so on
+  ronde run -np 8 -H node1:4,node2:4 -- ./train          through this machine's mpirun
+  ronde run -np 8 -H node1:4,node2:4 --print-command -- ./train
+
+OMP_NUM_THREADS is set to each rank's share of this machine's cores, unless it is set already or
+--no-thread-limit is given. Ranks on other hosts get it only if it is set here.
+
+Standard input goes to rank 0, unless it is a terminal; the other ranks have none.
+
+Exit code: that of the rank that failed first (128 + n for signal n), 127 if the command does not exist, 2 for wrong usage.";
+
+/// Start the ranks of a job on this machine
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, override_usage = "ronde run -np N [OPTIONS] [--] CMD…", version, disable_version_flag = true)]
+pub(super) struct Args {
+    /// Number of ranks; also -np
+    #[arg(
+        long,
+        visible_alias = "np",
+        value_name = "N",
+        required_unless_present_any = refused::names().chain(["check_build"])
+    )]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=RANKS_MAX))]
+    num_proc: Option<u64>,
+    /// Hosts and their slots, as in localhost:4 or node1:4,node2:4; mpirun starts ranks on other machines than this
+    #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "hostfile", value_hint = ValueHint::Other)]
+    hosts: Option<String>,
+    /// File with a line such as "localhost slots=4" for each host; also -hostfile
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    hostfile: Option<PathBuf>,
+    /// Write each rank's output also to DIR/rank.<rank>/stdout and stderr
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    output_filename: Option<PathBuf>,
+    /// Put the time before each line of output
+    #[arg(long, visible_alias = "prefix-timestamp")]
+    prefix_output_with_timestamp: bool,
+    /// Print the ranks' output without prefixes
+    #[arg(long, conflicts_with = "prefix_output_with_timestamp")]
+    no_prefix: bool,
+    /// Leave OMP_NUM_THREADS unset, instead of setting it to each rank's share of this machine's cores
+    #[arg(long)]
+    no_thread_limit: bool,
+    /// Say what is started and how it ends
+    #[arg(long)]
+    verbose: bool,
+    /// Print what this build can do; also -cb
+    #[arg(long)]
+    check_build: bool,
+    /// Print the version
+    #[arg(short = 'v', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
+    #[command(flatten)]
+    mpi: mpi_flags::MpiFlags,
+    /// Accepted for horovodrun's sake: nothing is cached
+    #[arg(long, hide = true)]
+    disable_cache: bool,
+    /// Accepted for horovodrun's sake: the embedded launcher is what runs
+    #[arg(long, hide = true, conflicts_with = "mpi")]
+    gloo: bool,
+    #[command(flatten)]
+    refused: refused::Refused,
+    #[command(flatten)]
+    flags: KnobFlags,
+    /// Command of each rank, and its arguments
+    #[arg(last = true, value_name = "CMD", required_unless_present_any = refused::names().chain(["check_build"]))]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+pub(super) fn main(args: Args) -> ExitCode {
+    if args.check_build {
+        return print(&check_build());
+    }
+    let usage = |message: &dyn std::fmt::Display| fail(&format!("run: {message}"), EXIT_USAGE);
+    if let Err(error) = args.flags.knobs() {
+        return usage(&error);
+    }
+    let num_proc = args.num_proc.map_or(1, |num_proc| num_proc as usize); // clap has checked the range
+    let place = match hosts::place(args.hosts.as_deref(), args.hostfile.as_deref(), num_proc) {
+        Ok(place) => place,
+        Err(error) => return usage(&error),
+    };
+    let mut environment: Vec<(OsString, OsString)> = args
+        .flags
+        .settings()
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect();
+    environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
+    let is_elsewhere = args.mpi.wanted() || matches!(place, RankPlacement::Hosts(_));
+    // Without a list of hosts, mpirun takes those of a batch system.
+    let are_here = !is_elsewhere || matches!(&place, RankPlacement::Here(hosts) if !hosts.is_empty());
+    let threads = Threads::new(!args.no_thread_limit, are_here, num_proc, threads::cores());
+    environment.extend(threads.variable());
+    if let Some(note) = threads.note() {
+        eprintln!("ronde run: {note}");
+    }
+    if is_elsewhere {
+        return start_elsewhere(args, num_proc, place, environment);
+    }
+    let outcome = launch(&LaunchSpec {
+        label: "ronde run".into(),
+        command: args.command,
+        num_proc,
+        environment,
+        output: match (args.no_prefix, args.prefix_output_with_timestamp) {
+            (true, _) => Output::Plain,
+            (_, timestamp) => Output::Prefixed { timestamp },
+        },
+        output_dir: args.output_filename,
+        verbose: args.verbose,
+        guard: program::again(),
+    });
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => fail(&format!("run: {error}"), error.exit_code()),
+    }
+}
+
+/// Becomes `mpirun`, or prints how.
+fn start_elsewhere(
+    args: Args,
+    num_proc: usize,
+    place: RankPlacement,
+    environment: Vec<(OsString, OsString)>,
+) -> ExitCode {
+    let launch = Launch {
+        num_proc,
+        hosts: match place {
+            RankPlacement::Here(hosts) | RankPlacement::Hosts(hosts) => hosts,
+        },
+        environment,
+        prefix: !args.no_prefix,
+        timestamp: args.prefix_output_with_timestamp,
+        output_filename: args.output_filename.map(PathBuf::into_os_string),
+        command: args.command,
+        ..Launch::default()
+    };
+    let line = match args.mpi.command_line(launch) {
+        Ok(line) => line,
+        Err(error) => return fail(&format!("run: {error}"), error.exit_code()),
+    };
+    if args.mpi.only_print() {
+        return print(&format!("{}\n", mpirun::quoted(&line)));
+    }
+    if args.verbose {
+        eprintln!("ronde run: {}", mpirun::quoted(&line));
+    }
+    let error = mpirun::exec(&line);
+    fail(&format!("run: {error}"), error.exit_code())
+}
+
+/// What `--check-build` prints, in horovodrun's form.
+fn check_build() -> String {
+    let mark = |there| if there { "X" } else { " " };
+    format!(
+        "Ronde v{}:\n\n\
+         Available Frameworks:\n    [ ] TensorFlow\n    [{torch}] PyTorch\n    [ ] MXNet\n    [X] Rust\n\n\
+         Available Controllers:\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Local\n\n\
+         Available Tensor Operations:\n    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Shared memory\n",
+        env!("CARGO_PKG_VERSION"),
+        mpi = mark(cfg!(feature = "mpi")),
+        nccl = mark(ronde::nccl_version().is_some()), // loaded when it is needed
+        torch = mark(program::is_contained()),        // by the Python package, which is for PyTorch
+    )
+}

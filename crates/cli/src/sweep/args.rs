@@ -1,0 +1,148 @@
+//! The arguments of `ronde sweep`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueHint;
+use jiff::SignedDuration;
+
+use crate::bench::LoadArgs;
+use crate::knob_flags::{KnobFlags, NotSwept};
+use crate::range::{self, List};
+use crate::replay::{CYCLE_MS, FUSION_MB, Switch};
+use ronde::identity::MAX_RANKS;
+
+const EXAMPLES: &str = "\
+Examples:
+  ronde sweep --model resnet50 -np 2 --compute-ms 40 --link 1000,2.5 --fusion-mb 0,1,4,16,64,128 --cycle-ms 0.5,1,2.5,5,10
+  ronde sweep --model bert-base -np 2 --fusion-mb 1..256 --out bert      eight thresholds, a factor apart; into the folder bert
+  ronde sweep --out bert --resume                                        go on where it was cut off
+  ronde sweep --fusion-mb 1..128 --cycle-ms 0.5..10 --budget 10m         as well as ten minutes allow
+  ronde sweep -np 1,2,4 --cache on,off                                   numbers of ranks, and the response cache
+  ronde sweep -np 4 -H node1:2,node2:2 --hierarchical-allreduce on,off   several hosts, through mpirun
+  ronde sweep --replay t.json --fusion-mb 0.25..256 --cycle-ms 0.1..100 --verify 3
+                                                                         predicted; the best three measured
+
+The folder gets sweep.csv (a row for each measurement, written before the next one starts), sweep.json (plan, machine, \
+versions), summary.md, summary.json and heat maps as SVG and PNG. Ctrl-C ends the sweep with a report of what there is.";
+
+const LONG_ABOUT: &str = "\
+Measure settings against each other and against the default: which is best, by how much, and how sure that is
+
+The ranks are started once and the settings changed in the running job, so that a setting costs steps, not a start. The grid \
+is measured in blocks, each in a random order with the default in between, so that a machine that drifts does not colour one \
+setting; what is clearly worse ends early and is not measured again. Then those that cannot be told from the best and the \
+default take turns, which gives the gain its interval. Every step's results are checked.";
+
+/// Measure settings against each other and against the default: which is best, by how much, and how sure that is
+#[derive(clap::Args)]
+#[command(override_usage = "ronde sweep [-np N,…] [OPTIONS]", long_about = LONG_ABOUT, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Numbers of ranks: 2 or 1,2,4 (also -np) [default: 2]
+    #[arg(
+        short = 'n',
+        long = "num-proc",
+        visible_alias = "np",
+        value_name = "N,…",
+        value_delimiter = ','
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS as i64))]
+    pub(super) np: Vec<u32>,
+    /// Fusion thresholds in MiB, 0 for none: 0,1,4 or 1..128 or 1..128:5 [default: 0,1,4,16,64,128, or the default threshold
+    /// where cycle times or switches are given]
+    #[arg(long, visible_alias = "fusion-threshold-mb", value_name = "LIST", value_parser = fusion_mb)]
+    pub(super) fusion_mb: Option<List>,
+    /// Cycle times in ms, likewise [default: 0.5,1,2.5,5,10, or the default cycle time where thresholds or switches are given]
+    #[arg(long, visible_alias = "cycle-time-ms", value_name = "LIST", value_parser = cycle_ms)]
+    pub(super) cycle_ms: Option<List>,
+    /// The response cache: on, off or both [default: on]
+    #[arg(long, value_name = "on,off", value_delimiter = ',')]
+    pub(super) cache: Vec<Switch>,
+    /// Hierarchical allreduces: on, off or both; needs several hosts [default: off]
+    #[arg(long, value_name = "on,off", value_delimiter = ',')]
+    pub(super) hierarchical_allreduce: Vec<Switch>,
+    /// Hosts and their slots, as in node1:2,node2:2, this one first: mpirun starts the ranks
+    #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "replay", value_hint = ValueHint::Other)]
+    pub(super) hosts: Option<String>,
+    /// With --hosts: further options for mpirun, in one word
+    #[arg(long, value_name = "\"OPTIONS\"", requires = "hosts", allow_hyphen_values = true, value_hint = ValueHint::Other)]
+    pub(super) mpi_args: Option<String>,
+    #[command(flatten)]
+    pub(super) load: LoadArgs,
+    /// Times that the whole grid is measured [default: 3]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(super) repeats: Option<u32>,
+    /// Rounds in which the best few and the default take turns afterwards; 0 for none [default: twice --repeats; 0 with
+    /// --repeats 1]
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub(super) confirm: Option<u32>,
+    /// Timed steps of each measurement [default: 20, and where they are short as many as take a quarter of a second]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(super) steps: Option<u32>,
+    /// Untimed steps of each measurement [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(super) warmup: Option<u32>,
+    /// Time that all of it may take, such as 90s, 10m or 1.5h: fewer steps, then fewer repeats
+    #[arg(long, value_name = "TIME", value_parser = budget)]
+    pub(super) budget: Option<Duration>,
+    /// Folder for what comes of it [default: sweep- and the name of the model or profile]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(super) out: Option<PathBuf>,
+    /// Write the summary as JSON to this file too; - is standard output, instead of the text
+    #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
+    pub(super) json: Option<PathBuf>,
+    /// Go on with the sweep in that folder; what else is given must be as it was, but for --budget
+    #[arg(long)]
+    pub(super) resume: bool,
+    /// With --resume: go on although this is not the machine that it began on
+    #[arg(long, requires = "resume")]
+    pub(super) other_machine: bool,
+    /// What the random order comes from [default: drawn]
+    #[arg(long, value_name = "N")]
+    pub(super) seed: Option<u64>,
+    /// Predict step times from these timelines of one run, or from a profile, instead of measuring
+    #[arg(long, value_name = "TIMELINE|PROFILE", num_args = 1, value_hint = ValueHint::AnyPath)]
+    pub(super) replay: Vec<PathBuf>,
+    /// With --replay: measure the K settings that are predicted to be best, and the default
+    #[arg(long, value_name = "K", requires = "replay", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(super) verify: Option<u32>,
+    /// Seconds without a step after which a job hangs, for tests
+    #[arg(long, hide = true, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(super) hang_seconds: Option<u32>,
+    #[command(flatten)]
+    pub(super) flags: KnobFlags<NotSwept>,
+}
+
+fn fusion_mb(text: &str) -> Result<List, String> {
+    range::parse(text, FUSION_MB)
+}
+
+fn cycle_ms(text: &str) -> Result<List, String> {
+    range::parse(text, CYCLE_MS)
+}
+
+/// A time with its unit, above 0.
+fn budget(text: &str) -> Result<Duration, String> {
+    let duration = text.trim().parse::<SignedDuration>().ok();
+    duration
+        .and_then(|duration| Duration::try_from(duration).ok())
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| format!("`{text}` is no time; give a number with its unit, such as 90s, 10m or 1.5h"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_has_a_unit() {
+        assert_eq!(budget("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(budget("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(budget("1.5h"), Ok(Duration::from_secs(5400)));
+        assert_eq!(budget("1h 30m"), Ok(Duration::from_secs(5400)));
+        for bad in ["", "10", "10x", "-10m", "0s", "ten minutes", "10mb"] {
+            let error = budget(bad).unwrap_err();
+            assert!(error.contains("with its unit"), "{bad}: {error}");
+        }
+    }
+}

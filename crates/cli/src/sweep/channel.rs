@@ -1,0 +1,197 @@
+//! What the supervisor of a sweep and rank 0 of its job say to each other: JSON lines over a socket that only they know of.
+//!
+//! The socket's name is abstract, so nothing is left in a file system, and drawn at random; both ends belong to the same
+//! user. The supervisor sends a [`MeasurementRequest`] for each measurement; rank 0 sends [`Message`]s. The channel's end ends the job.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use ronde_lab::bench::{Series, SeriesTimes};
+use ronde_lab::sweep::Point;
+
+/// Longest line, in bytes: a million step times and room to spare.
+const LINE_BYTES_MOST: u64 = 64 << 20;
+
+/// Between two looks whether the job that should connect is over.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A measurement to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct MeasurementRequest {
+    /// The settings.
+    pub(super) point: Point,
+    pub(super) series: Series,
+    /// Time that it may take.
+    pub(super) time: Option<Duration>,
+}
+
+/// What rank 0 says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Message {
+    /// All ranks are there.
+    Ready,
+    /// Steps are made.
+    Alive,
+    /// The measurement is over.
+    Done(SeriesTimes),
+    /// The job is over, and why.
+    Failed(String),
+}
+
+/// Where the supervisor waits for rank 0.
+pub(super) struct Listener {
+    socket: UnixListener,
+    name: String,
+}
+
+impl Listener {
+    /// A socket with a new name.
+    pub(super) fn bind() -> io::Result<Self> {
+        let name = format!("ronde-sweep-{:032x}", rand::random::<u128>());
+        let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, name })
+    }
+
+    /// What rank 0 has to know.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits for rank 0, unless the job is `over` before; somebody else's processes are not listened to.
+    pub(super) fn accept(&self, over: &AtomicBool) -> io::Result<Option<UnixStream>> {
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(LOOK_EVERY.subsec_nanos()),
+        };
+        while !over.load(Ordering::Relaxed) {
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            match self.socket.accept() {
+                Ok((stream, _)) if is_own(&stream)? => {
+                    stream.set_nonblocking(false)?;
+                    return Ok(Some(stream));
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Connects rank 0 to the supervisor.
+pub(super) fn connect(name: &str) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    if is_own(&stream)? {
+        Ok(stream)
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+}
+
+/// Whether the other end belongs to the same user.
+fn is_own(stream: &UnixStream) -> io::Result<bool> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)?;
+    Ok(peer.uid == rustix::process::getuid())
+}
+
+/// Sends a line.
+pub(super) fn send(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// The lines that come.
+pub(super) struct Lines(BufReader<UnixStream>);
+
+impl Lines {
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self(BufReader::new(stream))
+    }
+
+    /// The next line; none when the other end has closed.
+    pub(super) fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        let mut line = Vec::new();
+        let count = self
+            .0
+            .by_ref()
+            .take(LINE_BYTES_MOST)
+            .read_until(b'\n', &mut line)?;
+        match line.last() {
+            None => Ok(None),
+            Some(b'\n') => Ok(Some(serde_json::from_slice(&line)?)),
+            // The other end has ended in the middle of a line, or goes on without one.
+            Some(_) if (count as u64) < LINE_BYTES_MOST => Ok(None),
+            Some(_) => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ronde_lab::bench::SeriesEnd;
+
+    #[test]
+    fn lines_arrive_as_they_were_sent() {
+        let listener = Listener::bind().unwrap();
+        let rank = connect(listener.name()).unwrap();
+        let supervisor = listener.accept(&AtomicBool::new(false)).unwrap().unwrap();
+        let order = MeasurementRequest {
+            point: Point::default_of(2),
+            series: Series {
+                warmup_steps: 3,
+                steps: 20,
+                at_least_ms: 250.0,
+                stop_above_ms: Some(12.5),
+            },
+            time: Some(Duration::from_millis(1500)),
+        };
+        send(&supervisor, &order).unwrap();
+        let mut orders = Lines::new(rank.try_clone().unwrap());
+        assert_eq!(orders.next::<MeasurementRequest>().unwrap(), Some(order));
+
+        let messages = [
+            Message::Ready,
+            Message::Done(SeriesTimes {
+                step_ms: vec![1.5, 2.0],
+                end: SeriesEnd::Above,
+            }),
+            Message::Failed("a \"reason\"\nof two lines".to_owned()),
+        ];
+        messages.iter().for_each(|message| send(&rank, message).unwrap());
+        (&rank).write_all(b"{\"cut").unwrap();
+        drop((rank, orders));
+        let mut lines = Lines::new(supervisor);
+        for message in messages {
+            assert_eq!(lines.next::<Message>().unwrap(), Some(message));
+        }
+        assert_eq!(lines.next::<Message>().unwrap(), None, "a cut line is none");
+    }
+
+    #[test]
+    fn nobody_is_waited_for_when_the_job_is_over() {
+        let listener = Listener::bind().unwrap();
+        assert!(listener.accept(&AtomicBool::new(true)).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_line_that_is_no_message_is_an_error() {
+        let (left, right) = UnixStream::pair().unwrap();
+        (&left).write_all(b"hello\n").unwrap();
+        assert!(Lines::new(right).next::<Message>().is_err());
+    }
+}

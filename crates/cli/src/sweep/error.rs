@@ -1,0 +1,109 @@
+//! What can go wrong; the text says what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::report::ReportError;
+use crate::EXIT_USAGE;
+use crate::bench::LoadError;
+use crate::replay::error::Error as ReplayError;
+use crate::run::ElsewhereError;
+use crate::timeline::error::Error as TimelineError;
+use ronde::identity::IdentityError;
+use ronde::knobs::KnobError;
+use ronde_lab::sweep::store::StoreError;
+
+/// Why a sweep does not begin, or does not end as it should.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Knob(#[from] KnobError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Write(#[from] TimelineError),
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    #[error("a sweep starts its own ranks: start it by itself, not inside `ronde run`, mpirun or srun")]
+    InsideJob,
+    #[error(
+        "a sweep changes the settings itself, which the tuner would do too: leave --autotune out (HOROVOD_AUTOTUNE)"
+    )]
+    Autotune,
+    #[error(transparent)]
+    Elsewhere(#[from] ElsewhereError),
+    #[error(
+        "--hierarchical-allreduce on: {because}, so no operation can be hierarchical; name several hosts, as in -np 4 -H node1:2,node2:2, \
+         or leave it out"
+    )]
+    Flat { because: &'static str },
+    #[error("{points} points are too many; give shorter lists ({most} in all)")]
+    TooMany { points: usize, most: usize },
+    #[error("cannot make the folder {}: {source}", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error(
+        "{} holds {found} already: give another --out, or --resume to go on with the sweep that is there", folder.display()
+    )]
+    Taken { folder: PathBuf, found: &'static str },
+    #[error("there is no sweep in {} to go on with: {source}; leave --resume out to begin one", path.display())]
+    NoPlan { path: PathBuf, source: io::Error },
+    #[error("{}, line {}: not a plan that `ronde sweep` wrote: {source}", path.display(), source.line())]
+    Plan {
+        path: PathBuf,
+        source: serde_json::Error,
+    },
+    #[error(
+        "the sweep in {} is another one: {}; leave these out, or give another --out", folder.display(), differences.join("; ")
+    )]
+    Differs {
+        folder: PathBuf,
+        differences: Vec<String>,
+    },
+    #[error(
+        "the sweep in {} began on another machine ({}): step times cannot be compared; go on there, or give --other-machine",
+        folder.display(), changes.join("; ")
+    )]
+    OtherMachine { folder: PathBuf, changes: Vec<String> },
+    #[error("{profile} is not what it was when the sweep began: {then} then, {now} now")]
+    OtherProfile {
+        profile: String,
+        then: String,
+        now: String,
+    },
+    #[error("cannot {action}: {source}")]
+    System { action: &'static str, source: io::Error },
+    #[error(
+        "the job of {np} ranks does not start: {reason}; what was measured is safe, go on with --resume when that is settled"
+    )]
+    NoStart { np: u32, reason: String },
+}
+
+impl Error {
+    /// 2 where the command line is to blame, 1 where the world is.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Load(error) => error.exit_code(),
+            Self::Replay(error) => error.exit_code(),
+            Self::InsideJob
+            | Self::Autotune
+            | Self::Elsewhere(_)
+            | Self::Flat { .. }
+            | Self::TooMany { .. }
+            | Self::Taken { .. }
+            | Self::NoPlan { .. }
+            | Self::Differs { .. } => EXIT_USAGE,
+            _ => 1,
+        }
+    }
+
+    /// A failed call of the system.
+    pub(super) fn system(action: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::System { action, source }
+    }
+}

@@ -1,0 +1,258 @@
+//! Heat maps of a sweep: threshold against cycle time, one for each number of ranks and each combination of the rest.
+
+use std::path::Path;
+
+use super::report::{About, ReportError};
+use super::words;
+use crate::figure::{self, AxisValues, Better, Cell, HeatMap, Kind, Mark, Scale};
+use crate::html::number;
+use crate::timeline::output::Output;
+use ronde_lab::sweep::{Basis, Ending, Finding, Outcome, Point, Verdict};
+
+/// Settings that tie with the best and are marked: of more, the number is all that helps.
+const TIES_MARKED: usize = 8;
+
+/// A picture that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Picture {
+    /// Ranks.
+    pub(super) np: u32,
+    /// What it shows.
+    pub(super) title: String,
+    /// Name of the file in the folder.
+    pub(super) svg: String,
+}
+
+/// What besides threshold and cycle time is the same in a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kept {
+    np: u32,
+    cache: bool,
+    hierarchical: bool,
+}
+
+/// Writes the pictures of `verdict` to `folder`, as SVG and PNG.
+///
+/// # Errors
+/// [`ReportError`] if one cannot be drawn or written.
+pub(super) fn write(about: &About, verdict: &Verdict, folder: &Path) -> Result<Vec<Picture>, ReportError> {
+    let mut kept: Vec<Kept> = Vec::new();
+    for outcome in verdict.findings.iter().flat_map(|finding| &finding.points) {
+        let own = Kept::of(&outcome.point);
+        if !kept.contains(&own) {
+            kept.push(own);
+        }
+    }
+    kept.sort_by_key(|kept| (kept.np, !kept.cache, kept.hierarchical));
+    let mut pictures = Vec::new();
+    for one in &kept {
+        let Some(finding) = verdict.findings.iter().find(|finding| finding.np == one.np) else {
+            continue;
+        };
+        // The default alone, where the grid is of another kind, is no picture.
+        let of_kind = finding
+            .points
+            .iter()
+            .filter(|outcome| Kept::of(&outcome.point) == *one);
+        let others = finding
+            .points
+            .iter()
+            .any(|outcome| Kept::of(&outcome.point) != *one);
+        if of_kind.count() < 2 && others {
+            continue;
+        }
+        let map = heat_map(about, finding, *one, &kept);
+        let name = one.name(&kept);
+        let (svg, png) = (figure::svg(&map)?, figure::png(&map)?);
+        let svg_name = format!("{name}.svg");
+        Output::open(&folder.join(&svg_name))?.finish(|sink| sink.write_all(svg.as_bytes()))?;
+        Output::open(&folder.join(format!("{name}.png")))?.finish(|sink| sink.write_all(&png))?;
+        pictures.push(Picture {
+            np: one.np,
+            title: map.title,
+            svg: svg_name,
+        });
+    }
+    Ok(pictures)
+}
+
+impl Kept {
+    fn of(point: &Point) -> Self {
+        Self {
+            np: point.np,
+            cache: point.cache,
+            hierarchical: point.hierarchical_allreduce,
+        }
+    }
+
+    /// `heat`, with what tells it from the others.
+    fn name(&self, all: &[Self]) -> String {
+        let mut name = "heat".to_owned();
+        if all.iter().any(|other| other.np != self.np) {
+            name += &format!("-np{}", self.np);
+        }
+        if all.iter().any(|other| other.cache != self.cache) {
+            name += &format!("-cache-{}", words::on(self.cache));
+        }
+        if all.iter().any(|other| other.hierarchical != self.hierarchical) {
+            name += if self.hierarchical {
+                "-hierarchical"
+            } else {
+                "-flat"
+            };
+        }
+        name
+    }
+
+    /// The same in words.
+    fn words(&self, all: &[Self]) -> String {
+        let mut words = number::counted(self.np.into(), "rank");
+        if all.iter().any(|other| other.cache != self.cache) {
+            words += &format!(", cache {}", words::on(self.cache));
+        }
+        if all.iter().any(|other| other.hierarchical != self.hierarchical) {
+            words += if self.hierarchical {
+                ", hierarchical"
+            } else {
+                ", flat"
+            };
+        }
+        words
+    }
+}
+
+fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> HeatMap {
+    let shown: Vec<&Outcome> = finding
+        .points
+        .iter()
+        .filter(|outcome| Kept::of(&outcome.point) == kept)
+        .collect();
+    let predicted = shown.iter().any(|outcome| outcome.predicted_ms.is_some());
+    let axis = |of: fn(&Point) -> f64| {
+        let mut values: Vec<f64> = shown.iter().map(|outcome| of(&outcome.point)).collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        values
+    };
+    let fusion = axis(Point::fusion_mb);
+    let cycle = axis(|point| point.cycle_time_ms);
+    let place = |point: &Point| {
+        let at = |values: &[f64], wanted: f64| values.partition_point(|value| *value < wanted);
+        (at(&fusion, point.fusion_mb()), at(&cycle, point.cycle_time_ms))
+    };
+    let cells = shown.iter().map(|outcome| {
+        let (x, y) = place(&outcome.point);
+        let (value, mut text) = cell(outcome, predicted);
+        // A default outside of the grid has a narrow row or column to itself; the legend has its number.
+        let alone = |of: fn(&Point) -> f64| {
+            let same = shown
+                .iter()
+                .filter(|other| of(&other.point) == of(&outcome.point));
+            same.count() == 1 && shown.len() > 2
+        };
+        if outcome.point.is_default() && (alone(Point::fusion_mb) || alone(|point| point.cycle_time_ms)) {
+            text.clear();
+        }
+        Cell { x, y, value, text }
+    });
+    let mark = |outcome: Option<&Outcome>, kind: Kind, name: &str| {
+        let outcome = outcome.filter(|outcome| Kept::of(&outcome.point) == kept)?;
+        let (x, y) = place(&outcome.point);
+        let (_, mut text) = cell(outcome, predicted);
+        if let Some(ms) = outcome.step_ms.filter(|_| predicted) {
+            text += &format!(", measured {}", number::digits(ms));
+        }
+        let setting = format!(
+            "{} MiB, {} ms",
+            words::knob(outcome.point.fusion_mb()),
+            words::knob(outcome.point.cycle_time_ms)
+        );
+        let name = format!("{name}: {setting} ({text} ms)");
+        Some(Mark { x, y, kind, name })
+    };
+    let marks = [
+        mark(finding.default(), Kind::Default, "default"),
+        mark(finding.best(), Kind::Best, "best"),
+    ];
+    let tied = shown
+        .iter()
+        .filter(|outcome| outcome.tied && Some(**outcome) != finding.best());
+    let ties = tied.map(|outcome| place(&outcome.point)).map(|(x, y)| Mark {
+        x,
+        y,
+        kind: Kind::Other,
+        name: "cannot be told from the best".to_owned(),
+    });
+    let ties: Vec<Mark> = ties.collect();
+    let (ties, unmarked) = match ties.len() {
+        0..=TIES_MARKED => (ties, 0),
+        many => (Vec::new(), many),
+    };
+    let least = shown
+        .iter()
+        .filter_map(|outcome| cell(outcome, predicted).0)
+        .fold(f64::INFINITY, f64::min);
+    HeatMap {
+        title: format!("{} on {}", about.job, kept.words(all)),
+        subtitle: subtitle(&about.how, finding, &shown, predicted, unmarked),
+        x: AxisValues {
+            label: "fusion threshold".into(),
+            unit: "MiB".into(),
+            values: fusion.clone(),
+        },
+        y: AxisValues {
+            label: "cycle time".into(),
+            unit: "ms".into(),
+            values: cycle.clone(),
+        },
+        cells: cells.collect(),
+        marks: marks.into_iter().flatten().chain(ties).collect(),
+        scale: Scale {
+            label: format!("step time above the lowest, {}", number::ms(least)),
+            better: Better::Lower,
+            noise: match (predicted, &finding.noise) {
+                (false, Some(noise)) => noise.sd,
+                _ => 0.0,
+            },
+        },
+    }
+}
+
+/// What a cell shows: all of what was predicted, or all of what was measured.
+fn cell(outcome: &Outcome, predicted: bool) -> (Option<f64>, String) {
+    if predicted {
+        let ms = outcome.predicted_ms.map(|predicted| predicted.value);
+        return (ms, ms.map_or_else(String::new, number::digits));
+    }
+    match (&outcome.ending, outcome.step_ms) {
+        (Ending::Failed(_), _) | (_, None) => (None, "failed".to_owned()),
+        (Ending::Cut, Some(ms)) => (Some(ms), format!("≈{}", number::digits(ms))),
+        (_, Some(ms)) => (Some(ms), number::digits(ms)),
+    }
+}
+
+/// `unmarked` settings tie with the best and are not marked.
+fn subtitle(how: &str, finding: &Finding, shown: &[&Outcome], predicted: bool, unmarked: usize) -> String {
+    let mut parts: Vec<String> = [how]
+        .into_iter()
+        .filter(|how| !how.is_empty())
+        .map(str::to_owned)
+        .collect();
+    if predicted {
+        parts.push("step predicted by replay, ms".to_owned());
+        if finding.basis == Basis::Verified {
+            parts.push("the best few were measured afterwards".to_owned());
+        }
+    } else {
+        parts.push("median step, ms".to_owned());
+        let noise = finding.noise.as_ref().map(|noise| words::percent(noise.sd));
+        parts.extend(noise.map(|sd| format!("one measurement scatters by {sd}")));
+    }
+    if !predicted && shown.iter().any(|outcome| outcome.ending == Ending::Cut) {
+        parts.push("≈ cut short".to_owned());
+    }
+    if unmarked > 0 {
+        parts.push(format!("{unmarked} settings cannot be told from the best"));
+    }
+    parts.join("; ")
+}

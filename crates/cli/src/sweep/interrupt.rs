@@ -1,0 +1,53 @@
+//! Signals that end a sweep early: the first lets it end with a report, a second ends the process at once.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use super::error::Error;
+use crate::ignored_signals;
+use crate::timeline::interrupt::leave_to_caller;
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Interrupt(Arc<AtomicUsize>);
+
+impl Interrupt {
+    /// Watches for SIGINT, SIGTERM and SIGHUP, except those that this process was started to ignore.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(super) fn watch() -> Result<Self, Error> {
+        let interrupt = Self::default();
+        leave_to_caller();
+        let ignored = ignored_signals();
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            if ignored >> (signal - 1) & 1 == 0 {
+                interrupt
+                    .register(signal)
+                    .map_err(Error::system("watch for signals"))?;
+            }
+        }
+        Ok(interrupt)
+    }
+
+    fn register(&self, signal: i32) -> io::Result<()> {
+        let again = Arc::new(AtomicBool::new(false));
+        // Handlers run in this order: the first signal finds `again` unset.
+        flag::register_conditional_default(signal, Arc::clone(&again))?;
+        flag::register(signal, again)?;
+        flag::register_usize(signal, Arc::clone(&self.0), signal as usize)?;
+        Ok(())
+    }
+
+    /// The signal that came, if one did.
+    pub(super) fn signal(&self) -> Option<u8> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            signal => Some(signal as u8), // one of three small numbers
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! `ronde sweep`: settings measured against each other and against the default, or predicted from a recording.
+//!
+//! This process is the supervisor: it keeps the folder ([`folder`]), says what is measured next
+//! ([`ronde_lab::sweep::order`]), launches the ranks ([`ranks`], which run [`rank`]), and reports ([`report`]). Whatever was
+//! measured is in the folder, so that a sweep that was cut off goes on where it stopped.
+
+mod args;
+mod channel;
+mod error;
+mod folder;
+mod heat;
+mod interrupt;
+mod json;
+mod markdown;
+mod plan;
+mod progress;
+pub(crate) mod rank;
+mod ranks;
+mod replay;
+mod replayed;
+mod report;
+mod supervisor;
+mod table;
+mod text;
+mod words;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+pub(super) use args::Args;
+use error::Error;
+use folder::Folder;
+use interrupt::Interrupt;
+use plan::Plan;
+use report::About;
+use supervisor::{Halt, Supervisor};
+
+use super::bench::check_memory;
+use super::timeline::output::{Output, is_stdout};
+use super::timeline::text::{Look, capitalized, harmless};
+use super::{fail, print};
+use ronde::identity::{Identity, Source};
+use ronde_lab::bench::Workload;
+use ronde_lab::sweep::order::SweepOrder;
+use ronde_lab::sweep::{Design, Row, Status, Verdict, verdict};
+
+/// Exit code of a program that a signal ended, but for the signal's number.
+const EXIT_SIGNAL: u8 = 128;
+
+/// Runs the subcommand.
+pub(super) fn main(args: &Args) -> ExitCode {
+    match run(args) {
+        Ok(code) => code,
+        Err(error) => fail(
+            &format!("sweep: {}", harmless(&error.to_string())),
+            error.exit_code(),
+        ),
+    }
+}
+
+fn run(args: &Args) -> Result<ExitCode, Error> {
+    if Identity::from_env()?.source != Source::Single {
+        return Err(Error::InsideJob);
+    }
+    let path = out(args);
+    for note in plan::notes(args) {
+        fail(&format!("sweep: note: {}", harmless(&note)), 0);
+    }
+    if args.resume {
+        let (plan, folder, rows) = resume(args, &path)?;
+        return if plan.replay.is_empty() {
+            measured(args, &plan, folder, rows)
+        } else {
+            replayed::resume(args, plan, folder, rows)
+        };
+    }
+    if !args.replay.is_empty() {
+        return replayed::begin(args, &path);
+    }
+    let workload = args.load.workload()?;
+    let plan = Plan::new(args, &workload)?;
+    check(&plan, &workload)?;
+    let folder = Folder::create(&path, &plan)?;
+    measured(args, &plan, folder, Vec::new())
+}
+
+/// The folder; where none is given it has the job's name.
+fn out(args: &Args) -> PathBuf {
+    let name = || {
+        let file = args.replay.first().or(args.load.profile.as_ref());
+        let stem = file.and_then(|path| path.file_stem().map(OsString::from));
+        let load = args.load.resolved();
+        let mut name = OsString::from("sweep-");
+        name.push(
+            stem.or_else(|| load.model.map(OsString::from))
+                .unwrap_or_default(),
+        );
+        PathBuf::from(name)
+    };
+    args.out.clone().unwrap_or_else(name)
+}
+
+/// The sweep that was begun in `path`: its plan, its folder and what was measured.
+///
+/// # Errors
+/// Another sweep, another machine, files that no sweep writes.
+fn resume(args: &Args, path: &Path) -> Result<(Plan, Folder, Vec<Row>), Error> {
+    let (mut plan, mut folder) = Folder::open(path)?;
+    let differences = plan.differences(args)?;
+    if !differences.is_empty() {
+        return Err(Error::Differs {
+            folder: path.to_owned(),
+            differences,
+        });
+    }
+    let changes = plan.changes_since();
+    if !changes.is_empty() && !args.other_machine {
+        return Err(Error::OtherMachine {
+            folder: path.to_owned(),
+            changes,
+        });
+    }
+    if plan.is_measured() {
+        let workload = plan.load.workload()?;
+        plan.check_workload(&workload)?;
+        check(&plan, &workload)?;
+    }
+    let rows = folder.go_on()?;
+    if let Some(budget) = args.budget {
+        plan.design.budget_s = Some(budget.as_secs_f64());
+        folder.write_plan(&plan)?;
+    }
+    Ok((plan, folder, rows))
+}
+
+/// Whether all ranks of the largest job fit into memory.
+fn check(plan: &Plan, workload: &Workload) -> Result<(), Error> {
+    let most = plan.design.np.iter().copied().max().unwrap_or(1);
+    check_memory(workload, most as usize, 1)?;
+    Ok(())
+}
+
+/// Measures what is left of the grid and of its confirmation, and reports.
+fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Result<ExitCode, Error> {
+    let order = SweepOrder::new(&plan.design);
+    say(&format!(
+        "{} settings, {}, about {} measurements to make; they go to {}",
+        plan.points.len(),
+        plan.job(),
+        order.left(&rows),
+        folder.path().display()
+    ));
+    let interrupt = Interrupt::watch()?;
+    let (outcome, rows) = {
+        let mut supervisor = Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
+        let outcome = supervisor.run(|rows| order.next(rows), |rows| order.left(rows));
+        (outcome, std::mem::take(&mut supervisor.rows))
+    };
+    let whole = Design {
+        budget_s: None,
+        ..plan.design.clone()
+    };
+    let missing = SweepOrder::new(&whole).left(&rows);
+    let report = |unfinished, halt| {
+        let about = about(plan, (plan.name(), plan.how()), unfinished);
+        conclude(
+            args.json.as_deref(),
+            &about,
+            &verdict(&rows),
+            &rows,
+            &folder,
+            halt,
+        )
+    };
+    match outcome {
+        Ok(halt) => report(unfinished(plan, &folder, halt, missing), halt),
+        Err(error) => {
+            // What there is is worth a report; that there is none, on a full disk, is not what went wrong.
+            let _ = report(Some(format!("It failed: {error}")), Halt::Done);
+            Err(error)
+        }
+    }
+}
+
+/// Why a sweep is not whole, if measurements are missing.
+fn unfinished(plan: &Plan, folder: &Folder, halt: Halt, missing: usize) -> Option<String> {
+    let budget = words::duration(plan.design.budget_s.unwrap_or(0.0));
+    let (why, more) = match halt {
+        Halt::Signal(_) => ("it was interrupted".to_owned(), ""),
+        Halt::Budget => (
+            format!("its budget of {budget} is spent"),
+            ", with a larger --budget",
+        ),
+        Halt::Done => (
+            format!("the rest does not fit into its budget of {budget}"),
+            ", with a larger --budget",
+        ),
+    };
+    (missing > 0).then(|| {
+        format!(
+            "{}: about {missing} measurements are missing; to go on: ronde sweep --resume --out {}{more}",
+            capitalized(&why),
+            folder.path().display()
+        )
+    })
+}
+
+/// What the reader of the report has to know; `job` is what was swept, and how.
+fn about(plan: &Plan, (job, how): (String, String), unfinished: Option<String>) -> About {
+    let facts = plan.machine.facts().map(|(name, value)| (name.to_owned(), value));
+    let others = [
+        ("ronde".to_owned(), plan.ronde.clone()),
+        ("started".to_owned(), plan.started.clone()),
+    ];
+    let changes = plan.changes_since();
+    let warning = || {
+        format!(
+            "part of it was measured elsewhere ({}): step times cannot be compared",
+            changes.join("; ")
+        )
+    };
+    About {
+        job,
+        how,
+        command: plan.command.clone(),
+        machine: facts.into_iter().chain(others).collect(),
+        unfinished,
+        warnings: (!changes.is_empty()).then(warning).into_iter().collect(),
+    }
+}
+
+/// Writes the report and prints its text.
+fn conclude(
+    json: Option<&Path>,
+    about: &About,
+    verdict: &Verdict,
+    rows: &[Row],
+    folder: &Folder,
+    halt: Halt,
+) -> Result<ExitCode, Error> {
+    let code = match halt {
+        Halt::Signal(signal) => EXIT_SIGNAL + signal,
+        Halt::Budget | Halt::Done => 0,
+    };
+    if rows.is_empty() {
+        say("nothing was measured");
+        return Ok(ExitCode::from(code.max(1)));
+    }
+    let text = report::report(about, verdict, folder.path(), &Look::of_stdout(0))?;
+    let mut printed = ExitCode::SUCCESS;
+    if let Some(path) = json {
+        let summary = folder.summary()?;
+        Output::open(path)?.finish(|sink| sink.write_all(&summary))?;
+    }
+    if !json.is_some_and(is_stdout) {
+        printed = print(&text);
+    }
+    let is_empty = rows.iter().all(|row| matches!(row.status, Status::Failed(_)));
+    Ok(match (code, is_empty) {
+        (0, true) => ExitCode::FAILURE, // nothing could be measured
+        (0, false) => printed,
+        (code, _) => ExitCode::from(code),
+    })
+}
+
+/// Tells the user something that is no result.
+fn say(message: &str) {
+    fail(&format!("sweep: {}", harmless(message)), 0);
+}

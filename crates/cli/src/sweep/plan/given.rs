@@ -1,0 +1,152 @@
+//! What the arguments ask for: the design, the settings besides it, and what of it is worth a word.
+
+use std::collections::BTreeMap;
+
+use crate::knob_flags::NotSwept;
+use crate::range::List;
+use crate::replay::Switch;
+use crate::sweep::args::Args;
+use crate::sweep::error::Error;
+use ronde_lab::sweep::{Design, Point};
+
+/// Ranks where `-np` does not say, as for `ronde bench`.
+pub(super) const NP_DEFAULT: u32 = 2;
+const REPEATS_DEFAULT: u32 = 3;
+const STEPS_DEFAULT: u32 = 20;
+/// Where nobody says how many steps: what scatters by tens of percent from step to step must not be judged by ten milliseconds of it.
+const AT_LEAST_MS: f64 = 250.0;
+const WARMUP_DEFAULT: u32 = 3;
+
+/// The grid where none is given, in MiB and ms.
+const FUSION_MB_DEFAULT: [f64; 6] = [0.0, 1.0, 4.0, 16.0, 64.0, 128.0];
+pub(super) const CYCLE_MS_DEFAULT: [f64; 5] = [0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Settings that change what is said, not what is measured: a sweep may go on with others.
+const TOLD: [&str; 2] = ["HOROVOD_LOG_LEVEL", "HOROVOD_LOG_HIDE_TIME"];
+
+/// What of a design is worth saying before it starts: each thing once.
+pub(in crate::sweep) fn notes(args: &Args) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut repeated = |flag: &str, values: Vec<String>| {
+        if !values.is_empty() {
+            notes.push(format!(
+                "{flag} has {} more than once; each value is taken once, --repeats says how often it is measured",
+                values.join(", ")
+            ));
+        }
+    };
+    let numbers = |list: &Option<List>| {
+        let repeated = list.iter().flat_map(|list| &list.repeated);
+        repeated.map(f64::to_string).collect::<Vec<_>>()
+    };
+    repeated("--fusion-mb", numbers(&args.fusion_mb));
+    repeated("--cycle-ms", numbers(&args.cycle_ms));
+    repeated("-np", twice(&args.np).iter().map(u32::to_string).collect());
+    let on_off = |values: &[Switch]| twice(values).into_iter().map(word).collect::<Vec<_>>();
+    repeated(
+        "--cache",
+        on_off(&args.cache).into_iter().map(str::to_owned).collect(),
+    );
+    repeated(
+        "--hierarchical-allreduce",
+        on_off(&args.hierarchical_allreduce)
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+    );
+    for (variable, flag) in NotSwept::VARIABLES.into_iter().zip(["--fusion-mb", "--cycle-ms"]) {
+        if args.flags.lookup(variable).is_some_and(|value| !value.is_empty()) {
+            notes.push(format!(
+                "{variable} is set, but has no effect here: a sweep sets it itself, see {flag}"
+            ));
+        }
+    }
+    notes
+}
+
+/// The design; of `np_default` ranks where nothing else is given.
+pub(super) fn design(args: &Args, np_default: u32) -> Design {
+    let has_lists = args.fusion_mb.is_some()
+        || args.cycle_ms.is_some()
+        || !args.cache.is_empty()
+        || !args.hierarchical_allreduce.is_empty();
+    let default = Point::default_of(NP_DEFAULT);
+    let values = |given: &Option<List>, grid: &[f64], one: f64| match given {
+        Some(list) => list.values.clone(),
+        None if has_lists => vec![one],
+        None => grid.to_vec(),
+    };
+    let fusion_mb = values(&args.fusion_mb, &FUSION_MB_DEFAULT, default.fusion_mb());
+    let cycle_time_ms = values(&args.cycle_ms, &CYCLE_MS_DEFAULT, default.cycle_time_ms);
+    let mut np = args.np.clone();
+    np.sort_unstable();
+    np.dedup();
+    if np.is_empty() {
+        np.push(np_default);
+    }
+    let repeats = args.repeats.unwrap_or(REPEATS_DEFAULT);
+    Design {
+        np,
+        fusion_threshold_bytes: fusion_mb
+            .into_iter()
+            .map(|mb| (mb * f64::from(1 << 20)).round() as u64)
+            .collect(),
+        cycle_time_ms,
+        cache: on_off(&args.cache, default.cache),
+        hierarchical_allreduce: on_off(&args.hierarchical_allreduce, default.hierarchical_allreduce),
+        repeats,
+        confirm: args.confirm.unwrap_or(if repeats == 1 { 0 } else { 2 * repeats }),
+        warmup: args.warmup.unwrap_or(WARMUP_DEFAULT),
+        steps: args.steps.unwrap_or(STEPS_DEFAULT),
+        at_least_ms: if args.steps.is_none() { AT_LEAST_MS } else { 0.0 },
+        budget_s: args.budget.map(|budget| budget.as_secs_f64()),
+        // JSON readers have 53 bits for a number.
+        seed: args.seed.unwrap_or_else(|| rand::random::<u64>() >> 11),
+    }
+}
+
+/// The variables in force besides those that are swept, by flags or by the environment.
+///
+/// # Errors
+/// A value that its knob does not take; the tuner, which is on.
+pub(super) fn settings(args: &Args) -> Result<BTreeMap<String, String>, Error> {
+    let knobs = args.flags.knobs()?;
+    if knobs.autotune {
+        return Err(Error::Autotune);
+    }
+    let rows = knobs.effective(|name| args.flags.lookup(name));
+    let is_kept = |name: &str| !NotSwept::VARIABLES.contains(&name) && !TOLD.contains(&name);
+    Ok(rows
+        .into_iter()
+        .filter(|row| row.from_env && is_kept(row.env))
+        .map(|row| (row.env.to_owned(), row.value.to_string_lossy().into_owned()))
+        .collect())
+}
+
+/// Both values, or the one that is asked for; `default` where nothing is.
+fn on_off(switches: &[Switch], default: bool) -> Vec<bool> {
+    let values: Vec<bool> = [(Switch::On, true), (Switch::Off, false)]
+        .into_iter()
+        .filter(|(switch, _)| switches.contains(switch))
+        .map(|(_, value)| value)
+        .collect();
+    if values.is_empty() { vec![default] } else { values }
+}
+
+fn word(switch: Switch) -> &'static str {
+    match switch {
+        Switch::On => "on",
+        Switch::Off => "off",
+    }
+}
+
+/// What is in `values` more than once.
+fn twice<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
+    let mut found = Vec::new();
+    for (index, value) in values.iter().enumerate() {
+        if values[..index].contains(value) && !found.contains(value) {
+            found.push(*value);
+        }
+    }
+    found
+}

@@ -1,0 +1,172 @@
+//! What a sweep shows while it measures: a bar with the time left on a terminal, else a line now and then.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::words;
+use ronde_lab::sweep::order::Task;
+use ronde_lab::sweep::{Phase, Point, Row, best_so_far};
+
+/// Redraws per second at most: enough for the eye, nothing for the CPU that the ranks need.
+const REDRAWS_PER_SECOND: u8 = 5;
+
+/// Between two lines where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+const TEMPLATE: &str = "{prefix} {bar:24} {pos}/{len} {wide_msg}";
+
+/// See the module.
+pub(super) struct Display {
+    bar: Option<ProgressBar>,
+    began: Instant,
+    /// Whether there are several numbers of ranks, so that one has to be named.
+    has_ranks: bool,
+    /// Rows that were there before this process measured any.
+    rows_before: usize,
+    line_at: Instant,
+}
+
+impl Display {
+    /// A display for a sweep on these numbers of ranks that has `rows_before`.
+    pub(super) fn new(np: &[u32], rows_before: usize) -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar =
+                ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
+            if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+                bar.set_style(style);
+            }
+            bar
+        });
+        let now = Instant::now();
+        Self {
+            bar,
+            began: now,
+            has_ranks: np.len() > 1,
+            rows_before,
+            line_at: now,
+        }
+    }
+
+    /// Shows that `task` is measured, after `rows`, with `left` to come, itself included; `within` is the time that the
+    /// budget leaves.
+    pub(super) fn measuring(&mut self, task: &Task, rows: &[Row], left: usize, within: Option<Duration>) {
+        let time_left = self.time_left(rows.len(), left, within);
+        if let Some(bar) = &self.bar {
+            bar.set_length((rows.len() + left) as u64);
+            bar.set_position(rows.len() as u64);
+            bar.set_prefix(self.phase(task));
+            bar.set_message(message(task, rows, time_left));
+        } else if self.line_at.elapsed() >= LINE_EVERY && rows.len() > self.rows_before {
+            self.line_at = Instant::now();
+            let line = format!(
+                "ronde: sweep: {} of {} measured, {}: {}",
+                rows.len(),
+                rows.len() + left,
+                self.phase(task),
+                message(task, rows, time_left)
+            );
+            // Nobody who reads is no reason to stop.
+            let _ = writeln!(io::stderr(), "{line}");
+        }
+    }
+
+    /// Keeps the bar alive while a measurement lasts.
+    pub(super) fn tick(&self) {
+        if let Some(bar) = &self.bar {
+            bar.tick();
+        }
+    }
+
+    /// How long the rest takes, at the speed so far.
+    fn time_left(&self, rows: usize, left: usize, within: Option<Duration>) -> Option<Duration> {
+        let measured = rows
+            .checked_sub(self.rows_before)
+            .filter(|measured| *measured > 0);
+        let at_this_speed = measured.map(|measured| {
+            let share = left as f64 / measured as f64;
+            Duration::from_secs_f64(self.began.elapsed().as_secs_f64() * share)
+        });
+        match (at_this_speed, within) {
+            (Some(time), Some(within)) => Some(time.min(within)),
+            (time, within) => time.or(within),
+        }
+    }
+
+    fn phase(&self, task: &Task) -> String {
+        let phase = match task.phase {
+            Phase::Grid => format!("block {}", task.block + 1),
+            Phase::Confirm => "confirming".to_owned(),
+            Phase::Verify => "verifying".to_owned(),
+            Phase::Predicted => "predicting".to_owned(),
+        };
+        match (self.has_ranks, task.point.np) {
+            (false, _) => phase,
+            (true, 1) => format!("{phase}, 1 rank"),
+            (true, np) => format!("{phase}, {np} ranks"),
+        }
+    }
+}
+
+impl Drop for Display {
+    /// Takes the bar away, so that the result stands alone.
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The time left, the best so far, and what is measured now.
+fn message(task: &Task, rows: &[Row], time_left: Option<Duration>) -> String {
+    let mut parts = Vec::new();
+    if let Some(time_left) = time_left {
+        parts.push(format!("{} left", HumanDuration(time_left)));
+    }
+    if let Some((point, ms)) = best_so_far(rows.iter(), task.point.np) {
+        parts.push(format!("best so far {ms:.2} ms with {}", setting(&point)));
+    }
+    parts.push(format!("now {}", setting(&task.point)));
+    parts.join(" · ")
+}
+
+/// A point in a few words, without its ranks.
+fn setting(point: &Point) -> String {
+    let fusion = match point.fusion_threshold_bytes {
+        0 => "no fusion".to_owned(),
+        _ => format!("{} MiB", words::knob(point.fusion_mb())),
+    };
+    let cache = if point.cache { "" } else { ", no cache" };
+    format!("{fusion}, {} ms{cache}", words::knob(point.cycle_time_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_in_words() {
+        let point = Point {
+            fusion_threshold_bytes: 1 << 19,
+            cycle_time_ms: 2.5,
+            cache: false,
+            ..Point::default_of(4)
+        };
+        assert_eq!(setting(&point), "0.5 MiB, 2.5 ms, no cache");
+        let none = Point {
+            fusion_threshold_bytes: 0,
+            ..Point::default_of(4)
+        };
+        assert_eq!(setting(&none), "no fusion, 1 ms");
+    }
+
+    #[test]
+    fn the_time_left_is_no_longer_than_the_budget() {
+        let display = Display::new(&[2], 10);
+        assert_eq!(display.time_left(10, 50, None), None, "nothing is known yet");
+        let within = Some(Duration::from_secs(5));
+        assert_eq!(display.time_left(10, 50, within), within);
+        assert!(display.time_left(11, 50, Some(Duration::ZERO)).unwrap().is_zero());
+    }
+}

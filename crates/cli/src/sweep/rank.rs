@@ -1,0 +1,227 @@
+//! A rank of a sweep's job: a hidden subcommand, which the supervisor launches once for each rank.
+//!
+//! Rank 0 takes orders from the supervisor, changes the settings and tells the others what is to be measured, by a broadcast
+//! of the runtime itself; then all of them measure.
+
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use super::channel::{self, Lines, MeasurementRequest, Message};
+use crate::bench::{LoadArgs, LoadError};
+use crate::fail;
+use ronde::context::Context;
+use ronde::error::Error as RuntimeError;
+use ronde::identity::{Identity, IdentityError};
+use ronde::knobs::{KnobError, Knobs};
+use ronde::settings::PartialSettings;
+use ronde_lab::bench::{Job, RunError, Series};
+use ronde_lab::sweep::Point;
+
+/// Name of the hidden subcommand.
+pub(crate) const RANK: &str = "__sweep-rank";
+/// Its flags.
+pub(super) const CHANNEL: &str = "--channel";
+pub(super) const LOAD: &str = "--load";
+
+/// Between two signs of life.
+const ALIVE_EVERY: Duration = Duration::from_millis(500);
+
+/// Arguments of the hidden subcommand.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Name of the supervisor's socket
+    #[arg(long)]
+    channel: String,
+    /// What each step reduces, as JSON
+    #[arg(long, value_parser = parse_load)]
+    load: LoadArgs,
+}
+
+fn parse_load(text: &str) -> Result<LoadArgs, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+/// Why a rank ends early.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Knob(#[from] KnobError),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("cannot talk to the sweep: {0}")]
+    Channel(#[from] std::io::Error),
+}
+
+/// Runs the hidden subcommand.
+pub(crate) fn main(args: &Args) -> ExitCode {
+    // Before anything else can fail, so that the supervisor hears of it.
+    let mut supervisor = match supervisor(args) {
+        Ok(supervisor) => supervisor,
+        Err(error) => return fail(&format!("sweep: {error}"), 1),
+    };
+    match join().and_then(|context| serve(&context, args, supervisor.as_mut())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if let Some(supervisor) = &supervisor {
+                supervisor.say(&Message::Failed(error.to_string()));
+            }
+            fail(&format!("sweep: {error}"), 1)
+        }
+    }
+}
+
+/// The supervisor, if this is rank 0.
+fn supervisor(args: &Args) -> Result<Option<Supervisor>, Error> {
+    let is_first = Identity::from_env()?.rank == 0;
+    Ok(is_first.then(|| Supervisor::connect(&args.channel)).transpose()?)
+}
+
+fn join() -> Result<Context, Error> {
+    Ok(Context::builder()
+        .knobs(Knobs::from_env()?)
+        .quiet_autotune()
+        .build()?)
+}
+
+/// Measures until there is nothing more to be measured.
+fn serve(context: &Context, args: &Args, mut supervisor: Option<&mut Supervisor>) -> Result<(), Error> {
+    let load = args
+        .load
+        .load(args.load.workload()?, (context.rank(), context.size()));
+    let mut job = Job::new(context, &load)?;
+    job.agree(&[])?;
+    if let Some(supervisor) = &supervisor {
+        supervisor.say(&Message::Ready);
+    }
+    loop {
+        let order = match &mut supervisor {
+            Some(supervisor) => supervisor.order()?,
+            None => None,
+        };
+        if let Some(order) = &order {
+            context.set_settings(change(&order.point))?;
+        }
+        let time = order.and_then(|order| order.time);
+        let Some(series) = tell(context, order.map(|order| order.series))? else {
+            return Ok(());
+        };
+        let times = job.measure(&series, time, || {
+            if let Some(supervisor) = &mut supervisor {
+                supervisor.alive();
+            }
+        })?;
+        if let Some(supervisor) = &supervisor {
+            supervisor.say(&Message::Done(times));
+        }
+    }
+}
+
+/// What the settings of `point` change.
+fn change(point: &Point) -> PartialSettings {
+    PartialSettings {
+        fusion_threshold_bytes: Some(point.fusion_threshold_bytes),
+        cycle_time: Some(Duration::from_secs_f64(point.cycle_time_ms / 1e3)),
+        cache: Some(point.cache),
+        hierarchical_allreduce: Some(point.hierarchical_allreduce),
+        ..PartialSettings::default()
+    }
+}
+
+/// Tells all ranks what rank 0 is to measure; none ends the job.
+fn tell(context: &Context, series: Option<Series>) -> Result<Option<Series>, Error> {
+    let words = context
+        .broadcast("sweep.order", encode(series), 0)
+        .map_err(RuntimeError::from)?;
+    Ok(decode(&words.wait().map_err(RuntimeError::from)?))
+}
+
+/// Five numbers: untimed steps, timed steps (0 where there is nothing to measure), the least time, whether there is a bound, and the bound.
+fn encode(series: Option<Series>) -> Vec<f64> {
+    let Some(series) = series else { return vec![0.0; 5] };
+    let bound_ms = series.stop_above_ms;
+    vec![
+        series.warmup_steps as f64,
+        series.steps as f64,
+        series.at_least_ms,
+        f64::from(u8::from(bound_ms.is_some())),
+        bound_ms.unwrap_or(0.0),
+    ]
+}
+
+fn decode(words: &[f64]) -> Option<Series> {
+    let [warmup_steps, steps, at_least_ms, has_bound, bound_ms] = *words else {
+        return None;
+    };
+    (steps > 0.0).then_some(Series {
+        warmup_steps: warmup_steps as usize,
+        steps: steps as usize,
+        at_least_ms,
+        stop_above_ms: (has_bound > 0.0).then_some(bound_ms),
+    })
+}
+
+/// Rank 0's side of the channel.
+struct Supervisor {
+    orders: Lines,
+    channel: UnixStream,
+    told: Instant,
+}
+
+impl Supervisor {
+    fn connect(name: &str) -> std::io::Result<Self> {
+        let channel = channel::connect(name)?;
+        Ok(Self {
+            orders: Lines::new(channel.try_clone()?),
+            channel,
+            told: Instant::now(),
+        })
+    }
+
+    /// The next order; none when there are no more.
+    fn order(&mut self) -> Result<Option<MeasurementRequest>, Error> {
+        Ok(self.orders.next()?)
+    }
+
+    /// Says something. If nobody listens any more, the next order is none, which ends the job.
+    fn say(&self, message: &Message) {
+        let _ = channel::send(&self.channel, message);
+    }
+
+    /// Says now and then that steps are made.
+    fn alive(&mut self) {
+        if self.told.elapsed() >= ALIVE_EVERY {
+            self.say(&Message::Alive);
+            self.told = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_survive_the_broadcast() {
+        let series = Series {
+            warmup_steps: 3,
+            steps: 20,
+            at_least_ms: 250.0,
+            stop_above_ms: None,
+        };
+        let bounded = Series {
+            stop_above_ms: Some(12.5),
+            ..series
+        };
+        for order in [None, Some(series), Some(bounded)] {
+            assert_eq!(decode(&encode(order)), order);
+        }
+        assert_eq!(decode(&[]), None);
+    }
+}

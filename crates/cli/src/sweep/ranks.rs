@@ -1,0 +1,279 @@
+//! The ranks of a job, which are started once and measured many times: the supervisor's side.
+//!
+//! Two threads serve a job: one launches it and sees it through to the end, one reads what rank 0 says. Whoever waits for a
+//! measurement hears from both, and loses patience when there is no sign of a step for too long.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::channel::{self, Lines, Listener, MeasurementRequest, Message};
+use super::error::Error;
+use super::plan::Plan;
+use super::rank::{CHANNEL, LOAD, RANK};
+use crate::program;
+use crate::run::{Ended, LaunchError, LaunchSpec, Output, launch_until};
+use ronde_lab::bench::SeriesTimes;
+
+/// Between two looks whether to go on waiting.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Ranks need longer to start than to make a step: buffers are mapped and filled. So many times the patience for a step.
+const START_FACTOR: u32 = 4;
+
+/// Time that ranks have to leave when they are told to.
+const LEAVE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Why there is no measurement.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The job is over, and why.
+    Job(String),
+    /// Whoever waits does not want to go on.
+    Abandoned,
+}
+
+/// A job that is running.
+pub(super) struct Ranks {
+    np: u32,
+    events: Receiver<Event>,
+    channel: Option<UnixStream>,
+    /// Its end kills the ranks.
+    stop: UnixStream,
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    /// What rank 0 said was wrong.
+    complaint: Option<String>,
+}
+
+enum Event {
+    Connected(UnixStream),
+    Said(Message),
+    Ended(Result<Ended, LaunchError>),
+}
+
+impl Ranks {
+    /// Starts `np` ranks of `plan`'s job and waits until they are ready, as long as `go_on` says so.
+    ///
+    /// # Errors
+    /// The system refuses a socket or a thread. The inner failure: the ranks do not start.
+    pub(super) fn start(
+        plan: &Plan,
+        np: u32,
+        patience: Duration,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Result<Self, Failure>, Error> {
+        let listener = Listener::bind().map_err(Error::system("listen to rank 0"))?;
+        let (stop, stopped) = UnixStream::pair().map_err(Error::system("make a socket pair"))?;
+        let spec = spec(plan, np, listener.name())?;
+        let (sender, events) = channel();
+        let over = Arc::new(AtomicBool::new(false));
+        let mut ranks = Self {
+            np,
+            events,
+            channel: None,
+            stop,
+            over: Arc::clone(&over),
+            threads: Vec::new(),
+            complaint: None,
+        };
+        let to_reader = (sender.clone(), Arc::clone(&over));
+        ranks.thread("ronde-sweep-job", move || {
+            let outcome = launch_until(&spec, stopped.as_fd());
+            over.store(true, Ordering::Relaxed);
+            // Nobody waits any more: nobody wants to know.
+            let _ = sender.send(Event::Ended(outcome));
+        })?;
+        ranks.thread("ronde-sweep-rank0", move || {
+            read(&listener, &to_reader.1, &to_reader.0)
+        })?;
+        Ok(match ranks.receive(patience * START_FACTOR, go_on) {
+            Ok(_) => Ok(ranks),
+            Err(failure) => Err(failure),
+        })
+    }
+
+    /// Number of ranks.
+    pub(super) fn np(&self) -> u32 {
+        self.np
+    }
+
+    /// Has `order` measured, with `patience` for each step, as long as `go_on` says so.
+    ///
+    /// # Errors
+    /// [`Failure`]; the job is then of no more use.
+    pub(super) fn measure(
+        &mut self,
+        order: &MeasurementRequest,
+        patience: Duration,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<SeriesTimes, Failure> {
+        if let Some(channel) = &self.channel {
+            // If rank 0 has gone, its end is about to be told.
+            let _ = channel::send(channel, order);
+        }
+        loop {
+            if let Message::Done(times) = self.receive(patience, go_on)? {
+                return Ok(times);
+            }
+        }
+    }
+
+    /// Has the ranks leave, and waits until they have.
+    pub(super) fn leave(mut self) {
+        if let Some(channel) = &self.channel {
+            // It fails if rank 0 has gone already.
+            let _ = channel.shutdown(Shutdown::Write);
+        }
+        let until = Instant::now() + LEAVE_WITHIN;
+        while !self.over.load(Ordering::Relaxed) && Instant::now() < until {
+            let _ = self.events.recv_timeout(LOOK_EVERY);
+        }
+        self.end();
+    }
+
+    /// The next message but for signs of life.
+    fn receive(&mut self, patience: Duration, go_on: &mut dyn FnMut() -> bool) -> Result<Message, Failure> {
+        let mut heard = Instant::now();
+        loop {
+            match self.events.recv_timeout(LOOK_EVERY) {
+                Ok(Event::Connected(channel)) => self.channel = Some(channel),
+                Ok(Event::Said(Message::Alive)) => heard = Instant::now(),
+                Ok(Event::Said(Message::Failed(complaint))) => self.complaint = Some(complaint),
+                Ok(Event::Said(message)) => return Ok(message),
+                // A job that ends because we are to end is no failure of what was measured.
+                Ok(Event::Ended(_)) if !go_on() => return Err(Failure::Abandoned),
+                Ok(Event::Ended(outcome)) => return Err(self.failure(outcome)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Failure::Job("its launcher ended".to_owned()));
+                }
+            }
+            if !go_on() {
+                return Err(Failure::Abandoned);
+            }
+            if heard.elapsed() > patience {
+                self.end();
+                let seconds = patience.as_secs_f64();
+                return Err(Failure::Job(format!("it hangs: no step in {seconds:.0} s")));
+            }
+        }
+    }
+
+    /// Why the job ended; what rank 0 still had to say comes before.
+    fn failure(&mut self, outcome: Result<Ended, LaunchError>) -> Failure {
+        while let Ok(event) = self.events.recv_timeout(LOOK_EVERY) {
+            if let Event::Said(Message::Failed(complaint)) = event {
+                self.complaint = Some(complaint);
+            }
+        }
+        let cause = match outcome {
+            Ok(Ended {
+                cause: Some(cause), ..
+            }) => cause,
+            Ok(Ended { code, cause: None }) => format!("the job ended with code {code}"),
+            Err(error) => error.to_string(),
+        };
+        Failure::Job(match self.complaint.take() {
+            Some(complaint) => format!("{cause}: {complaint}"),
+            None => cause,
+        })
+    }
+
+    fn thread(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let thread = Builder::new().name(name.to_owned()).spawn(body);
+        self.threads
+            .push(thread.map_err(Error::system("start a thread"))?);
+        Ok(())
+    }
+
+    /// Kills what is left of the ranks, and waits for that.
+    fn end(&mut self) {
+        // It fails if the launcher has gone already.
+        let _ = self.stop.shutdown(Shutdown::Both);
+        self.channel = None;
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Passes on what rank 0 says, until it has nothing more to say.
+fn read(listener: &Listener, over: &AtomicBool, events: &Sender<Event>) {
+    let connected = || -> io::Result<Option<(UnixStream, Lines)>> {
+        let Some(stream) = listener.accept(over)? else {
+            return Ok(None);
+        };
+        Ok(Some((stream.try_clone()?, Lines::new(stream))))
+    };
+    let failed = |error: io::Error| Event::Said(Message::Failed(format!("cannot hear rank 0: {error}")));
+    let mut lines = match connected() {
+        Ok(None) => return,
+        Ok(Some((stream, lines))) => {
+            let _ = events.send(Event::Connected(stream));
+            lines
+        }
+        Err(error) => {
+            let _ = events.send(failed(error));
+            return;
+        }
+    };
+    loop {
+        let event = match lines.next() {
+            Ok(Some(message)) => Event::Said(message),
+            Ok(None) => return,
+            Err(error) => {
+                let _ = events.send(failed(error));
+                return;
+            }
+        };
+        if events.send(event).is_err() {
+            return; // nobody listens any more
+        }
+    }
+}
+
+/// The ranks: this program again.
+fn spec(plan: &Plan, np: u32, name: &str) -> Result<LaunchSpec, Error> {
+    let load = serde_json::to_string(&plan.load)
+        .map_err(io::Error::from)
+        .map_err(Error::system("write down the job"))?;
+    let arguments = [RANK, CHANNEL, name, LOAD, &load].map(OsString::from);
+    let settings = plan.settings.iter();
+    let mut environment: Vec<(OsString, OsString)> = settings
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect();
+    let mut command = program::again_with(arguments);
+    let mut num_proc = np as usize;
+    if let Some(elsewhere) = plan.elsewhere()
+        && elsewhere.is_elsewhere(num_proc)?
+    {
+        // The job is then one process here, mpirun, which starts the others, and hands its RONDE_JOB_ID on to them.
+        command = elsewhere.command_line(num_proc, std::mem::take(&mut environment), command)?;
+        num_proc = 1;
+    }
+    Ok(LaunchSpec {
+        label: "ronde: sweep".to_owned(),
+        command,
+        num_proc,
+        environment,
+        output: Output::Prefixed { timestamp: false },
+        output_dir: None,
+        verbose: false,
+        guard: program::again(),
+    })
+}

@@ -1,0 +1,263 @@
+//! A sweep on paper: the grid's step times as replay predicts them from a recording, and the job that verifies the best.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::html::number;
+use crate::replay::error::Error;
+use crate::replay::job::{Job, Recording};
+use crate::timeline::output::Output;
+use crate::timeline::text::bytes;
+use crate::timeline::{error::Error as TimelineError, write_json};
+use ronde::knobs::Link;
+use ronde_job::replay::network::{Target, Topology};
+use ronde_job::replay::{Forecast, Setting};
+use ronde_lab::sweep::{self, Conclusion, Phase, Point, Row, Status, StepTimes, Verdict};
+
+/// Predictions of one sweep: each is the simulation of two dozen jobs.
+const PREDICTIONS_MOST: usize = 1 << 16;
+/// A model that misses the recorded step by more than this is warned of.
+const MISSES: f64 = 0.15;
+/// A part of the step that the benchmark does not have, as a share, from which on it is told of.
+const TAIL_TOLD: f64 = 0.01;
+/// Name of the file in the folder that the benchmark runs from.
+const PROFILE: &str = "profile.json";
+
+/// The recording, and what it predicts.
+pub(super) struct Paper {
+    job: Job,
+    points: Vec<Point>,
+    /// For each point, the step time of each job that fits the recording, ms.
+    jobs: Vec<Vec<f64>>,
+    rows: Vec<Row>,
+}
+
+/// The recording's own job, for the benchmark.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Reenacted {
+    /// The profile with its tensors and their ready times.
+    pub(super) profile: PathBuf,
+    /// Length of its backward pass, ms.
+    pub(super) compute_ms: f64,
+    /// What its allreduces took.
+    pub(super) link: Option<Link>,
+    /// All that in words.
+    pub(super) words: String,
+    /// What is different from the recorded job.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Reads the recording in `paths`, which is written to by nobody.
+///
+/// # Errors
+/// What `ronde replay` says to it.
+pub(super) fn read(paths: &[PathBuf]) -> Result<Job, Error> {
+    let mut job = Job::read(&Recording {
+        paths,
+        outputs: &[],
+        steps: None,
+        ranks_per_host: None,
+    })?;
+    let off = job.fit.modelled_us / job.fit.measured_us - 1.0;
+    if off.abs() > MISSES || off.is_nan() {
+        job.warnings.push(format!(
+            "the model makes the recorded step {}, but it took {}: something that a recording does not show governs this job, and \
+             predictions mean little",
+            number::ms(job.fit.modelled_us / 1e3),
+            number::ms(job.fit.measured_us / 1e3),
+        ));
+    }
+    Ok(job)
+}
+
+impl Paper {
+    /// What `job` takes at each of `points`.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`]; [`Error::Project`] where ranks would be on hosts that were not measured.
+    pub(super) fn new(job: Job, points: Vec<Point>) -> Result<Self, Error> {
+        if points.len() > PREDICTIONS_MOST {
+            return Err(Error::TooMany {
+                settings: points.len(),
+                targets: 1,
+                most: PREDICTIONS_MOST,
+            });
+        }
+        let began = Instant::now();
+        let mut paper = Self {
+            jobs: vec![Vec::new(); points.len()],
+            rows: Vec::with_capacity(points.len()),
+            points,
+            job,
+        };
+        let mut ranks: Vec<u32> = paper.points.iter().map(|point| point.np).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        for np in ranks {
+            let mut forecast = Forecast::new(&paper.job.fit, &target(&paper.job, np), paper.job.fit.rules)?;
+            for (index, point) in paper
+                .points
+                .iter()
+                .enumerate()
+                .filter(|(_, point)| point.np == np)
+            {
+                let jobs: Vec<f64> = forecast
+                    .steps_us(&setting(point))
+                    .iter()
+                    .map(|us| us / 1e3)
+                    .collect();
+                paper.rows.push(row(*point, &jobs, began.elapsed().as_secs_f64()));
+                paper.jobs[index] = jobs;
+            }
+        }
+        Ok(paper)
+    }
+
+    /// The predictions, as rows of `sweep.csv`.
+    pub(super) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The verdict on `rows`, which are the predictions and whatever was measured to verify them.
+    pub(super) fn verdict(&self, rows: &[Row]) -> Verdict {
+        let mut verdict = sweep::verdict(rows);
+        sweep::compare_jobs(&mut verdict, &self.points, &self.jobs);
+        verdict
+    }
+
+    /// The recording's file, without its folder.
+    pub(super) fn name(&self) -> String {
+        let name = Path::new(&self.job.name).file_name();
+        name.map_or_else(
+            || self.job.name.clone(),
+            |name| name.to_string_lossy().into_owned(),
+        )
+    }
+
+    /// What was replayed, in a few words.
+    pub(super) fn how(&self) -> String {
+        let fit = &self.job.fit;
+        format!(
+            "replayed: {} of {} a step, recorded on {}",
+            number::counted(fit.workload.tensors.len() as u64, "tensor"),
+            bytes(fit.workload.bytes() as f64),
+            number::counted(fit.place.ranks.into(), "rank"),
+        )
+    }
+
+    /// What should be known before the predictions are believed.
+    pub(super) fn warnings(&self) -> &[String] {
+        &self.job.warnings
+    }
+
+    /// The `most` best predicted points for each number of ranks, and its default last.
+    pub(super) fn candidates(&self, most: usize) -> Vec<Point> {
+        let verdict = self.verdict(&self.rows);
+        let mut candidates = Vec::new();
+        for finding in &verdict.findings {
+            let sound = finding.conclusion != Conclusion::Nothing;
+            let others = finding
+                .points
+                .iter()
+                .map(|outcome| outcome.point)
+                .filter(|point| !point.is_default());
+            candidates.extend(others.take(most).filter(|_| sound));
+            candidates.extend(finding.default().map(|default| default.point));
+        }
+        candidates
+    }
+
+    /// The recording's own job, written to `folder` for the benchmark, which shapes its link to what the recorded allreduces took.
+    ///
+    /// # Errors
+    /// [`TimelineError`] if the recording has no tensors that the benchmark can run, or the file cannot be written.
+    pub(super) fn reenacted(&self, folder: &Path) -> Result<Reenacted, TimelineError> {
+        let profile = match &self.job.profile {
+            Ok(profile) => profile,
+            Err(error) => return Err(TimelineError::Profile(error.clone())),
+        };
+        let path = folder.join(PROFILE);
+        Output::open(&path)?.finish(|sink| write_json(sink, profile))?;
+        let ready = profile.tensors.iter().filter_map(|tensor| tensor.ready_us);
+        let compute_ms = ready.fold(0.0, f64::max) / 1e3;
+        let collective = self.job.fit.costs.flat.first();
+        let link = collective.filter(|cost| cost.us_per_byte > 0.0).map(|cost| Link {
+            alpha_us: cost.alpha_us.max(0.0),
+            gb_per_s: 1e-3 / cost.us_per_byte,
+        });
+        let mut words = format!(
+            "the tensors of {}, ready over {} as recorded",
+            self.name(),
+            number::ms(compute_ms)
+        );
+        if let Some(link) = link {
+            words += &format!(
+                ", link shaped to what its allreduces took ({} µs and {} GB/s)",
+                number::digits(link.alpha_us),
+                number::digits(link.gb_per_s)
+            );
+        }
+        Ok(Reenacted {
+            profile: path,
+            compute_ms,
+            link,
+            words,
+            warnings: self.differences(profile.left_out.len()),
+        })
+    }
+
+    /// What the benchmark does otherwise than the recorded job.
+    fn differences(&self, left_out: usize) -> Vec<String> {
+        let fit = &self.job.fit;
+        let mut differences = Vec::new();
+        if fit.workload.tail_us > TAIL_TOLD * fit.measured_us {
+            differences.push(format!(
+                "the recorded step goes on for {} after its last result (the optimizer, mostly), which the benchmark's does not: what is \
+                 measured is shorter than what is predicted by that",
+                number::ms(fit.workload.tail_us / 1e3)
+            ));
+        }
+        if left_out > 0 {
+            differences.push(format!(
+                "the benchmark runs without {} that it cannot reduce",
+                number::counted(left_out as u64, "tensor")
+            ));
+        }
+        differences
+    }
+}
+
+/// `np` ranks where the job was: on one host if it was on one.
+fn target(job: &Job, np: u32) -> Target {
+    let place = &job.fit.place;
+    let same = Target::same(place);
+    if np == place.ranks {
+        return same;
+    }
+    let one_host = place.ranks <= place.ranks_per_host;
+    Target {
+        topology: Topology::new(np, if one_host { np } else { place.ranks_per_host }),
+        ..same
+    }
+}
+
+fn setting(point: &Point) -> Setting {
+    Setting {
+        fusion_threshold_bytes: point.fusion_threshold_bytes,
+        cycle_us: point.cycle_time_ms * 1e3,
+        hierarchical: point.hierarchical_allreduce,
+        hierarchical_allgather: false,
+        cache: point.cache,
+    }
+}
+
+fn row(point: Point, jobs: &[f64], at_s: f64) -> Row {
+    Row {
+        point,
+        phase: Phase::Predicted,
+        block: 0,
+        status: Status::Done,
+        times: StepTimes::of(jobs, 0),
+        at_s,
+    }
+}

@@ -1,0 +1,134 @@
+//! A sweep from a recording: predicted, and on request the best of it measured.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::error::Error;
+use super::folder::Folder;
+use super::interrupt::Interrupt;
+use super::plan::Plan;
+use super::replay::{self, Paper, Reenacted};
+use super::supervisor::{Halt, Supervisor};
+use super::{Args, about, check, conclude, say, unfinished};
+use crate::bench::LoadArgs;
+use ronde_lab::bench::schedule::ComputeKind;
+use ronde_lab::sweep::order::{left_in_turns, next_in_turns};
+use ronde_lab::sweep::{Phase, Row};
+
+/// Predicts a grid, and begins to verify it if asked.
+///
+/// # Errors
+/// A recording that cannot be replayed, a folder that cannot be used, a job that cannot be measured.
+pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
+    let job = replay::read(&args.replay)?;
+    let mut plan = Plan::of_recording(args, job.fit.place.ranks)?;
+    let paper = Paper::new(job, plan.points.clone())?;
+    let mut folder = Folder::create(path, &plan)?;
+    let reenacted = if plan.reenacted {
+        let reenacted = paper.reenacted(folder.path())?;
+        plan.load = LoadArgs {
+            profile: Some(reenacted.profile.clone()),
+            compute_ms: Some(reenacted.compute_ms),
+            compute_kind: Some(ComputeKind::Sleep),
+            ..LoadArgs::default()
+        }
+        .resolved();
+        if let Some(link) = reenacted.link {
+            let shaped = || format!("{},{}", link.alpha_us, link.gb_per_s);
+            plan.settings
+                .entry("RONDE_LINK".to_owned())
+                .or_insert_with(shaped);
+        }
+        Some(reenacted)
+    } else {
+        None
+    };
+    if plan.is_measured() {
+        let workload = plan.load.workload()?;
+        plan.describe(&workload);
+        check(&plan, &workload)?;
+        folder.write_plan(&plan)?;
+    }
+    let rows = paper.rows().to_vec();
+    rows.iter().try_for_each(|row| folder.store.append(row))?;
+    verify(args, &plan, &paper, reenacted, folder, rows)
+}
+
+/// Goes on with such a sweep.
+///
+/// # Errors
+/// As [`begin`].
+pub(super) fn resume(
+    args: &Args,
+    plan: Plan,
+    mut folder: Folder,
+    mut rows: Vec<Row>,
+) -> Result<ExitCode, Error> {
+    let paper = Paper::new(replay::read(&plan.replay)?, plan.points.clone())?;
+    let missing = paper.rows().iter().skip(rows.len());
+    if rows.iter().all(|row| row.phase == Phase::Predicted) {
+        // It was cut off while it wrote the predictions.
+        for row in missing {
+            folder.store.append(row)?;
+            rows.push(row.clone());
+        }
+    }
+    let reenacted = if plan.reenacted {
+        Some(paper.reenacted(folder.path())?)
+    } else {
+        None
+    };
+    verify(args, &plan, &paper, reenacted, folder, rows)
+}
+
+/// Measures what is to be measured, and reports.
+fn verify(
+    args: &Args,
+    plan: &Plan,
+    paper: &Paper,
+    reenacted: Option<Reenacted>,
+    mut folder: Folder,
+    mut rows: Vec<Row>,
+) -> Result<ExitCode, Error> {
+    let mut how = paper.how();
+    let (mut halt, mut missing) = (Halt::Done, 0);
+    if let Some(most) = plan.verify {
+        let design = &plan.design;
+        let points = paper.candidates(most as usize);
+        let with = reenacted
+            .as_ref()
+            .map_or_else(|| plan.job(), |reenacted| reenacted.words.clone());
+        say(&format!(
+            "measuring the best {most} and the default {} times each, with {with}; it goes to {}",
+            design.confirm.max(1),
+            folder.path().display()
+        ));
+        how += &format!("; measured with {with}");
+        let blocks = 0..design.confirm.max(1);
+        let interrupt = Interrupt::watch()?;
+        let mut supervisor = Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
+        halt = supervisor.run(
+            |rows| next_in_turns(Phase::Verify, blocks.clone(), &points, design.seed, rows),
+            |rows| left_in_turns(Phase::Verify, blocks.clone(), &points, design.seed, rows),
+        )?;
+        rows = std::mem::take(&mut supervisor.rows);
+        missing = left_in_turns(Phase::Verify, blocks, &points, design.seed, &rows);
+    }
+    let mut about = about(
+        plan,
+        (paper.name(), how),
+        unfinished(plan, &folder, halt, missing),
+    );
+    about.warnings.extend_from_slice(paper.warnings());
+    about
+        .warnings
+        .extend(reenacted.into_iter().flat_map(|reenacted| reenacted.warnings));
+    conclude(
+        args.json.as_deref(),
+        &about,
+        &paper.verdict(&rows),
+        &rows,
+        &folder,
+        halt,
+    )
+}

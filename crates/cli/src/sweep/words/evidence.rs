@@ -1,0 +1,213 @@
+//! What stands behind a verdict: how much was measured, how noisy it was, what failed, and what each knob did.
+
+use super::naming::{Naming, knob, on};
+use super::numbers::{duration, percent};
+use crate::html::number;
+use crate::timeline::text::capitalized;
+use ronde_lab::sweep::{Ending, Finding, Knob, KnobEffect, Level, Outcome, Verdict};
+
+/// A knob whose share is below this, and which at its worst costs less, does not matter.
+const DEAD: f64 = 0.01;
+/// From here on what steps take longer by is said as a factor.
+const MANY: f64 = 1.0;
+/// Settings that were cut short, named; all of them are in the picture.
+const NAMED_MOST: usize = 12;
+
+/// What was measured and how that went, in a sentence.
+pub(in crate::sweep) fn effort(verdict: &Verdict) -> String {
+    let outcomes = || verdict.findings.iter().flat_map(|finding| &finding.points);
+    let count_of = |wanted: fn(&Outcome) -> bool| outcomes().filter(|outcome| wanted(outcome)).count() as u64;
+    let predicted = count_of(|outcome| outcome.predicted_ms.is_some());
+    let tried = count_of(|outcome| outcome.ending != Ending::Predicted);
+    let settings = |count| number::counted(count, "setting");
+    let tally = &verdict.measurements;
+    let count = tally.done + tally.cut + tally.failed;
+    let mut sentence = String::new();
+    if predicted > 0 {
+        sentence += &format!("{} predicted", settings(predicted));
+    }
+    if count == 0 {
+        return sentence;
+    }
+    if predicted > 0 {
+        sentence += "; ";
+    }
+    let parts = [
+        (tally.done, "whole"),
+        (tally.cut, "cut short as clearly worse"),
+        (tally.failed, "failed"),
+    ];
+    let parts = parts.into_iter().filter(|(count, _)| *count > 0);
+    let parts: Vec<String> = parts.map(|(count, what)| format!("{count} {what}")).collect();
+    let of = match tally.done == count {
+        true => String::new(),
+        false => format!(" ({})", parts.join(", ")),
+    };
+    sentence
+        + &format!(
+            "{} of {}{of} in {}",
+            number::counted(count.into(), "measurement"),
+            settings(tried),
+            duration(verdict.took_s)
+        )
+}
+
+/// Settings without a whole measurement, and what became of them.
+pub(in crate::sweep) fn incomplete(finding: &Finding) -> Vec<String> {
+    let naming = Naming::of(finding);
+    let cut: Vec<String> = finding
+        .points
+        .iter()
+        .filter(|outcome| outcome.ending == Ending::Cut)
+        .map(|outcome| {
+            let ms = outcome.step_ms.map(number::ms).unwrap_or_default();
+            format!("{} ({ms})", naming.setting(&outcome.point))
+        })
+        .collect();
+    let named = cut[..cut.len().min(NAMED_MOST)].join("; ");
+    let more = match cut.len().saturating_sub(NAMED_MOST) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let cut = (!cut.is_empty())
+        .then(|| format!("Cut short as clearly worse, at about these step times: {named}{more}."));
+    let shown = |outcome: &Outcome| match &outcome.ending {
+        Ending::Failed(why) => Some(format!("{} failed: {why}", naming.setting(&outcome.point))),
+        Ending::Measured if outcome.failures > 0 => Some(format!(
+            "{}: {} failed besides those that count",
+            naming.setting(&outcome.point),
+            number::counted(outcome.failures.into(), "measurement")
+        )),
+        Ending::Measured | Ending::Predicted | Ending::Cut => None,
+    };
+    cut.into_iter()
+        .chain(finding.points.iter().filter_map(shown))
+        .map(|sentence| capitalized(&sentence))
+        .collect()
+}
+
+/// How sure the numbers are, in sentences.
+pub(in crate::sweep) fn noise(finding: &Finding) -> Vec<String> {
+    let Some(noise) = &finding.noise else {
+        return Vec::new();
+    };
+    let naming = Naming::of(finding);
+    let mut sentences = vec![format!(
+        "One measurement of a setting scatters by {} ({} of freedom).",
+        percent(noise.sd),
+        number::counted(noise.freedom.into(), "degree")
+    )];
+    let times = noise.default_over_time.iter().map(|(_, ms)| *ms);
+    let (least, most) = times.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), ms| {
+        (least.min(ms), most.max(ms))
+    });
+    let default = match noise.default_over_time.len() {
+        0 | 1 => String::new(),
+        count => format!(
+            "; the default took {} to {} in {count} measurements",
+            number::ms(least),
+            number::ms(most)
+        ),
+    };
+    sentences.push(format!(
+        "The machine drifted by {} meanwhile, which is taken out{default}.",
+        percent(noise.drift)
+    ));
+    let strays = noise.strays.iter().map(|stray| {
+        format!(
+            "{} took {} where {} was expected, {} after the beginning",
+            naming.setting(&stray.point),
+            number::ms(stray.step_ms),
+            number::ms(stray.expected_ms),
+            duration(stray.at_s)
+        )
+    });
+    let strays: Vec<String> = strays.collect();
+    if !strays.is_empty() {
+        let count = number::counted(strays.len() as u64, "stray");
+        sentences.push(format!("Left out, {count}: {}.", strays.join("; ")));
+    }
+    sentences
+}
+
+/// What a knob's effect comes to, in a few words.
+pub(in crate::sweep) fn effect(effect: &KnobEffect) -> String {
+    let by_time = |a: &&Level, b: &&Level| a.best_ms.total_cmp(&b.best_ms);
+    let (Some(best), Some(worst)) = (
+        effect.levels.iter().min_by(by_time),
+        effect.levels.iter().max_by(by_time),
+    ) else {
+        return String::new();
+    };
+    let cost = worst.best_ms / best.best_ms - 1.0;
+    if effect.share < DEAD && cost < DEAD {
+        return "does not matter here".to_owned();
+    }
+    if effect.levels.iter().all(|level| level.tied) {
+        return "no difference that could be told from chance".to_owned();
+    }
+    let cost = match cost >= MANY {
+        true => format!("{} times as long", number::fixed(1.0 + cost, 1)),
+        false => format!("{} longer", percent(cost)),
+    };
+    format!(
+        "best at {}; at {} at least {cost}",
+        value(effect.knob, best.value),
+        value(effect.knob, worst.value),
+    )
+}
+
+/// Whether anything that a knob was set to can be told from the best: else its shares are those of chance.
+pub(in crate::sweep) fn knobs_tell(finding: &Finding) -> bool {
+    let mut levels = finding.knobs.iter().flat_map(|effect| &effect.levels);
+    levels.any(|level| !level.tied)
+}
+
+/// What is said where they do not.
+pub(in crate::sweep) const NO_KNOB: &str = "Nothing that could be told from chance.";
+
+fn value(knob: Knob, value: f64) -> String {
+    match knob {
+        Knob::FusionThreshold => format!("{} MiB", self::knob(value)),
+        Knob::CycleTime => format!("{} ms", self::knob(value)),
+        Knob::Cache | Knob::HierarchicalAllreduce => on(value > 0.5).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn level(value: f64, best_ms: f64, tied: bool) -> Level {
+        Level {
+            value,
+            effect: 0.0,
+            best_ms,
+            tied,
+        }
+    }
+
+    #[test]
+    fn what_a_knob_does_is_told_as_a_share_or_as_a_factor() {
+        let said = |worst: f64, share: f64, tied: bool| {
+            effect(&KnobEffect {
+                knob: Knob::FusionThreshold,
+                share,
+                levels: vec![level(0.0, worst, tied), level(64.0, 50.0, true)],
+            })
+        };
+        assert_eq!(
+            said(57.5, 0.9, false),
+            "best at 64 MiB; at 0 MiB at least 15.0 % longer"
+        );
+        assert_eq!(
+            said(230.0, 0.9, false),
+            "best at 64 MiB; at 0 MiB at least 4.6 times as long"
+        );
+        assert_eq!(said(50.1, 0.001, false), "does not matter here");
+        assert_eq!(
+            said(57.5, 0.9, true),
+            "no difference that could be told from chance"
+        );
+    }
+}

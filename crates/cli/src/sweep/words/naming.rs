@@ -1,0 +1,71 @@
+//! How a setting is named: with the booleans, where they were varied or are not as usual.
+
+use ronde_lab::sweep::{Finding, Point};
+
+/// How the settings of one finding are named.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::sweep) struct Naming {
+    cache: bool,
+    hierarchical: bool,
+}
+
+impl Naming {
+    pub(in crate::sweep) fn of(finding: &Finding) -> Self {
+        let varied = |of: fn(&Point) -> bool| finding.points.iter().any(|outcome| of(&outcome.point));
+        Self {
+            cache: varied(|point| !point.cache),
+            hierarchical: varied(|point| point.hierarchical_allreduce),
+        }
+    }
+
+    /// `fusion 16 MiB, cycle 2.5 ms`.
+    pub(in crate::sweep) fn setting(self, point: &Point) -> String {
+        let mut words = format!(
+            "fusion {} MiB, cycle {} ms",
+            knob(point.fusion_mb()),
+            knob(point.cycle_time_ms)
+        );
+        if self.cache {
+            words += &format!(", cache {}", on(point.cache));
+        }
+        if self.hierarchical {
+            words += if point.hierarchical_allreduce {
+                ", hierarchical"
+            } else {
+                ", flat"
+            };
+        }
+        words
+    }
+
+    /// Headings of the columns of a setting.
+    pub(in crate::sweep) fn headings(self) -> Vec<&'static str> {
+        let optional = [(self.cache, "cache"), (self.hierarchical, "hier.")];
+        let optional = optional
+            .into_iter()
+            .filter(|(there, _)| *there)
+            .map(|(_, heading)| heading);
+        ["fusion MiB", "cycle ms"].into_iter().chain(optional).collect()
+    }
+
+    /// The cells below them.
+    pub(in crate::sweep) fn cells(self, point: &Point) -> Vec<String> {
+        let mut cells = vec![knob(point.fusion_mb()), knob(point.cycle_time_ms)];
+        if self.cache {
+            cells.push(on(point.cache).to_owned());
+        }
+        if self.hierarchical {
+            cells.push(on(point.hierarchical_allreduce).to_owned());
+        }
+        cells
+    }
+}
+
+/// A knob's value, exact as far as anybody sets it.
+pub(in crate::sweep) fn knob(value: f64) -> String {
+    format!("{}", (value * 1e4).round() / 1e4)
+}
+
+pub(in crate::sweep) fn on(switch: bool) -> &'static str {
+    if switch { "on" } else { "off" }
+}

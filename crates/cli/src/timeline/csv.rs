@@ -1,0 +1,86 @@
+//! The steps as CSV: one row each, numbers only.
+
+use std::io::{self, Write};
+
+use ronde_trace::analysis::Report;
+use ronde_trace::analysis::report::PartKind;
+
+/// Columns before those of the parts.
+const COLUMNS: &str = "step,began_ms,ms,tensors,batches,bytes,partial";
+
+/// Writes a heading and a row for each step.
+///
+/// # Errors
+/// What the sink says.
+pub(super) fn write(sink: &mut dyn Write, report: &Report) -> io::Result<()> {
+    write!(sink, "{COLUMNS}")?;
+    for part in PartKind::ALL.map(column) {
+        write!(sink, ",{part}_ms,{part}_total_ms")?;
+    }
+    writeln!(sink)?;
+    for step in &report.steps {
+        write!(
+            sink,
+            "{},{},{},{},{},{},{}",
+            step.index,
+            step.began_ms,
+            step.ms,
+            step.tensors,
+            step.batches,
+            step.bytes,
+            u8::from(step.partial)
+        )?;
+        for (exposed, total) in step.exposed_ms.iter().zip(&step.total_ms) {
+            write!(sink, ",{exposed},{total}")?;
+        }
+        writeln!(sink)?;
+    }
+    Ok(())
+}
+
+/// What a part's columns are called: as in the JSON report.
+fn column(part: PartKind) -> &'static str {
+    match part {
+        PartKind::Compute => "compute",
+        PartKind::WaitForRanks => "wait_for_ranks",
+        PartKind::Negotiation => "negotiation",
+        PartKind::Prepare => "prepare",
+        PartKind::CopyIn => "copy_in",
+        PartKind::Collective => "collective",
+        PartKind::CopyOut => "copy_out",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::text::sample;
+
+    #[test]
+    fn a_row_for_each_step_adds_up() {
+        let report = sample::report();
+        let mut bytes = Vec::new();
+        write(&mut bytes, &report).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let mut lines = text.lines();
+        let heading: Vec<&str> = lines.next().unwrap().split(',').collect();
+        assert_eq!(heading.len(), 7 + 2 * PartKind::COUNT);
+        assert_eq!(heading[7..9], ["compute_ms", "compute_total_ms"]);
+        let rows: Vec<Vec<f64>> = lines
+            .map(|line| line.split(',').map(|cell| cell.parse().unwrap()).collect())
+            .collect();
+        assert_eq!(rows.len(), report.steps.len());
+        for row in rows {
+            assert_eq!(row.len(), heading.len());
+            let exposed: f64 = row[7..].iter().step_by(2).sum();
+            assert!((exposed - row[2]).abs() < 1e-9, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn columns_are_called_as_in_the_json_report() {
+        for part in PartKind::ALL {
+            assert_eq!(serde_json::to_value(part).unwrap(), column(part));
+        }
+    }
+}

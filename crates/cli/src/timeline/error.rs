@@ -1,0 +1,67 @@
+//! What can go wrong; the text says what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::EXIT_USAGE;
+use ronde_trace::ReadError;
+use ronde_trace::analysis::{AnalysisError, ScalingError};
+
+use super::output::is_stdout;
+use super::profile::ProfileError;
+
+/// Why there is no report, or not all that was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Analysis(#[from] AnalysisError),
+    #[error(transparent)]
+    Scaling(#[from] ScalingError),
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    #[error("cannot write {}: {source}", if is_stdout(path) { "standard output".into() } else { path.display().to_string() })]
+    Write { path: PathBuf, source: io::Error },
+    #[error("{} is an input; write to another file", path.display())]
+    OverInput { path: PathBuf },
+    #[error("{} is to be written twice; give each output a file of its own", path.display())]
+    Twice { path: PathBuf },
+    #[error("cannot read {}: {source}", path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error("{}, line {}: not a report that `ronde timeline --json` wrote: {source}", path.display(), source.line())]
+    Report {
+        path: PathBuf,
+        source: serde_json::Error,
+    },
+    #[error(
+        "{} is a report of version {found}; this ronde reads {expected}: make it again from the timeline", path.display()
+    )]
+    ReportVersion {
+        path: PathBuf,
+        found: u64,
+        expected: u32,
+    },
+    #[error(
+        "{} is a result of `ronde bench`, which says how long steps took, not why; give a timeline, or use --scaling",
+        path.display()
+    )]
+    Bench { path: PathBuf },
+    #[error("{flag} needs the timelines themselves; a report has no events")]
+    NeedsTraces { flag: &'static str },
+    #[error("--merge reads its inputs twice, which {} does not allow; give a file", path.display())]
+    MergeOfPipe { path: PathBuf },
+}
+
+impl Error {
+    /// 2 where the command line is to blame, 1 where the world is.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::OverInput { .. }
+            | Self::Twice { .. }
+            | Self::NeedsTraces { .. }
+            | Self::MergeOfPipe { .. } => EXIT_USAGE,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! How tensors travel together: the histogram of batches, and what ended each of them.
+
+use maud::{Markup, html};
+
+use crate::html::chart::{Axis, Caption, Column, Marker, Series, cell_bar, columns};
+use crate::html::number::{bytes, count, counted, digits, ms, percent, short};
+use crate::html::{folded, wide};
+use ronde_trace::analysis::report::{Bin, CutReason, Fusion, Quantiles};
+
+pub(super) fn show(fusion: Option<&Fusion>) -> Markup {
+    let Some(fusion) = fusion else {
+        return html! { p { "Nothing is fused in these files: they have no operations, or each of them travels alone." } };
+    };
+    html! {
+        p { (in_force(fusion)) }
+        (wide("Batches", &quantiles(fusion)))
+        @if !fusion.histogram.is_empty() {
+            (chart(fusion))
+            div.screen-only { (folded("The histogram as a table", &table(&fusion.histogram))) }
+        }
+        @if !fusion.cuts.is_empty() { (cuts(fusion)) }
+    }
+}
+
+fn in_force(fusion: &Fusion) -> Markup {
+    html! {
+        @match fusion.threshold_bytes {
+            Some(threshold) if fusion.threshold_from_file => { "The fusion threshold was " (bytes(threshold)) }
+            Some(threshold) => { "The file does not say the fusion threshold; going by the largest batch of several tensors it was at least " (bytes(threshold)) }
+            None => { "The fusion threshold is not known" }
+        }
+        @match fusion.cycle_time_ms {
+            Some(cycle) => { ", the cycle time " (ms(cycle)) "." }
+            None => { "; neither is the cycle time." }
+        }
+    }
+}
+
+fn quantiles(fusion: &Fusion) -> Markup {
+    let row = |name: &str, q: &Quantiles, unit: fn(f64) -> String| {
+        html! {
+            tr {
+                th scope="row" { (name) }
+                td.n { (unit(q.p10)) } td.n { (unit(q.p50)) } td.n { (unit(q.p90)) } td.n { (unit(q.max)) } td.n { (unit(q.mean)) }
+            }
+        }
+    };
+    html! {
+        table {
+            thead {
+                tr {
+                    th scope="col" { "In steady steps" } th.n scope="col" { "p10" } th.n scope="col" { "median" }
+                    th.n scope="col" { "p90" } th.n scope="col" { "most" } th.n scope="col" { "mean" }
+                }
+            }
+            tbody {
+                (row("Batches a step", &fusion.batches_per_step, short))
+                (row("Tensors a batch", &fusion.tensors_per_batch, short))
+                @if fusion.bytes_per_batch.max > 0.0 { (row("Bytes a batch", &fusion.bytes_per_batch, size)) }
+            }
+        }
+    }
+}
+
+/// A size that is a mean or a quantile, so not whole.
+fn size(value: f64) -> String {
+    if value.is_finite() {
+        bytes(value.max(0.0).round() as u64)
+    } else {
+        digits(value)
+    }
+}
+
+fn chart(fusion: &Fusion) -> Markup {
+    let bins = &fusion.histogram;
+    let place = |bytes: u64| bytes.max(1) as f64;
+    let columns: Vec<Column> = bins
+        .iter()
+        .map(|bin| Column {
+            from: place(bin.from),
+            to: place(bin.to),
+            parts: vec![bin.batches as f64],
+            title: format!(
+                "{}: {} with {}",
+                range(bin),
+                batches(bin.batches),
+                counted(bin.tensors, "tensor")
+            ),
+            label: if bin.batches > 0 && bins.len() <= 20 {
+                count(bin.batches)
+            } else {
+                String::new()
+            },
+            faint: false,
+        })
+        .collect();
+    let from = bins.iter().map(|bin| place(bin.from)).fold(f64::MAX, f64::min);
+    let end = bins.iter().map(|bin| place(bin.to)).fold(1.0, f64::max);
+    // The threshold belongs into the picture even where no batch comes near it, within reason.
+    let threshold = fusion
+        .threshold_bytes
+        .map(place)
+        .filter(|at| (from..=end * 256.0).contains(at));
+    let to = threshold.map_or(end, |at| end.max(at * 1.5));
+    let x = Axis::powers_of_two("size of a batch", from, to, 6, |value| bytes(value as u64));
+    let most = bins.iter().map(|bin| bin.batches).max().unwrap_or(0);
+    let y = Axis::linear("batches", 0.0, most as f64 * 1.1, 4, |value| {
+        if value.fract() == 0.0 {
+            short(value)
+        } else {
+            String::new()
+        }
+    });
+    let marker = threshold.map(|at| Marker {
+        at,
+        label: format!("threshold {}", bytes(at as u64)),
+    });
+    let series = [Series {
+        name: "Batches".to_owned(),
+        class: "plain".to_owned(),
+    }];
+    let caption = Caption {
+        id: "histogram-chart",
+        title: "Batches by size",
+        description: "A column for each power of two; its height is the number of batches in steady steps.",
+    };
+    html! {
+        figure {
+            (columns::columns(&caption, &series, &columns, &x, &y, marker.as_slice(), 2))
+            figcaption { "Batches of steady steps by their size, a column for each power of two." }
+        }
+    }
+}
+
+fn batches(n: u64) -> String {
+    format!("{} {}", count(n), if n == 1 { "batch" } else { "batches" })
+}
+
+fn range(bin: &Bin) -> String {
+    format!("{} to {}", bytes(bin.from), bytes(bin.to))
+}
+
+fn table(bins: &[Bin]) -> Markup {
+    wide(
+        "Histogram",
+        &html! {
+            table {
+                thead { tr { th scope="col" { "Size" } th.n scope="col" { "batches" } th.n scope="col" { "tensors" } } }
+                tbody {
+                    @for bin in bins {
+                        tr { th scope="row" { (range(bin)) } td.n { (count(bin.batches)) } td.n { (count(bin.tensors)) } }
+                    }
+                }
+            }
+        },
+    )
+}
+
+fn cuts(fusion: &Fusion) -> Markup {
+    html! {
+        h3 { "Why batches ended where they did" }
+        (wide("Reasons", &html! {
+            table {
+                thead { tr { th scope="col" { "Reason" } th.n scope="col" { "batches" } th.n scope="col" { "share" } th scope="col" {} } }
+                tbody {
+                    @for cut in &fusion.cuts {
+                        tr {
+                            th scope="row" { (reason(cut.reason)) }
+                            td.n { (count(cut.batches)) } td.n { (percent(cut.share)) }
+                            td.bar { (cell_bar(cut.share, "plain")) }
+                        }
+                    }
+                }
+            }
+        }))
+    }
+}
+
+fn reason(reason: CutReason) -> &'static str {
+    match reason {
+        CutReason::Threshold => "the next tensor would not have fitted under the threshold",
+        CutReason::NotReady => "nothing else was ready on all ranks",
+        CutReason::OtherKind => "the next tensor has another type or operation",
+        CutReason::EndOfStep => "it was the step’s last",
+    }
+}

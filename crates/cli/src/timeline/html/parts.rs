@@ -1,0 +1,189 @@
+//! The parts of a step as the page shows them: one table of meanings, colours and patterns, used by every
+//! picture of it.
+//!
+//! Colours differ in lightness as well as in hue, and every neighbour differs in pattern, so that neither colour
+//! blindness nor a grey printer makes two parts one.
+
+use std::fmt::Write;
+
+use maud::{Markup, PreEscaped, html};
+
+use crate::html::chart::Series;
+use crate::timeline::text::capitalized;
+use ronde_trace::analysis::report::PartKind;
+
+/// How a part looks and what it means.
+pub(super) struct Look {
+    /// What time of it is, for the table and the guide.
+    pub(super) meaning: &'static str,
+    /// Its class, without the `part-` before it.
+    key: &'static str,
+    light: &'static str,
+    dark: &'static str,
+    /// Lines over the colour, in a tile of 8 by 8 pixels; may be empty.
+    hatch: &'static str,
+}
+
+/// The look of a part.
+pub(super) fn look(kind: PartKind) -> &'static Look {
+    match kind {
+        PartKind::Compute => &Look {
+            meaning: "this rank still has tensors to come; communication behind it costs nothing",
+            key: "compute",
+            light: "#aeb6be",
+            dark: "#5d6771",
+            hatch: "",
+        },
+        PartKind::WaitForRanks => &Look {
+            meaning: "tensors are ready here, but not on every rank",
+            key: "wait",
+            light: "#d95f02",
+            dark: "#f08a4b",
+            hatch: "M-2 2l4 -4M0 8l8 -8M6 10l4 -4",
+        },
+        PartKind::Negotiation => &Look {
+            meaning: "tensors are ready everywhere and do not move: cycle time, agreeing on what comes next, the batch before",
+            key: "negotiation",
+            light: "#e6ab02",
+            dark: "#e5bd4f",
+            hatch: "M1 2h2M5 6h2",
+        },
+        PartKind::Prepare => &Look {
+            meaning: "waiting for data or the device, making buffers",
+            key: "prepare",
+            light: "#b8639f",
+            dark: "#d58abb",
+            hatch: "M0 0l8 8M8 0l-8 8",
+        },
+        PartKind::CopyIn => &Look {
+            meaning: "into the fusion buffer, shared memory or the host",
+            key: "copy-in",
+            light: "#6bb5e8",
+            dark: "#7cc4f2",
+            hatch: "M0 2h8M0 6h8",
+        },
+        PartKind::Collective => &Look {
+            meaning: "the operation itself: transfer, combination and waiting for peers inside it",
+            key: "collective",
+            light: "#0b5fa5",
+            dark: "#3b82d0",
+            hatch: "",
+        },
+        PartKind::CopyOut => &Look {
+            meaning: "out of there, into the results",
+            key: "copy-out",
+            light: "#1b9e77",
+            dark: "#35b58d",
+            hatch: "M2 0v8M6 0v8",
+        },
+    }
+}
+
+/// The name of a part as a heading.
+pub(super) fn title(kind: PartKind) -> String {
+    capitalized(kind.name())
+}
+
+impl Look {
+    /// The class that fills a shape with it.
+    pub(super) fn class(&self) -> String {
+        format!("part-{}", self.key)
+    }
+}
+
+/// All parts as series of a chart, in order.
+pub(super) fn series() -> Vec<Series> {
+    PartKind::ALL
+        .map(|kind| Series {
+            name: title(kind),
+            class: look(kind).class(),
+        })
+        .to_vec()
+}
+
+/// The same without patterns, for shapes too small to show one. (In a PDF each shape with a pattern is an image.)
+pub(super) fn flat_series() -> Vec<Series> {
+    PartKind::ALL
+        .map(|kind| Series {
+            name: title(kind),
+            class: format!("flat-{}", look(kind).key),
+        })
+        .to_vec()
+}
+
+/// Style: the colours of both schemes, and the classes that use them.
+pub(super) fn style() -> String {
+    let (mut light, mut dark, mut classes) = (String::new(), String::new(), String::new());
+    for Look {
+        key,
+        light: on_light,
+        dark: on_dark,
+        ..
+    } in PartKind::ALL.map(look)
+    {
+        // Writing to a String cannot fail.
+        let _ = write!(light, "--part-{key}:{on_light};");
+        let _ = write!(dark, "--part-{key}:{on_dark};");
+        let _ = write!(
+            classes,
+            ".part-{key}{{fill:url(#hatch-{key})}}.flat-{key}{{fill:var(--part-{key})}}"
+        );
+    }
+    format!(
+        ":root{{{light}--hatch:#00000059}}\
+         @media screen and (prefers-color-scheme:dark){{:root{{{dark}--hatch:#00000073}}}}\
+         {classes}.hatch{{stroke:var(--hatch);stroke-width:1.1px;fill:none}}"
+    )
+}
+
+/// The patterns that the classes refer to; invisible by themselves.
+pub(super) fn patterns() -> Markup {
+    html! {
+        svg width="0" height="0" style="position:absolute" aria-hidden="true" {
+            defs {
+                @for look in PartKind::ALL.map(look) {
+                    pattern id={ "hatch-" (look.key) } width="8" height="8" patternUnits="userSpaceOnUse" {
+                        rect class={ "flat-" (look.key) } width="8" height="8" {}
+                        @if !look.hatch.is_empty() { path.hatch d=(PreEscaped(look.hatch)) {} }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the lane view's script needs: name, the variable with its colour, and pattern of every part, in order.
+pub(super) fn for_script() -> Vec<[String; 3]> {
+    let part = |kind| {
+        let look = look(kind);
+        [title(kind), format!("--part-{}", look.key), look.hatch.to_owned()]
+    };
+    PartKind::ALL.map(part).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_has_colours_pattern_and_class_of_its_own() {
+        let style = style();
+        let patterns = patterns().into_string();
+        for (i, kind) in PartKind::ALL.into_iter().enumerate() {
+            let a = look(kind);
+            assert!(style.contains(&format!("--part-{}:{};", a.key, a.light)));
+            assert!(patterns.contains(&format!("id=\"hatch-{}\"", a.key)));
+            for other in &PartKind::ALL[i + 1..] {
+                let b = look(*other);
+                assert!(
+                    kind.name() != other.name() && a.key != b.key && a.light != b.light && a.dark != b.dark
+                );
+            }
+        }
+        let neighbours: Vec<_> = PartKind::ALL.map(|k| look(k).hatch).to_vec();
+        assert!(
+            neighbours.windows(2).all(|two| two[0] != two[1]),
+            "{neighbours:?}"
+        );
+    }
+}

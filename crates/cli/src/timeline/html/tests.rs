@@ -1,0 +1,335 @@
+//! The page as a browser takes it: well formed, alone, safe, and without holes.
+
+use html5gum::emitters::default::DefaultEmitter;
+use html5gum::{Token, Tokenizer};
+
+use super::page;
+use super::sample::{nothing, resnet50};
+use ronde_trace::analysis::Report;
+use ronde_trace::analysis::report::{Bandwidth, Bin, LaneBar, PartKind, Quantiles};
+
+/// Elements that have no end.
+const VOID: [&str; 2] = ["meta", "br"];
+
+/// Its name and its attributes.
+type Element = (String, Vec<(String, String)>);
+
+/// The page's elements by name and attributes, and its text; panics where a browser would have to guess.
+fn parsed(page: &str) -> (Vec<Element>, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+    let (mut elements, mut open, mut words) = (Vec::new(), Vec::new(), String::new());
+    let mut emitter = DefaultEmitter::default();
+    emitter.naively_switch_states(true); // what stands in a script is no markup
+    for token in Tokenizer::new_with_emitter(page, emitter) {
+        match token.expect("a string is always read") {
+            Token::StartTag(tag) => {
+                let name = text(&tag.name);
+                if !tag.self_closing && !VOID.contains(&name.as_str()) {
+                    open.push(name.clone());
+                }
+                elements.push((
+                    name,
+                    tag.attributes.iter().map(|(k, v)| (text(k), text(v))).collect(),
+                ));
+            }
+            Token::EndTag(tag) => assert_eq!(open.pop(), Some(text(&tag.name)), "not closed in order"),
+            Token::String(string) => words.push_str(&text(&string)),
+            Token::Error(error) => panic!("the page is not well formed: {error:?}"),
+            Token::Doctype(_) | Token::Comment(_) => {}
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+    (elements, words)
+}
+
+fn ids(page: &str) -> Vec<String> {
+    let (elements, _) = parsed(page);
+    elements
+        .into_iter()
+        .flat_map(|(_, attributes)| attributes)
+        .filter(|(k, _)| k == "id")
+        .map(|(_, v)| v)
+        .collect()
+}
+
+/// Well formed, no identifier twice, every reference answered, nothing from elsewhere, no number that is none.
+fn check(page: &str) {
+    let (elements, _) = parsed(page);
+    let ids = ids(page);
+    let mut unique = ids.clone();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), ids.len(), "identifiers twice: {ids:?}");
+    for (name, attributes) in &elements {
+        for (key, value) in attributes {
+            match key.as_str() {
+                "href" => assert!(
+                    value
+                        .strip_prefix('#')
+                        .is_some_and(|id| ids.iter().any(|i| i == id)),
+                    "{value}"
+                ),
+                "aria-labelledby" | "aria-describedby" => assert!(ids.contains(value), "{value}"),
+                "src" | "srcset" | "data" | "action" | "poster" => panic!("<{name} {key}={value}> loads"),
+                key => assert!(!key.starts_with("on"), "<{name} {key}>"),
+            }
+            assert!(
+                !value.contains("NaN") && !value.contains("inf"),
+                "<{name} {key}={value}>"
+            );
+        }
+    }
+    for elsewhere in [
+        "http://",
+        "https://",
+        "//fonts",
+        "@import",
+        "url(//",
+        "fetch(",
+        "XMLHttpRequest",
+    ] {
+        assert!(!page.contains(elsewhere), "{elsewhere}");
+    }
+    assert!(
+        !elements
+            .iter()
+            .any(|(name, _)| matches!(name.as_str(), "link" | "img" | "iframe" | "object" | "embed"))
+    );
+    assert!(!page.contains("NaN"));
+}
+
+#[test]
+fn a_full_report_has_every_section() {
+    let page = page(&resnet50());
+    check(&page);
+    let ids = ids(&page);
+    for section in [
+        "advice",
+        "figures",
+        "breakdown",
+        "steps",
+        "stragglers",
+        "fusion",
+        "bandwidth",
+        "lanes",
+        "sources",
+        "guide",
+    ] {
+        assert!(ids.iter().any(|id| id == section), "{section}");
+    }
+    for sentence in [
+        "HOROVOD_CYCLE_TIME=1",
+        "4 files of a job of 4 ranks; 120 steps of rank 0, told apart by tensor names that come again.",
+        "Without it the median step would take 56.1 ms, 5.40 ms less.",
+        "The fusion threshold was 64 MiB, the cycle time 5.00 ms.",
+        "α = 28.0 µs and β = 256 µs a MiB, that is 4.10 GB/s",
+        "steady from step 12",
+        "rank1.json, byte 8,123,001",
+    ] {
+        assert!(parsed(&page).1.contains(sentence), "{sentence}");
+    }
+    assert!(page.len() < 400_000, "{}", page.len());
+}
+
+#[test]
+fn an_empty_report_says_why_it_is_empty() {
+    let page = page(&nothing());
+    check(&page);
+    let ids = ids(&page);
+    for missing in ["figures", "steps", "bandwidth"] {
+        assert!(!ids.iter().any(|id| id == missing), "{missing}");
+    }
+    let (_, text) = parsed(&page);
+    for reason in [
+        "No whole step was found",
+        "ready times of at least two ranks",
+        "Nothing is fused in these files",
+        "no whole steady step to draw",
+        "Nothing stands out",
+    ] {
+        assert!(text.contains(reason), "{reason}");
+    }
+}
+
+/// A report in which every string is `text`.
+fn saying(text: &str) -> Report {
+    let mut report = resnet50();
+    let all = |report: &mut Report| {
+        report.warnings = vec![text.into()];
+        report.advice[1].sentence = text.into();
+        report.advice[1].variable = Some(text.into());
+        report.advice[1].value = Some(text.into());
+        report.bandwidth[0].activity = text.into();
+        for source in &mut report.sources {
+            source.path = text.into();
+            source.warnings = vec![text.into()];
+            source.activities[0].name = text.into();
+        }
+        for tensor in &mut report.stragglers.as_mut().expect("there are some").tensors {
+            tensor.name = text.into();
+        }
+        for lane in &mut report.lanes {
+            for bar in &mut lane.bars {
+                bar.label = text.into();
+            }
+        }
+    };
+    all(&mut report);
+    report
+}
+
+#[test]
+fn no_name_breaks_out_of_the_page() {
+    let plain: Vec<String> = parsed(&page(&saying("x")))
+        .0
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    for evil in [
+        "</script><script>alert(1)</script>",
+        "\"><img onerror=alert(1)>",
+        "' onload='x",
+        "<!--<script>",
+        "]]>-->",
+        "\0\u{1}\u{1b}[31m\n\r\u{85}\u{fffe}",
+        "\u{202e}evil\u{2028}",
+        "&lt;&amp;&#0;",
+        "</title></style></svg>",
+    ] {
+        let page = page(&saying(evil));
+        check(&page);
+        let elements: Vec<String> = parsed(&page).0.into_iter().map(|(name, _)| name).collect();
+        assert!(elements == plain, "{evil:?} changes what the page is made of");
+        assert!(
+            !page.contains(evil) || !evil.contains(['<', '"', '\0', '\u{202e}']),
+            "{evil:?} stands there as it was"
+        );
+    }
+}
+
+#[test]
+fn the_lanes_data_is_json_that_holds_every_bar() {
+    let report = resnet50();
+    let page = page(&report);
+    let (_, rest) = page
+        .split_once("<script id=\"lane-data\" type=\"application/json\">")
+        .expect("the data");
+    let data: serde_json::Value =
+        serde_json::from_str(rest.split_once("</script>").expect("its end").0).expect("JSON");
+    let lanes = data["lanes"].as_array().expect("lanes");
+    assert_eq!(lanes.len(), 4);
+    for (lane, told) in super::gather::gathered(&report.lanes).iter().zip(lanes) {
+        assert_eq!(told["bars"].as_array().expect("bars").len(), 5 * lane.bars.len());
+        assert_eq!(
+            told["rows"],
+            lane.bars.iter().map(|bar| bar.row).max().expect("bars") + 1
+        );
+    }
+}
+
+#[test]
+fn odd_numbers_leave_no_trace() {
+    let odd = Quantiles {
+        n: 0,
+        min: f64::NAN,
+        p10: f64::INFINITY,
+        p50: f64::NAN,
+        p90: -1.0,
+        p99: 0.0,
+        max: 0.0,
+        mean: f64::NAN,
+    };
+    let mut report = resnet50();
+    for summary in report.startup.iter_mut().chain(&mut report.steady) {
+        summary.step_ms = odd;
+        summary.overlap = f64::NAN;
+        for part in &mut summary.parts {
+            part.exposed_ms = odd;
+            part.share = f64::NAN;
+        }
+    }
+    for step in &mut report.steps {
+        step.ms = f64::NAN;
+        step.exposed_ms = [f64::INFINITY; PartKind::COUNT];
+    }
+    let stragglers = report.stragglers.as_mut().expect("there are some");
+    stragglers.ranks[0].cost_ms = f64::NAN;
+    stragglers.ranks[1].last_share = f64::NAN;
+    let fusion = report.fusion.as_mut().expect("there is some");
+    fusion.histogram = vec![Bin {
+        from: 0,
+        to: 0,
+        batches: 0,
+        tensors: 0,
+    }];
+    fusion.threshold_bytes = Some(0);
+    fusion.bytes_per_batch = odd;
+    report.bandwidth[0].points[0].us_p50 = 0.0;
+    report.bandwidth[0].points[1].us_p10 = 0.0;
+    report.bandwidth[0].points[2].bytes = 0;
+    report.bandwidth[0].fit.as_mut().expect("fitted").us_per_mib = f64::NAN;
+    report.bandwidth.push(Bandwidth {
+        activity: "EMPTY".into(),
+        points: vec![],
+        fit: None,
+    });
+    report.lanes[0].step_ends_ms = vec![f64::NAN];
+    report.lanes[0].bars.push(LaneBar {
+        label: "odd".into(),
+        part: PartKind::Compute,
+        row: u32::MAX,
+        began_ms: f64::NAN,
+        ended_ms: 1.0,
+    });
+    check(&page(&report));
+}
+
+#[test]
+fn one_tensor_in_one_step_is_a_page() {
+    let mut report = resnet50();
+    report.steps.truncate(1);
+    report.startup = None;
+    report.steady = report
+        .steady
+        .map(|steady| ronde_trace::analysis::report::Summary {
+            first_step: 0,
+            steps: 1,
+            ..steady
+        });
+    report.tensors.truncate(1);
+    report.bandwidth.truncate(1);
+    report.bandwidth[0].points.truncate(1);
+    report.bandwidth[0].fit = None;
+    report.lanes.truncate(1);
+    report.lanes[0].bars.truncate(1);
+    let fusion = report.fusion.as_mut().expect("there is some");
+    fusion.histogram.truncate(1);
+    let page = page(&report);
+    check(&page);
+    assert!(parsed(&page).1.contains("too few sizes for a line") && !page.contains("steady from step"));
+}
+
+#[test]
+fn a_long_run_stays_small() {
+    let mut report = resnet50();
+    let steps = report.steps.clone();
+    report.steps = (0..100_000u64)
+        .map(|index| ronde_trace::analysis::report::Step {
+            index,
+            ..steps[(index % 100) as usize].clone()
+        })
+        .collect();
+    let bars = report.lanes[0].bars.clone();
+    report.lanes[0].bars = (0..2_000).flat_map(|_| bars.clone()).collect();
+    let ranks = &mut report.stragglers.as_mut().expect("there are some").ranks;
+    *ranks = (0..5_000)
+        .map(|rank| ronde_trace::analysis::report::StragglerRank {
+            rank,
+            ..ranks[0].clone()
+        })
+        .collect();
+    let page = page(&report);
+    check(&page);
+    assert!(page.len() < 1_500_000, "{}", page.len());
+    assert!(parsed(&page).1.contains("Each column is the mean of 417 steps."));
+}

@@ -1,0 +1,175 @@
+//! From paths to what was found in them: the files of a run are read and analysed, or its report is read again.
+
+use std::fs::File;
+use std::io::Read;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use ronde_trace::Source;
+use ronde_trace::analysis::report::REPORT_VERSION;
+use ronde_trace::analysis::{Collector, Replayable, Report, analyze_for_replay};
+
+use super::error::Error;
+use super::progress::Progress;
+
+/// Results of `ronde bench` are a page; what is larger is a trace and not read twice.
+const BENCH_BYTES_MAX: u64 = 1 << 20;
+
+/// Enough to see how a file begins.
+const HEAD_BYTES: u64 = 512;
+
+/// The name of a report's first field.
+const REPORT_KEY: &str = "ronde_timeline";
+
+/// A run that has been read.
+pub(crate) struct Run {
+    /// What was found.
+    pub(crate) report: Report,
+    /// The files; none if it was a report already.
+    pub(super) sources: Vec<Source>,
+    /// The steady steps for replay, if the files say enough.
+    pub(crate) replayable: Option<Replayable>,
+}
+
+/// What a user calls a run.
+pub(crate) enum Inputs {
+    /// Timelines, read and analysed together.
+    Traces(Vec<PathBuf>),
+    /// A report that `--json` wrote.
+    Report([PathBuf; 1]),
+    /// What `ronde bench --json` wrote.
+    Bench([PathBuf; 1], Value),
+}
+
+impl Inputs {
+    /// Finds the files of a run.
+    ///
+    /// # Errors
+    /// A path that cannot be read, a folder without traces.
+    pub(crate) fn find(paths: &[PathBuf]) -> Result<Self, Error> {
+        if let [path] = paths
+            && let Some(found) = Self::result(path)
+        {
+            return Ok(found);
+        }
+        Ok(Self::Traces(ronde_trace::files(paths)?))
+    }
+
+    /// Finds the files of a run given as one argument: a path, or several joined by commas.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub(super) fn find_joined(run: &Path) -> Result<Self, Error> {
+        if run.exists() {
+            return Self::find(&[run.to_owned()]);
+        }
+        match run.to_str() {
+            Some(text) => Self::find(&text.split(',').map(PathBuf::from).collect::<Vec<_>>()),
+            None => Self::find(&[run.to_owned()]),
+        }
+    }
+
+    /// A report or a benchmark's result, if `path` is one. Whatever else it is, the readers of traces will say.
+    fn result(path: &Path) -> Option<Self> {
+        // A pipe is opened once, by the reader of traces: its writer would find this one gone.
+        let length = path.metadata().ok().filter(|metadata| metadata.is_file())?.len();
+        let file = File::open(path).ok()?;
+        let mut head = Vec::new();
+        file.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+        let head = String::from_utf8_lossy(&head);
+        let first = head
+            .trim_start()
+            .strip_prefix('{')?
+            .trim_start()
+            .strip_prefix('"')?;
+        if first.split('"').next() == Some(REPORT_KEY) {
+            return Some(Self::Report([path.to_owned()]));
+        }
+        if length > BENCH_BYTES_MAX || head.contains("\"traceEvents\"") {
+            return None;
+        }
+        let value: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        let has = |key: &str| value.get(key).is_some();
+        if has(REPORT_KEY) {
+            return Some(Self::Report([path.to_owned()]));
+        }
+        // In a profile the latter is a number.
+        let times = value.get("step_ms").is_some_and(Value::is_object);
+        (has("np") && times).then(|| Self::Bench([path.to_owned()], value))
+    }
+
+    /// The files, none of which may be written over.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        match self {
+            Self::Traces(files) => files,
+            Self::Report(file) | Self::Bench(file, _) => file,
+        }
+    }
+
+    /// Reads and analyses them.
+    ///
+    /// # Errors
+    /// Files that are no traces or do not belong together; a report that is damaged; the result of a benchmark.
+    pub(super) fn read(self) -> Result<Run, Error> {
+        self.read_steps(None)
+    }
+
+    /// The same, but only `steps` are analysed.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); a report, which has its steps already.
+    pub(crate) fn read_steps(self, steps: Option<RangeInclusive<u64>>) -> Result<Run, Error> {
+        match self {
+            Self::Traces(files) => read_traces(&files, steps.unwrap_or(0..=u64::MAX)),
+            Self::Report(_) if steps.is_some() => Err(Error::NeedsTraces { flag: "--steps" }),
+            Self::Report([path]) => Ok(Run {
+                report: read_report(path)?,
+                sources: Vec::new(),
+                replayable: None,
+            }),
+            Self::Bench([path], _) => Err(Error::Bench { path }),
+        }
+    }
+}
+
+fn read_traces(files: &[PathBuf], steps: RangeInclusive<u64>) -> Result<Run, Error> {
+    let mut progress = Progress::new("reading", files);
+    let read = |file: &PathBuf| {
+        let mut collector = Collector::new();
+        let source = progress.during(file, |told| ronde_trace::read(file, &mut collector, told))?;
+        Ok(collector.finish(source))
+    };
+    let records: Vec<_> = files.iter().map(read).collect::<Result<_, Error>>()?;
+    drop(progress);
+    let sources = records.iter().map(|record| record.source().clone()).collect();
+    let (report, replayable) = analyze_for_replay(records, steps)?;
+    Ok(Run {
+        report,
+        sources,
+        replayable,
+    })
+}
+
+fn read_report(path: PathBuf) -> Result<Report, Error> {
+    /// All that reports of every version have.
+    #[derive(serde::Deserialize)]
+    struct Version {
+        ronde_timeline: u64,
+    }
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(source) => return Err(Error::Open { path, source }),
+    };
+    match serde_json::from_slice(&bytes) {
+        Ok(Version { ronde_timeline }) if ronde_timeline != u64::from(REPORT_VERSION) => {
+            Err(Error::ReportVersion {
+                path,
+                found: ronde_timeline,
+                expected: REPORT_VERSION,
+            })
+        }
+        _ => serde_json::from_slice(&bytes).map_err(|source| Error::Report { path, source }),
+    }
+}

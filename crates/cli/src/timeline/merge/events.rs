@@ -1,0 +1,172 @@
+//! The trace-event format: bars, instants and names, written one after the other.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use ronde_trace::{PhaseSums, Span};
+
+/// The events of a trace, as they are written.
+pub(super) struct Events<'a> {
+    sink: &'a mut dyn Write,
+    first: bool,
+    /// The first failure: a visitor cannot return it.
+    failed: Option<io::Error>,
+}
+
+/// One event of the trace-event format; times in microseconds.
+#[derive(Serialize)]
+struct Event<'a, Args: Serialize> {
+    ph: &'static str,
+    name: &'a str,
+    pid: u32,
+    tid: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ts: Option<Micros>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<Micros>,
+    /// How far an instant reaches: its thread or its process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<Args>,
+}
+
+/// Nanoseconds that are written as microseconds: whole ones exactly, however large.
+#[derive(Clone, Copy)]
+pub(super) struct Micros(pub(super) i64);
+
+impl Serialize for Micros {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 % 1000 {
+            0 => serializer.serialize_i64(self.0 / 1000),
+            _ => serializer.serialize_f64(self.0 as f64 / 1e3),
+        }
+    }
+}
+
+/// What is known of a tensor beside its times.
+#[derive(Serialize)]
+pub(super) struct Details {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dtype: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) elements: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bytes: Option<u64>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(super) sums: Option<Sums>,
+}
+
+/// The sums over a batch's chunks.
+#[derive(Serialize)]
+pub(super) struct Sums {
+    copy_in_us: Micros,
+    reduce_us: Micros,
+    copy_out_us: Micros,
+    wait_us: Micros,
+}
+
+impl From<PhaseSums> for Sums {
+    fn from(sums: PhaseSums) -> Self {
+        let micros = |ns: u64| Micros(i64::try_from(ns).unwrap_or(i64::MAX));
+        Self {
+            copy_in_us: micros(sums.copy_in_ns),
+            reduce_us: micros(sums.reduce_ns),
+            copy_out_us: micros(sums.copy_out_ns),
+            wait_us: micros(sums.wait_ns),
+        }
+    }
+}
+
+impl<'a> Events<'a> {
+    /// Writes what comes before the first event. By the first member `ronde_merge` the readers of traces know the file.
+    ///
+    /// # Errors
+    /// What the sink says.
+    pub(super) fn begin(sink: &'a mut dyn Write) -> io::Result<Self> {
+        sink.write_all(b"{\"ronde_merge\":1,\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
+        Ok(Self {
+            sink,
+            first: true,
+            failed: None,
+        })
+    }
+
+    /// Writes what comes after the last.
+    ///
+    /// # Errors
+    /// What the sink has said to any of the events.
+    pub(super) fn end(self) -> io::Result<()> {
+        match self.failed {
+            Some(error) => Err(error),
+            None => self.sink.write_all(b"\n]}\n"),
+        }
+    }
+
+    fn write(&mut self, event: &Event<'_, impl Serialize>) {
+        if self.failed.is_some() {
+            return;
+        }
+        let separator: &[u8] = if std::mem::take(&mut self.first) {
+            b"\n"
+        } else {
+            b",\n"
+        };
+        let written = self
+            .sink
+            .write_all(separator)
+            .and_then(|()| serde_json::to_writer(&mut *self.sink, event).map_err(io::Error::from));
+        self.failed = written.err();
+    }
+
+    /// A name or place of a process or thread.
+    pub(super) fn metadata(&mut self, name: &str, pid: u32, tid: u64, args: serde_json::Value) {
+        self.write(&Event {
+            ph: "M",
+            name,
+            pid,
+            tid,
+            ts: None,
+            dur: None,
+            s: None,
+            args: Some(args),
+        });
+    }
+
+    /// A point in time that reaches as far as `scope` says: its thread (`t`) or its process (`p`).
+    pub(super) fn instant(
+        &mut self,
+        name: &str,
+        pid: u32,
+        tid: u64,
+        at: i64,
+        scope: &'static str,
+        args: Option<serde_json::Value>,
+    ) {
+        self.write(&Event {
+            ph: "i",
+            name,
+            pid,
+            tid,
+            ts: Some(Micros(at)),
+            dur: None,
+            s: Some(scope),
+            args,
+        });
+    }
+
+    /// A stretch of time.
+    pub(super) fn bar(&mut self, name: &str, pid: u32, tid: u64, span: Span, args: Option<Details>) {
+        self.write(&Event {
+            ph: "X",
+            name,
+            pid,
+            tid,
+            ts: Some(Micros(span.began)),
+            dur: Some(Micros(i64::try_from(span.ns()).unwrap_or(i64::MAX))),
+            s: None,
+            args,
+        });
+    }
+}

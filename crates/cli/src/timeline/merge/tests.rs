@@ -1,0 +1,192 @@
+use std::io;
+
+use serde_json::{Value, json};
+use smallvec::smallvec;
+
+use super::events::{Events, Micros};
+use super::merger::{Merger, Process};
+use super::{TrackOffset, place};
+use ronde_trace::{
+    Activity, Clock, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, Source, Span, Tick, Visitor,
+};
+
+const TENSOR: NameId = NameId(0);
+const ACTIVITY: NameId = NameId(1);
+
+/// An operation whose negotiation takes the first half of `began` to `ended`, in milliseconds.
+fn operation(began: i64, ended: i64, activities: &[(i64, i64)]) -> Operation {
+    let span = |began: i64, ended: i64| Span {
+        began: began * 1_000_000,
+        ended: ended * 1_000_000,
+    };
+    let middle = (began + ended) / 2;
+    let activity = |(began, ended): &(i64, i64)| Activity {
+        name: ACTIVITY,
+        phase: Phase::Collective,
+        span: span(*began, *ended),
+    };
+    Operation {
+        tensor: TENSOR,
+        kind: Kind::Allgather,
+        negotiation: Some(span(began, middle)),
+        ticks: smallvec![Tick { rank: 3, at: 1500 }],
+        execution: Some(span(middle, ended)),
+        activities: activities.iter().map(activity).collect(),
+        sums: None,
+        dtype: None,
+        elements: None,
+        bytes: Some(7),
+        refused: false,
+    }
+}
+
+/// Files, each with its shift, of rank 2: the events of the bars and of the rest.
+fn merged(files: &[(i64, &[Operation])]) -> (Vec<Value>, Vec<Value>) {
+    let mut text = Vec::new();
+    let mut events = Events::begin(&mut text).unwrap();
+    let mut process = Process::new(2, "rank 2", &mut events);
+    for (shift_ns, operations) in files {
+        let mut merger = Merger::new(&mut events, &mut process, Some(2), *shift_ns);
+        merger.name(TENSOR, "w \"1\"\n");
+        merger.name(ACTIVITY, "NCCL_ALLGATHER");
+        operations
+            .iter()
+            .for_each(|operation| merger.operation(operation));
+    }
+    events.end().unwrap();
+    let trace: Value = serde_json::from_slice(&text).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap().clone();
+    events.into_iter().partition(|event| event["ph"] == "X")
+}
+
+fn bar(bar: &Value) -> (&str, u64, f64, f64) {
+    let time = |key: &str| bar[key].as_f64().unwrap() / 1e3;
+    (
+        bar["name"].as_str().unwrap(),
+        bar["tid"].as_u64().unwrap(),
+        time("ts"),
+        time("dur"),
+    )
+}
+
+#[test]
+fn bars_of_one_operation_share_a_thread() {
+    let (bars, others) = merged(&[(500_000, &[operation(0, 4, &[(2, 3), (3, 4)])])]);
+    assert_eq!(
+        bars.iter().map(bar).collect::<Vec<_>>(),
+        [
+            ("NEGOTIATE_ALLGATHER", 1, 0.5, 2.0),
+            ("ALLGATHER", 1, 2.5, 2.0),
+            ("NCCL_ALLGATHER", 1, 2.5, 1.0),
+            ("NCCL_ALLGATHER", 1, 3.5, 1.0),
+        ]
+    );
+    assert_eq!(bars[1]["args"], json!({"bytes": 7}));
+    let name = others
+        .iter()
+        .find(|event| event["name"] == "thread_name" && event["tid"] == 1);
+    assert_eq!(name.unwrap()["args"]["name"], "w \"1\"\n");
+    // A rank other than 0 tells of itself alone.
+    assert!(others.iter().all(|event| event["ph"] != "i"));
+}
+
+#[test]
+fn what_overlaps_is_drawn_apart() {
+    let (bars, others) = merged(&[(0, &[operation(0, 4, &[(2, 4), (3, 5)]), operation(2, 6, &[])])]);
+    let threads: Vec<u64> = bars.iter().map(|event| bar(event).1).collect();
+    // Of the first, the second activity outlasts it; the other begins while it moves: its negotiation waits for
+    // neither thread 1 (until 4 ms) nor 2 (until 5 ms).
+    assert_eq!(threads, [1, 1, 1, 2, 3, 1]);
+    let names: Vec<&Value> = others
+        .iter()
+        .filter(|event| event["name"] == "thread_name")
+        .map(|event| &event["args"]["name"])
+        .collect();
+    assert_eq!(names, ["marks", "w \"1\"\n", "w \"1\"\n (2)", "w \"1\"\n (3)"]);
+}
+
+#[test]
+fn segments_of_a_recording_share_threads() {
+    let (bars, _) = merged(&[
+        (0, &[operation(0, 4, &[])]),
+        (10_000_000, &[operation(0, 4, &[])]),
+    ]);
+    let bars: Vec<_> = bars
+        .iter()
+        .map(bar)
+        .map(|(_, tid, began, _)| (tid, began))
+        .collect();
+    assert_eq!(bars, [(1, 0.0), (1, 2.0), (1, 10.0), (1, 12.0)]);
+}
+
+#[test]
+fn microseconds_stay_exact() {
+    let text = |ns: i64| serde_json::to_string(&Micros(ns)).unwrap();
+    assert_eq!(text(1_795_167_892_487_131_000), "1795167892487131");
+    assert_eq!([1500, -250, 0].map(text), ["1.5", "-0.25", "0"]);
+}
+
+#[test]
+fn a_full_disk_is_said_at_the_end() {
+    let mut room = [0u8; 200];
+    let mut sink = &mut room[..];
+    let mut events = Events::begin(&mut sink).unwrap();
+    let mut process = Process::new(0, "rank 0", &mut events);
+    let mut merger = Merger::new(&mut events, &mut process, None, 0);
+    merger.mark(Mark {
+        kind: MarkKind::Step,
+        at: 0,
+    });
+    assert_eq!(events.end().unwrap_err().kind(), io::ErrorKind::WriteZero);
+}
+
+fn source(name: &str, rank: Option<u32>, zero_ns: Option<i64>, epoch_ns: Option<i64>) -> Source {
+    Source {
+        rank,
+        epoch_ns,
+        clock: zero_ns.map(|zero_ns| Clock {
+            zero_ns,
+            ..Clock::default()
+        }),
+        ..Source::new(name, Format::Ronde)
+    }
+}
+
+fn shifts(places: &[TrackOffset]) -> Vec<(u32, i64)> {
+    places.iter().map(|place| (place.pid, place.shift_ns)).collect()
+}
+
+#[test]
+fn clocks_are_laid_over_each_other() {
+    let (places, warnings) = place(&[
+        source("t.json", Some(0), Some(1000), None),
+        source("t.rank1.json", Some(1), Some(400), None),
+        source("t.rank2.json", Some(2), Some(1500), None),
+    ]);
+    assert_eq!(shifts(&places), [(0, 600), (1, 0), (2, 1100)]);
+    assert!(warnings.is_empty());
+}
+
+#[test]
+fn without_a_clock_the_wall_clock_serves_and_is_mentioned() {
+    let (places, warnings) = place(&[
+        source("b", Some(1), None, Some(7000)),
+        source("a", Some(0), Some(3), Some(5000)),
+        source("c", None, None, None),
+    ]);
+    assert_eq!(shifts(&places), [(1, 2000), (0, 0), (2, 0)]);
+    assert!(
+        warnings[0].starts_with("b does not say how its clock"),
+        "{warnings:?}"
+    );
+    assert_eq!(
+        warnings[1],
+        "c does not say when it began: its zero is laid on that of a"
+    );
+}
+
+#[test]
+fn one_file_is_not_warned_about() {
+    assert_eq!(place(&[source("a", None, None, None)]).1, [""; 0]);
+    assert_eq!(place(&[]), (Vec::new(), Vec::new()));
+}

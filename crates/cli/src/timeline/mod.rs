@@ -1,0 +1,121 @@
+//! `ronde timeline`: where a recorded job's time goes, who is late, and what to change.
+//!
+//! Reads the files of a run's ranks with [`ronde_trace`], has them analysed by [`ronde_trace::analysis`], and shows what was
+//! found: as text, JSON, CSV, one HTML page; or makes a profile or one merged trace of them. Two runs are compared with
+//! `--compare`, runs on more and more ranks with `--scaling`.
+
+mod args;
+mod compare;
+mod csv;
+pub(super) mod error;
+mod html;
+pub(super) mod input;
+pub(super) mod interrupt;
+mod merge;
+pub(super) mod output;
+pub(super) mod profile;
+mod progress;
+mod scaling;
+pub(super) mod text;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use ronde_job::replay::{self, Fit};
+use ronde_trace::analysis::Replayable;
+
+pub(super) use args::Args;
+use args::Task;
+pub(super) use args::parse_steps;
+use error::Error;
+use input::Run;
+use output::Output;
+
+use super::{fail, print};
+
+/// Runs the subcommand.
+pub(super) fn main(args: &Args) -> ExitCode {
+    let outcome = match args.task() {
+        Task::Compare([a, b]) => compare::run(a, b, args),
+        Task::Scaling(runs) => scaling::run(runs, args),
+        Task::Analyse => analyse(args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => fail(&format!("timeline: {error}"), error.exit_code()),
+    }
+}
+
+/// Shows and writes what the files of one run tell.
+fn analyse(args: &Args) -> Result<ExitCode, Error> {
+    let inputs = input::Inputs::find(&args.paths)?;
+    output::check_distinct(&args.outputs(), inputs.files())?;
+    if args.merge.is_some() {
+        merge::check_inputs(inputs.files())?;
+    }
+    let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
+    let (json, csv, html) = (open(&args.json)?, open(&args.csv)?, open(&args.html)?);
+    let (profile, merge) = (open(&args.profile)?, open(&args.merge)?);
+    let Run {
+        report,
+        sources,
+        replayable,
+    } = inputs.read_steps(args.steps.clone())?;
+    if merge.is_some() && sources.is_empty() {
+        return Err(Error::NeedsTraces { flag: "--merge" });
+    }
+
+    // Text first: what then cannot be written does not take it away.
+    let mut code = ExitCode::SUCCESS;
+    if args.stdout_is_free() {
+        code = print(&text::report(&report, &text::Look::of_stdout(args.tensors())));
+    } else {
+        for warning in report
+            .sources
+            .iter()
+            .flat_map(|source| &source.warnings)
+            .chain(&report.warnings)
+        {
+            warn(warning);
+        }
+    }
+    if let Some(output) = json {
+        output.finish(|sink| write_json(sink, &report))?;
+    }
+    if let Some(output) = csv {
+        output.finish(|sink| csv::write(sink, &report))?;
+    }
+    if let Some(output) = html {
+        output.finish(|sink| sink.write_all(html::page(&report).as_bytes()))?;
+    }
+    if let Some(output) = profile {
+        let (profile, warnings) = profile::extract(&report, replayable.as_ref().and_then(fitted))?;
+        warnings.iter().for_each(|warning| warn(warning));
+        output.finish(|sink| write_json(sink, &profile))?;
+    }
+    if let Some(output) = merge {
+        merge::write(output, &sources)?
+            .iter()
+            .for_each(|warning| warn(warning));
+    }
+    Ok(code)
+}
+
+/// What replay makes of a recording.
+pub(super) fn fitted(replayable: &Replayable) -> Option<Fit> {
+    let Replayable { trace, rules, place } = replayable;
+    replay::fit(std::slice::from_ref(trace), *rules, *place)
+}
+
+/// Says on standard error what the user should know; the names in it cannot command the terminal.
+fn warn(warning: &str) {
+    fail(&format!("timeline: warning: {}", text::harmless(warning)), 0);
+}
+
+/// Writes `value` as JSON for programs and people.
+pub(super) fn write_json(mut sink: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut sink, value)?;
+    sink.write_all(b"\n")
+}

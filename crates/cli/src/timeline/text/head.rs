@@ -1,0 +1,134 @@
+//! What was read, and how it falls into steps.
+
+use ronde_trace::Format;
+use ronde_trace::analysis::Report;
+use ronde_trace::analysis::report::{SourceReport, StepsFoundBy, Summary};
+
+use super::{Look, Table, count, decimals, duration, harmless, plural, wrapped};
+
+/// A line for each file, and what is wrong with it.
+pub(super) fn files(report: &Report, look: &Look) -> Vec<String> {
+    let sources = report.sources.iter();
+    sources.flat_map(|source| self::source(source, look)).collect()
+}
+
+/// How many steps there are, and how long.
+pub(super) fn steps(report: &Report, look: &Look) -> Vec<String> {
+    let mut lines = wrapped("", &found(report), look.width);
+    lines.extend(summaries(report, look));
+    lines
+}
+
+fn source(source: &SourceReport, look: &Look) -> Vec<String> {
+    let rank = source.rank.map_or(String::new(), |rank| format!(", rank {rank}"));
+    let recorded_at = source
+        .recorded_at
+        .as_ref()
+        .map_or(String::new(), |at| format!(", {}", harmless(at)));
+    let mut text = format!(
+        "{}{rank}{recorded_at}: {}, {} on {}, {}",
+        format_name(source.format),
+        plural(source.events, "event"),
+        plural(source.operations, "operation"),
+        plural(source.tensors, "tensor"),
+        duration(source.span_ms),
+    );
+    if let Some(clock) = source
+        .clock
+        .filter(|clock| clock.offset_ns != 0 || clock.error_ns != 0)
+    {
+        text += &format!(
+            "; clock {:+.1} µs, known to {:.1} µs",
+            clock.offset_ns as f64 / 1e3,
+            clock.error_ns as f64 / 1e3
+        );
+    }
+    let name = format!("{}  ", harmless(&source.path));
+    // A long path gets a line of its own: beside it, there would be no room.
+    let mut lines = if name.chars().count() * 2 > look.width {
+        let mut lines = vec![name.trim_end().to_owned()];
+        lines.extend(wrapped("  ", &text, look.width));
+        lines
+    } else {
+        wrapped(&name, &text, look.width)
+    };
+    let dropped = (source.dropped_cycles > 0).then(|| {
+        let cycles = plural(source.dropped_cycles, "cycle");
+        format!("the recorder had no room for {cycles}, which the file is without")
+    });
+    for warning in source.warnings.iter().chain(&dropped) {
+        let warning = wrapped("  ! ", &harmless(warning), look.width);
+        lines.extend(warning.iter().map(|line| look.warn(line)));
+    }
+    lines
+}
+
+/// Who wrote a file, as people call them.
+fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Horovod => "Horovod",
+        Format::Ronde => "Ronde",
+        Format::Byteps => "BytePS",
+        Format::Kineto => "PyTorch profiler",
+    }
+}
+
+fn found(report: &Report) -> String {
+    let found_by = match report.steps_found_by {
+        StepsFoundBy::Marks => "marked in the file",
+        StepsFoundBy::Names => "told apart by tensors that come again",
+        StepsFoundBy::Period => "told apart by a sequence of types and sizes that comes again",
+        StepsFoundBy::Nothing => "nothing comes again, so all is taken for one step",
+    };
+    let partial = report.steps.iter().filter(|step| step.partial).count();
+    let partial = match partial {
+        0 => String::new(),
+        partial => format!(
+            "; {} with foreign traffic or cut off, not counted below",
+            count(partial as u64)
+        ),
+    };
+    if report.steps.is_empty() {
+        return "No step was found: no tensor travelled.".to_owned();
+    }
+    format!(
+        "{} on rank {} of {} ({found_by}{partial})",
+        plural(report.steps.len() as u64, "step"),
+        report.reference_rank,
+        report.ranks
+    )
+}
+
+/// Step times at start-up and after.
+fn summaries(report: &Report, look: &Look) -> Vec<String> {
+    let named = [("start-up", &report.startup), ("steady", &report.steady)];
+    let named: Vec<(&str, &Summary)> = named
+        .into_iter()
+        .filter_map(|(name, summary)| Some((name, summary.as_ref()?)))
+        .collect();
+    let max = named
+        .iter()
+        .map(|(_, summary)| summary.step_ms.p99)
+        .fold(0.0, f64::max);
+    let decimals = decimals(max);
+    let mut table = Table::new(&[
+        "<step time",
+        "from step",
+        "steps",
+        "median ms",
+        "p10",
+        "p90",
+        "p99",
+    ]);
+    for (name, summary) in named {
+        let ms = &summary.step_ms;
+        let figures = [ms.p50, ms.p10, ms.p90, ms.p99].map(|ms| format!("{ms:.decimals$}"));
+        let cells = [name.to_owned(), count(summary.first_step), count(summary.steps)];
+        table.row(cells.into_iter().chain(figures));
+    }
+    if table.is_empty() {
+        Vec::new()
+    } else {
+        table.lines(look.width)
+    }
+}

@@ -1,0 +1,118 @@
+//! Where a step's time goes: a bar and a table.
+
+use ronde_trace::analysis::Report;
+use ronde_trace::analysis::report::{PartKind, Summary};
+
+use super::look::key;
+use super::{Look, Table, decimals, ms, percent, titled, wrapped};
+
+/// Widest bar; a wider one says no more.
+const BAR_WIDTH_MAX: usize = 80;
+
+/// The breakdown of the steady steps, beside that of the start-up.
+pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
+    let Some(steady) = &report.steady else {
+        return Vec::new();
+    };
+    let mut lines = bars(report.startup.as_ref(), steady, look);
+    lines.extend(table(steady, look));
+    lines.extend(notes(report, steady, look));
+    titled("Where a step's time goes", lines, look)
+}
+
+/// One bar, or two whose lengths are as those of the steps.
+fn bars(startup: Option<&Summary>, steady: &Summary, look: &Look) -> Vec<String> {
+    let named: Vec<(&str, &Summary)> = match startup {
+        Some(startup) => vec![("start-up ", startup), ("steady   ", steady)],
+        None => vec![("", steady)],
+    };
+    let longest = named
+        .iter()
+        .map(|(_, summary)| summary.step_ms.p50)
+        .fold(0.0, f64::max);
+    let bar = |(name, summary): &(&str, &Summary)| {
+        let room = (look.width - 2 - name.len()).min(BAR_WIDTH_MAX);
+        let width = (room as f64 * summary.step_ms.p50 / longest).round() as usize;
+        let shares: Vec<(PartKind, f64)> = summary.parts.iter().map(|part| (part.kind, part.share)).collect();
+        format!("  {name}{}", look.bar(&shares, width.clamp(1, room)))
+    };
+    named.iter().map(bar).collect()
+}
+
+fn table(steady: &Summary, look: &Look) -> Vec<String> {
+    let decimals = decimals(steady.step_ms.p90);
+    let number = |ms: f64| format!("{ms:.decimals$}");
+    let mut table = Table::new(&["<", "<part", "median ms", "p90", "share", "hidden ms"]);
+    // What is never there says nothing.
+    for part in steady.parts.iter().filter(|part| part.total_ms.max > 0.0) {
+        let hidden = (part.total_ms.mean - part.exposed_ms.mean).max(0.0);
+        table.row([
+            look.part(part.kind, &key(part.kind)),
+            part.kind.name().to_owned(),
+            number(part.exposed_ms.p50),
+            number(part.exposed_ms.p90),
+            percent(part.share),
+            if hidden > 0.0 {
+                number(hidden)
+            } else {
+                String::new()
+            },
+        ]);
+    }
+    table.row([
+        String::new(),
+        "step".to_owned(),
+        number(steady.step_ms.p50),
+        number(steady.step_ms.p90),
+        "100 %".to_owned(),
+        String::new(),
+    ]);
+    table.lines(look.width)
+}
+
+fn notes(report: &Report, steady: &Summary, look: &Look) -> Vec<String> {
+    let until = if steady.compute_known {
+        "computation is the profiler's"
+    } else {
+        "computation is taken to last until the rank's last tensor is ready"
+    };
+    let mut notes = vec![format!(
+        "Something moves for {} a step, {} of it behind computation ({until}).",
+        ms(steady.communication_ms.p50),
+        percent(steady.overlap)
+    )];
+    if let Some([copy_in, reduce, copy_out, wait]) = steady.streamed_ms {
+        notes.push(format!(
+            "Inside the collective, chunk by chunk: copying in {}, combining {}, copying out {}, waiting for peers {}.",
+            ms(copy_in),
+            ms(reduce),
+            ms(copy_out),
+            ms(wait)
+        ));
+    }
+    let negotiated = [
+        ("known tensors", &report.negotiate_cached_ms),
+        ("new ones", &report.negotiate_uncached_ms),
+    ];
+    let negotiated: Vec<String> = negotiated
+        .into_iter()
+        .filter_map(|(which, quantiles)| {
+            let quantiles = quantiles.as_ref().filter(|quantiles| quantiles.max > 0.0)?;
+            Some(format!(
+                "{which} {} (p90 {})",
+                ms(quantiles.p50),
+                ms(quantiles.p90)
+            ))
+        })
+        .collect();
+    if !negotiated.is_empty() {
+        let negotiated = negotiated.join(", ");
+        notes.push(format!(
+            "From ready on all ranks to the batch's beginning, median: {negotiated}."
+        ));
+    }
+    notes
+        .iter()
+        .flat_map(|note| wrapped("  ", note, look.width))
+        .collect()
+}

@@ -1,0 +1,115 @@
+//! Who was late, and what that costs.
+
+use ronde_trace::analysis::Report;
+use ronde_trace::analysis::report::{StragglerRank, Stragglers};
+
+use super::{Look, Table, decimals, harmless, percent, plural, titled, wrapped};
+
+/// Most ranks listed; of larger jobs, those that cost most.
+const RANKS_MAX: usize = 12;
+
+/// The ranks, and the tensors that waited longest.
+pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
+    let Some(stragglers) = &report.stragglers else {
+        return Vec::new();
+    };
+    let mut lines = ranks(stragglers, look);
+    lines.extend(wrapped("  ", &verdict(stragglers), look.width));
+    lines.extend(tensors(stragglers, look));
+    titled("Who is late", lines, look)
+}
+
+fn ranks(stragglers: &Stragglers, look: &Look) -> Vec<String> {
+    let mut shown: Vec<&StragglerRank> = stragglers.ranks.iter().collect();
+    let left_out = shown.len().saturating_sub(RANKS_MAX);
+    if left_out > 0 {
+        shown.sort_by(|left, right| right.cost_ms.total_cmp(&left.cost_ms));
+        shown.truncate(RANKS_MAX);
+        shown.sort_by_key(|rank| rank.rank);
+    }
+    let decimals = decimals(shown.iter().map(|rank| rank.step_ms_without).fold(0.0, f64::max));
+    let headings = [
+        "rank",
+        "last",
+        "|",
+        "lag ms",
+        "p90",
+        "step without it",
+        "costs ms",
+    ];
+    let mut table = Table::new(&headings);
+    for rank in shown {
+        let number = |ms: f64| format!("{ms:.decimals$}");
+        let lag = |ms: f64| {
+            if rank.last == 0 {
+                "-".to_owned()
+            } else {
+                number(ms)
+            }
+        };
+        let gauge = format!("{:<10}", look.gauge(rank.last_share, 10));
+        table.row([
+            rank.rank.to_string(),
+            percent(rank.last_share),
+            gauge,
+            lag(rank.lag_ms.p50),
+            lag(rank.lag_ms.p90),
+            number(rank.step_ms_without),
+            number(rank.cost_ms),
+        ]);
+    }
+    let mut lines = table.lines(look.width);
+    if left_out > 0 {
+        lines.push(format!(
+            "  … and {} that cost less",
+            plural(left_out as u64, "rank")
+        ));
+    }
+    lines
+}
+
+fn verdict(stragglers: &Stragglers) -> String {
+    let looked_at = format!(
+        "Of {} whose ready times are known on every rank",
+        plural(stragglers.operations, "operation")
+    );
+    let slowest = stragglers
+        .slowest
+        .and_then(|slowest| stragglers.ranks.iter().find(|rank| rank.rank == slowest));
+    match slowest {
+        Some(rank) => format!(
+            "{looked_at}, rank {} was last for {}: without it a step would be {} shorter.",
+            rank.rank,
+            percent(rank.last_share),
+            super::ms(rank.cost_ms)
+        ),
+        None => format!("{looked_at}, no rank stands out."),
+    }
+}
+
+fn tensors(stragglers: &Stragglers, look: &Look) -> Vec<String> {
+    let rows: Vec<_> = stragglers.tensors.iter().take(look.tensors).collect();
+    let max = rows.iter().map(|tensor| tensor.spread_ms.p90).fold(0.0, f64::max);
+    let decimals = decimals(max);
+    let mut table = Table::new(&[
+        "<waits longest",
+        "first to last ms",
+        "p90",
+        "last rank",
+        "so often",
+    ]);
+    for tensor in rows {
+        table.row([
+            harmless(&tensor.name),
+            format!("{:.decimals$}", tensor.spread_ms.p50),
+            format!("{:.decimals$}", tensor.spread_ms.p90),
+            tensor.last_rank.to_string(),
+            percent(tensor.last_share),
+        ]);
+    }
+    if table.is_empty() {
+        Vec::new()
+    } else {
+        table.lines(look.width)
+    }
+}

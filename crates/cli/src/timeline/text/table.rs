@@ -1,0 +1,212 @@
+//! Columns of text under headings, cut to the width there is.
+
+use std::borrow::Cow;
+
+use console::{measure_text_width, truncate_str};
+
+/// Between two columns.
+const GAP: &str = "  ";
+
+/// Narrowest that a column of names becomes.
+const NAME_WIDTH_MIN: usize = 12;
+
+/// A table: the column of names on the left, or wherever it is, gives way where the width does not suffice.
+pub(crate) struct Table {
+    headings: Vec<Heading>,
+    rows: Vec<Vec<String>>,
+    indent: usize,
+}
+
+struct Heading {
+    text: String,
+    align: Align,
+}
+
+/// On which side the cells of a column stand in line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Align {
+    /// Names.
+    Left,
+    /// Numbers.
+    Right,
+    /// Bars, which are shortened first.
+    Bar,
+}
+
+impl Table {
+    /// A table whose columns are headed so; `<` before a heading makes a column of names, `|` one of bars;
+    /// the others are numbers.
+    pub(crate) fn new(headings: &[&str]) -> Self {
+        let heading = |heading: &&str| {
+            let (align, text) = match heading.as_bytes().first() {
+                Some(b'<') => (Align::Left, &heading[1..]),
+                Some(b'|') => (Align::Bar, &heading[1..]),
+                _ => (Align::Right, *heading),
+            };
+            let text = text.to_owned();
+            Heading { text, align }
+        };
+        Self {
+            headings: headings.iter().map(heading).collect(),
+            rows: Vec::new(),
+            indent: 2,
+        }
+    }
+
+    /// Adds a row of as many cells as there are headings.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells: Vec<String> = cells.into_iter().collect();
+        debug_assert_eq!(cells.len(), self.headings.len());
+        self.rows.push(cells);
+    }
+
+    /// Whether no row was added.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The table in lines of at most `width` columns, as far as the columns of names can give way.
+    pub(crate) fn lines(&self, width: usize) -> Vec<String> {
+        let widths = self.widths(width);
+        let headings: Vec<String> = self.headings.iter().map(|heading| heading.text.clone()).collect();
+        let headings = std::iter::once(&headings).filter(|row| row.iter().any(|text| !text.is_empty()));
+        headings
+            .chain(&self.rows)
+            .map(|row| self.line(row, &widths))
+            .collect()
+    }
+
+    /// The widths of the columns; names are cut, the widest first.
+    fn widths(&self, width: usize) -> Vec<usize> {
+        let natural = |column: usize| {
+            let cells = self.rows.iter().map(|row| measure_text_width(&row[column]));
+            let heading = measure_text_width(&self.headings[column].text);
+            cells.chain([heading]).max().unwrap_or(0)
+        };
+        let mut widths: Vec<usize> = (0..self.headings.len()).map(natural).collect();
+        let gaps = self.indent + GAP.len() * widths.len().saturating_sub(1);
+        let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(width);
+        for (width, heading) in widths.iter_mut().zip(&self.headings) {
+            if heading.align == Align::Bar {
+                let less = excess.min(*width);
+                *width -= less;
+                excess -= less;
+            }
+        }
+        while excess > 0 {
+            let names = (0..widths.len()).filter(|column| self.headings[*column].align == Align::Left);
+            let Some(widest) = names.max_by_key(|column| widths[*column]) else {
+                break;
+            };
+            if widths[widest] <= NAME_WIDTH_MIN {
+                break;
+            }
+            widths[widest] -= 1;
+            excess -= 1;
+        }
+        widths
+    }
+
+    fn line(&self, row: &[String], widths: &[usize]) -> String {
+        let mut line = " ".repeat(self.indent);
+        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+            if column > 0 {
+                line += GAP;
+            }
+            let cell = match self.headings[column].align {
+                Align::Left => shortened(cell, *width),
+                Align::Right | Align::Bar => truncate_str(cell, *width, ""),
+            };
+            let padding = " ".repeat(width.saturating_sub(measure_text_width(&cell)));
+            match self.headings[column].align {
+                Align::Left | Align::Bar => line += &format!("{cell}{padding}"),
+                Align::Right => line += &format!("{padding}{cell}"),
+            }
+        }
+        line.truncate(line.trim_end().len());
+        line
+    }
+}
+
+/// A name that fits: of those of tensors, beginnings are alike, ends are not.
+fn shortened(name: &str, width: usize) -> Cow<'_, str> {
+    let excess = measure_text_width(name).saturating_sub(width);
+    // What is coloured is short; taking it apart would lose its end.
+    if excess == 0 || name.contains('\x1b') {
+        return truncate_str(name, width, "…");
+    }
+    let head = truncate_str(name, width / 3, "");
+    let skipped = name.chars().count().saturating_sub(width - width / 3 - 1);
+    let tail: String = name.chars().skip(skipped).collect();
+    format!("{head}…{tail}").into()
+}
+
+/// `text` in lines of at most `width` columns: the first begins with `first`, the others are as far in.
+pub(crate) fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
+    let indent = " ".repeat(measure_text_width(first));
+    let mut lines = vec![first.to_owned()];
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("there is a first line");
+        let needed = measure_text_width(line) + usize::from(!empty) + measure_text_width(word);
+        if needed > width && !empty {
+            lines.push(format!("{indent}{word}"));
+        } else {
+            if !empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        empty = false;
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_in_line_and_names_give_way() {
+        let mut table = Table::new(&["<tensor", "ms", "<rank"]);
+        table.row(["layer1.weight".to_owned(), "1.25".to_owned(), "0".to_owned()]);
+        table.row(["µ".to_owned(), "10.00".to_owned(), "12".to_owned()]);
+        assert_eq!(
+            table.lines(80),
+            [
+                "  tensor            ms  rank",
+                "  layer1.weight   1.25  0",
+                "  µ              10.00  12"
+            ]
+        );
+        assert_eq!(table.lines(27)[1], "  laye….weight   1.25  0");
+        // Narrower than that it does not become.
+        assert_eq!(table.lines(5)[1], "  laye….weight   1.25  0");
+    }
+
+    #[test]
+    fn bars_give_way_first() {
+        let mut table = Table::new(&["<a long heading", "|"]);
+        table.row(["x".to_owned(), "█████".to_owned()]);
+        assert_eq!(table.lines(24)[1], "  x               █████");
+        assert_eq!(table.lines(20)[1], "  x               ██");
+        assert_eq!(table.lines(14), ["  a lo…heading", "  x"]);
+    }
+
+    #[test]
+    fn a_table_without_headings_has_none() {
+        let mut table = Table::new(&["<", ""]);
+        assert!(table.is_empty());
+        table.row(["a".to_owned(), "1".to_owned()]);
+        assert_eq!(table.lines(80), ["  a  1"]);
+    }
+
+    #[test]
+    fn prose_is_wrapped_between_words() {
+        assert_eq!(
+            wrapped("1. ", "one two  three-and-a-half", 10),
+            ["1. one two", "   three-and-a-half"]
+        );
+        assert_eq!(wrapped("- ", "", 10), ["- "]);
+    }
+}

@@ -1,0 +1,154 @@
+use super::*;
+
+use console::{measure_text_width, strip_ansi_codes};
+use ronde_trace::analysis::report::StragglerRank;
+
+const LOOK: Look = Look {
+    width: 80,
+    colours: false,
+    unicode: true,
+    tensors: 5,
+};
+
+const SAMPLE: &str = "\
+t.json  Ronde, rank 0, 2026-11-21T22:31:05.250Z: 1,234 events, 15 operations on
+        3 tensors, 215 ms
+t.rank1.json  Ronde, rank 1: 1,234 events, 15 operations on 3 tensors, 215 ms;
+              clock +12.5 µs, known to 4.0 µs
+  ! the file ends inside an event (line 7, byte 1200)
+  ! the recorder had no room for 1 cycle, which the file is without
+
+5 steps on rank 0 of 2 (marked in the file; 1 with foreign traffic or cut off,
+not counted below)
+  step time  from step  steps  median ms    p10    p90    p99
+  start-up           0      1      80.00  72.00  88.00  96.00
+  steady             1      3      40.00  36.00  44.00  48.00
+
+Where a step's time goes
+  start-up ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░▚▚▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▖████████▝
+  steady   ░░░░░░░░░░░░░░░░░░░░░▚▚▒▖█████████▝
+     part               median ms    p90  share  hidden ms
+  ░  computation            24.00  26.40   60 %
+  ▚  waiting for ranks       3.00   3.30  7.5 %
+  ▒  negotiation             2.00   2.20  5.0 %
+  ▖  copying in              0.40   0.44  1.0 %
+  █  collective             10.00  11.00   25 %       6.00
+  ▝  copying out             0.60   0.66  1.5 %
+     step                   40.00  44.00  100 %
+  Something moves for 17.0 ms a step, 35 % of it behind computation (computation
+  is taken to last until the rank's last tensor is ready).
+  From ready on all ranks to the batch's beginning, median: known tensors 0.050
+  ms (p90 0.055 ms), new ones 0.150 ms (p90 0.165 ms).
+
+Who is late
+  rank  last              lag ms   p90  step without it  costs ms
+     0  25 %  ██▌           0.00  0.00            40.00      0.00
+     1  75 %  ███████▌      3.00  3.30            37.00      3.00
+  Of 12 operations whose ready times are known on every rank, rank 1 was last
+  for 75 %: without it a step would be 3.00 ms shorter.
+  waits longest  first to last ms    p90  last rank  so often
+  fc.weight                 3.200  3.520          1     100 %
+
+How tensors travel together
+  2 batches a step, each of 2 tensors and 4.0 MB (medians); fusion threshold 128
+  MiB; cycle time 1 ms.
+  bytes from      to  batches  tensors
+        16 B    32 B        4        4  ████████████████████████
+       8 MiB  16 MiB        4        8  ████████████████████████
+  a batch ended because   batches  share
+  nothing else was ready        4   50 %  ████████████
+  it was the step's last        4   50 %  ████████████
+
+How fast the collectives are
+  SHM_ALLREDUCE: time = 200.0 µs + 400.0 µs a MiB (2.62 GB/s), off by 2.0 % in
+  the median
+    size  batches  median µs     p10     p90   GB/s
+  1.0 MB        4      600.0   540.0   660.0  1.748  █████████████████
+  8.4 MB        4     3400.0  3060.0  3740.0  2.467  ████████████████████████
+
+Tensors that take longest from ready to result
+  tensor        operation  type      elements  ready ms  takes ms    p90
+  fc.weight     allreduce  float32  2,048,000      5.00     12.00  13.20
+  conv1.weight  allreduce  float32      9,408     20.00      4.00   4.40
+  metrics       allgather  float32          4     21.00      1.00   1.10
+
+Before you believe this
+  ! The clocks may be wrong by 0.5 ms.
+
+Advice
+  1. Rank 1 is last for 75 % of the tensors and costs 3.0 ms of the 40.0 ms of a
+     step: look at its input pipeline and its machine first.
+";
+
+#[test]
+fn the_whole_report() {
+    assert_eq!(report(&sample::report(), &LOOK), SAMPLE);
+}
+
+#[test]
+fn colours_change_nothing_else() {
+    let colours = Look {
+        colours: true,
+        ..LOOK
+    };
+    let text = report(&sample::report(), &colours);
+    assert_ne!(text, SAMPLE);
+    assert_eq!(strip_ansi_codes(&text), SAMPLE);
+}
+
+#[test]
+fn a_small_terminal_without_unicode_will_do() {
+    let small = Look {
+        width: 72,
+        unicode: false,
+        ..LOOK
+    };
+    let text = report(&sample::report(), &small);
+    assert!(text.is_ascii(), "{text}");
+    let widest = text.lines().map(measure_text_width).max().unwrap();
+    assert!(widest <= 72, "{text}");
+}
+
+#[test]
+fn what_is_not_there_is_left_out() {
+    assert_eq!(
+        report(&sample::empty(), &LOOK),
+        "t.json  Ronde, rank 0, 2026-11-21T22:31:05.250Z: 1,234 events, 0 operations on 0\n        tensors, 215 ms\n\n\
+         No step was found: no tensor travelled.\n"
+    );
+}
+
+#[test]
+fn a_name_cannot_command_the_terminal() {
+    let mut evil = sample::report();
+    evil.tensors[1].name = "fc\x1b[2J\n".to_owned();
+    evil.sources[0].path = "\x07.json".to_owned();
+    evil.advice[0].sentence = "Look at \x1b]0;x".to_owned();
+    evil.warnings[0].push('\r');
+    evil.bandwidth[0].activity.push('\x08');
+    let text = report(&evil, &LOOK);
+    assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+}
+
+#[test]
+fn of_many_ranks_those_that_cost_most_are_shown() {
+    let mut large = sample::report();
+    let stragglers = large.stragglers.as_mut().unwrap();
+    let rank = stragglers.ranks[0].clone();
+    stragglers.ranks = (0..20)
+        .map(|number| StragglerRank {
+            rank: number,
+            cost_ms: f64::from(number),
+            ..rank.clone()
+        })
+        .collect();
+    let text = report(&large, &LOOK);
+    let rows: Vec<u32> = text
+        .lines()
+        .skip_while(|line| *line != "Who is late")
+        .skip(2)
+        .map_while(|line| line.split_whitespace().next()?.parse().ok())
+        .collect();
+    assert_eq!(rows, (8..20).collect::<Vec<_>>());
+    assert!(text.contains("… and 8 ranks that cost less"), "{text}");
+}

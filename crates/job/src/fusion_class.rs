@@ -1,0 +1,333 @@
+//! Fusion classes: which tensors may share a batch. One function decides, for the running job, for
+//! the replay of what was traced in it, and for the analysis of recorded files.
+//!
+//! A [`FusionKey`] has everything that the members of a batch must have in common.
+//! [`FusionClasses`] numbers the keys; the number is [`Item::class`](crate::fusion::Item::class),
+//! all that the [planner](crate::fusion) knows of it. Facts that a recorded file does not have are
+//! unknown on every tensor of that file, and thus equal.
+//!
+//! ```
+//! use ronde_job::fusion_class::{Fusible, FusionClasses, FusionKey};
+//! use ronde_job::{Dtype, ReduceOp};
+//!
+//! let sum = FusionKey {
+//!     dtype: Some(Dtype::F32),
+//!     op: Some(ReduceOp::Sum),
+//!     ..FusionKey::new(Some(Fusible::Allreduce))
+//! };
+//! let mut classes = FusionClasses::default();
+//! let doubles = FusionKey { dtype: Some(Dtype::F64), ..sum };
+//! assert_eq!([sum, doubles, sum].map(|key| classes.number(&key, None)), [0, 1, 0]);
+//! // Alltoalls share batches with no other tensor.
+//! let alltoall = FusionKey::new(None);
+//! assert_eq!([alltoall, alltoall].map(|key| classes.number(&key, None)), [2, 3]);
+//! ```
+
+use std::collections::HashMap;
+
+use crate::OpKind;
+use crate::replay::Operation;
+use crate::{Dtype, ReduceOp};
+
+/// Operations whose tensors may share a batch. An alltoall is none of them: it has as many messages
+/// as ranks squared already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fusible {
+    /// An allreduce by element.
+    Allreduce,
+    /// An allreduce by Adasum, in files of Horovod.
+    Adasum,
+    /// An allgather.
+    Allgather,
+    /// A broadcast.
+    Broadcast,
+    /// A reducescatter.
+    Reducescatter,
+}
+
+impl Fusible {
+    /// The operation `kind`, if its tensors may share a batch.
+    pub const fn of(kind: OpKind) -> Option<Self> {
+        match kind {
+            OpKind::Allreduce => Some(Self::Allreduce),
+            OpKind::Allgather => Some(Self::Allgather),
+            OpKind::Broadcast => Some(Self::Broadcast),
+            OpKind::Reducescatter => Some(Self::Reducescatter),
+            OpKind::Alltoall | OpKind::Join | OpKind::Barrier | OpKind::Agree => None,
+        }
+    }
+}
+
+/// What the tensors of a batch have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct FusionKey<'a> {
+    /// The operation; `None` for one whose tensors share no batch.
+    pub operation: Option<Fusible>,
+    /// Element type; `None` if unknown.
+    pub dtype: Option<Dtype>,
+    /// Element type between ranks, where it differs.
+    pub wire_dtype: Option<Dtype>,
+    /// How elements are combined; `None` if unknown.
+    pub op: Option<ReduceOp>,
+    /// Factors on every contribution and on the result.
+    pub factors: (f64, f64),
+    /// Rank that the data comes from. Broadcasts from an unknown rank share no batch.
+    pub root: Option<u32>,
+    /// Whether the tensor is in GPU memory. Which GPU is no matter: a rank uses one.
+    pub is_on_gpu: bool,
+    /// Ranks that take no part, ascending.
+    pub absent: &'a [u32],
+}
+
+impl FusionKey<'_> {
+    /// The key of a tensor in host memory of which only the operation is known.
+    pub const fn new(operation: Option<Fusible>) -> Self {
+        Self {
+            operation,
+            dtype: None,
+            wire_dtype: None,
+            op: None,
+            factors: (1.0, 1.0),
+            root: None,
+            is_on_gpu: false,
+            absent: &[],
+        }
+    }
+
+    /// Whether the tensor shares a batch with no other.
+    fn is_alone(&self) -> bool {
+        match self.operation {
+            None => true,
+            Some(Fusible::Broadcast) => self.root.is_none(),
+            Some(_) => false,
+        }
+    }
+}
+
+/// An owned [`FusionKey`].
+#[derive(Clone, Debug)]
+struct Shared {
+    key: FusionKey<'static>,
+    absent: Vec<u32>,
+    number: u32,
+}
+
+impl Shared {
+    fn admits(&self, key: &FusionKey<'_>) -> bool {
+        let own = &self.key;
+        own.operation == key.operation
+            && (own.dtype, own.op, own.wire_dtype) == (key.dtype, key.op, key.wire_dtype)
+            && same_factor(own.factors.0, key.factors.0)
+            && same_factor(own.factors.1, key.factors.1)
+            && (own.root, own.is_on_gpu) == (key.root, key.is_on_gpu)
+            && same_ranks(&self.absent, key.absent)
+    }
+}
+
+/// Whether two factors are the same for all ranks. NaNs of any bits are: negotiation does not tell
+/// them apart either, and all ranks must come to the same classes.
+fn same_factor(one: f64, other: f64) -> bool {
+    one == other || (one.is_nan() && other.is_nan())
+}
+
+/// Whether two lists, mostly empty, are equal. Comparing empty slices is not free: `memcmp` reads
+/// at the dangling address of an empty vector, which takes a processor with masked loads longer
+/// than the rest of the plan.
+fn same_ranks(one: &[u32], other: &[u32]) -> bool {
+    one.len() == other.len() && (one.is_empty() || one == other)
+}
+
+/// Tensors alone in their class that are told apart. Beyond, they share a class: names that never
+/// repeat must not take memory for ever.
+const ALONE_MAX: usize = 1 << 16;
+
+/// The classes known so far. Numbers follow one another from 0, in order of appearance.
+#[derive(Clone, Debug, Default)]
+pub struct FusionClasses {
+    shared: Vec<Shared>,
+    /// Classes of one tensor each.
+    alone: HashMap<u64, u32>,
+    /// By number: the operation as far as settings matter to it, and whether the class is on GPUs.
+    classes: Vec<(Operation, bool)>,
+}
+
+impl FusionClasses {
+    /// Forgets all classes, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.shared.clear();
+        self.classes.clear();
+        if !self.alone.is_empty() {
+            self.alone.clear();
+        }
+    }
+
+    /// The number of the class of `key`. `tensor` is a hash of the tensor's identity: a tensor that
+    /// shares batches with no other has the same class each time; `None` where no tensor comes
+    /// twice.
+    pub fn number(&mut self, key: &FusionKey<'_>, tensor: Option<u64>) -> u32 {
+        if key.is_alone() {
+            return self.number_alone(key, tensor);
+        }
+        // From the last one: tensors of one kind mostly come one after another.
+        if let Some(known) = self.shared.iter().rev().find(|known| known.admits(key)) {
+            return known.number;
+        }
+        let number = self.add(key);
+        self.shared.push(Shared {
+            key: FusionKey { absent: &[], ..*key },
+            absent: key.absent.to_vec(),
+            number,
+        });
+        number
+    }
+
+    fn number_alone(&mut self, key: &FusionKey<'_>, tensor: Option<u64>) -> u32 {
+        let Some(tensor) = tensor else {
+            return self.add(key);
+        };
+        let is_full = self.alone.len() >= ALONE_MAX && !self.alone.contains_key(&tensor);
+        let tensor = if is_full { u64::MAX } else { tensor };
+        if let Some(&number) = self.alone.get(&tensor) {
+            return number;
+        }
+        let number = self.add(key);
+        self.alone.insert(tensor, number);
+        number
+    }
+
+    fn add(&mut self, key: &FusionKey<'_>) -> u32 {
+        let operation = match key.operation {
+            Some(Fusible::Allreduce) => Operation::Allreduce,
+            Some(Fusible::Allgather) => Operation::Allgather,
+            _ => Operation::Other,
+        };
+        self.classes.push((operation, key.is_on_gpu));
+        (self.classes.len() - 1) as u32
+    }
+
+    /// Whether the tensors of class `number` are in GPU memory.
+    ///
+    /// # Panics
+    /// If there is no such class.
+    pub fn is_on_gpu(&self, number: u32) -> bool {
+        self.classes[number as usize].1
+    }
+
+    /// The operation of each class, by number.
+    pub fn operations(&self) -> impl Iterator<Item = Operation> {
+        self.classes.iter().map(|&(operation, _)| operation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum() -> FusionKey<'static> {
+        FusionKey {
+            dtype: Some(Dtype::F32),
+            op: Some(ReduceOp::Sum),
+            root: Some(0),
+            ..FusionKey::new(Some(Fusible::Allreduce))
+        }
+    }
+
+    #[test]
+    fn tensors_that_differ_in_anything_are_of_different_classes() {
+        let keys = [
+            sum(),
+            FusionKey {
+                operation: Some(Fusible::Adasum),
+                ..sum()
+            },
+            FusionKey {
+                dtype: Some(Dtype::F16),
+                ..sum()
+            },
+            FusionKey {
+                wire_dtype: Some(Dtype::Bf16),
+                ..sum()
+            },
+            FusionKey {
+                op: Some(ReduceOp::Max),
+                ..sum()
+            },
+            FusionKey {
+                factors: (0.5, 1.0),
+                ..sum()
+            },
+            FusionKey {
+                factors: (1.0, 0.5),
+                ..sum()
+            },
+            FusionKey {
+                factors: (f64::NAN, 1.0),
+                ..sum()
+            },
+            FusionKey {
+                root: Some(1),
+                ..sum()
+            },
+            FusionKey {
+                is_on_gpu: true,
+                ..sum()
+            },
+            FusionKey {
+                absent: &[3],
+                ..sum()
+            },
+        ];
+        let mut classes = FusionClasses::default();
+        for _ in 0..2 {
+            let numbers: Vec<u32> = keys.iter().map(|key| classes.number(key, None)).collect();
+            assert_eq!(numbers, (0..keys.len() as u32).collect::<Vec<_>>());
+        }
+        assert_eq!(
+            (0..11)
+                .filter(|&number| classes.is_on_gpu(number))
+                .collect::<Vec<_>>(),
+            [9]
+        );
+        classes.clear();
+        assert_eq!(classes.number(&keys[3], None), 0);
+    }
+
+    #[test]
+    fn what_shares_no_batch_has_a_class_of_its_own_each_time_or_for_each_tensor() {
+        let mut classes = FusionClasses::default();
+        let broadcast = |root| FusionKey {
+            root,
+            ..FusionKey::new(Some(Fusible::Broadcast))
+        };
+        let alone = FusionKey::new(None);
+        assert_eq!(
+            [1, 2, 1].map(|tensor| classes.number(&alone, Some(tensor))),
+            [0, 1, 0]
+        );
+        assert_eq!(
+            [classes.number(&alone, None), classes.number(&alone, None)],
+            [2, 3]
+        );
+        assert_eq!(classes.number(&broadcast(Some(2)), Some(1)), 4);
+        assert_eq!(classes.number(&broadcast(Some(2)), Some(2)), 4);
+        assert_eq!(classes.number(&broadcast(None), Some(2)), 1); // from an unknown rank
+        for tensor in 0..2 * ALONE_MAX as u64 {
+            classes.number(&alone, Some(tensor));
+        }
+        assert_eq!(classes.operations().count(), ALONE_MAX + 1 + 3);
+        assert_eq!(classes.number(&alone, Some(1)), 0);
+    }
+
+    #[test]
+    fn classes_say_which_settings_concern_them() {
+        let mut classes = FusionClasses::default();
+        for operation in [Fusible::Adasum, Fusible::Allgather, Fusible::Allreduce] {
+            classes.number(&FusionKey::new(Some(operation)), None);
+        }
+        assert!(
+            classes
+                .operations()
+                .eq([Operation::Other, Operation::Allgather, Operation::Allreduce])
+        );
+    }
+}

@@ -1,0 +1,32 @@
+//! What a data-parallel job is, without access to the operating system: element types, operations, settings, the fusion
+//! plan, steps, a cost model and the simulator that replays a job under other settings.
+//!
+//! The runtime, the readers of timelines and the experiments all use these definitions, so a prediction plans batches
+//! exactly as a running job does.
+//!
+//! - [`Dtype`], [`ReduceOp`], [`OpKind`]: what a tensor is, and what is done with it.
+//! - [`settings`]: what may change while a job runs. [`fusion`]: which ready tensors share a batch.
+//! - [`step`]: the repeating sequence of tensors that is a training step.
+//! - [`replay`]: costs fitted to recorded steps, the simulator, other networks, the profile format.
+//!
+//! ```
+//! use ronde_job::fusion::{Item, Plan};
+//!
+//! let item = |bytes| Item { class: 0, bytes, group: None };
+//! let mut plan = Plan::default();
+//! plan.make(&[item(600), item(300), item(200)], 1000);
+//! let batches: Vec<&[u32]> = plan.batches().collect();
+//! assert_eq!(batches, [&[0, 1][..], &[2]]);
+//! ```
+
+mod dtype;
+pub mod fusion;
+pub mod fusion_class;
+mod operation;
+pub mod percentile;
+pub mod replay;
+pub mod settings;
+pub mod step;
+
+pub use dtype::{Dtype, ReduceOp};
+pub use operation::OpKind;

@@ -1,0 +1,36 @@
+//! Percentiles of what has been measured.
+
+/// The `fraction` percentile (0 to 1) of values in ascending order, linear between neighbours; `None` without values.
+///
+/// This is definition 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages" (1996), the default of NumPy.
+pub fn percentile(sorted: &[f64], fraction: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let position = fraction.clamp(0.0, 1.0) * last as f64;
+    let below = position.floor() as usize;
+    let above = (below + 1).min(last);
+    let part = position - below as f64;
+    // Not by their difference, which may be larger than any number.
+    Some(sorted[below] * (1.0 - part) + sorted[above] * part)
+}
+
+/// The same of values in any order.
+pub fn percentile_of(mut values: Vec<f64>, fraction: f64) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    percentile(&values, fraction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_interpolate_as_numpy_does() {
+        let values = [1.0, 2.0, 4.0, 8.0, 16.0];
+        assert_eq!(percentile(&values, 0.5), Some(4.0));
+        assert_eq!(percentile(&values, 0.1), Some(1.4)); // position 0.4: 1 + 0.4·(2 − 1)
+        assert_eq!(percentile(&values, 0.9), Some(12.8)); // position 3.6: 8 + 0.6·8
+        assert_eq!(percentile(&[7.0], 0.9), Some(7.0));
+        assert_eq!(percentile(&[], 0.5), None);
+        assert_eq!(percentile_of(vec![8.0, 1.0, 16.0, 2.0, 4.0], 0.9), Some(12.8));
+    }
+}

@@ -1,0 +1,219 @@
+//! What steps are expected to take, with how sure that is: for settings, rules, networks and numbers of ranks.
+//!
+//! Jobs are drawn around the fit ([`Ensemble`]), each is moved to where the job is to run ([`Target`]) with what is unsure
+//! about that drawn too, and scaled by what the same job, at home, misses the measured step by. So at home, under the setting
+//! that was recorded, all agree with what was measured, and the farther away the less they agree.
+//!
+//! What was measured is itself not quite sure: by that ([`Fit::level_error`]) all predictions may be off together, so every
+//! interval contains it, and no ratio of two does.
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use statrs::distribution::{ContinuousCDF, Normal};
+
+use super::network::{Algorithm, Measured, ProjectError, Target};
+use super::{Ensemble, Fit, Rules, Setting, Simulator};
+use crate::percentile::percentile_of;
+
+/// Jobs that are drawn, and levels at which each may be: equally likely ones.
+const JOBS: usize = 24;
+const LEVELS: usize = 24;
+/// Of what might be, beyond each end of the interval: a tenth.
+const BEYOND: usize = 10;
+/// One seed for all: the same recording always yields the same numbers.
+const SEED: u64 = 7;
+
+/// Predicts steps.
+#[derive(Clone, Debug)]
+pub struct Forecast {
+    jobs: Vec<Job>,
+    /// Factors of mean 1.
+    levels: [f64; LEVELS],
+}
+
+/// A predicted step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// Mean over the jobs, µs.
+    pub step_us: f64,
+    /// 10th percentile over the jobs and over what the recorded step leaves open.
+    pub low_us: f64,
+    /// 90th percentile, likewise.
+    pub high_us: f64,
+}
+
+/// A ratio of two step times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    /// Median over the jobs; the mean may lie beyond both percentiles, where a few jobs gain much.
+    pub median: f64,
+    /// 10th percentile.
+    pub low: f64,
+    /// 90th percentile.
+    pub high: f64,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    simulator: Simulator,
+    costs: super::Costs,
+    stretch: f64,
+    scale: f64,
+}
+
+impl Forecast {
+    /// Of the job of `fit`, at `target`, with cycles by `rules`.
+    ///
+    /// # Errors
+    /// [`ProjectError`] where the target needs a link that was neither measured nor named.
+    pub fn new(fit: &Fit, target: &Target, rules: Rules) -> Result<Self, ProjectError> {
+        let ensemble = Ensemble::new(fit.clone(), SEED);
+        let mut home = Simulator::new(&fit.workload, fit.rules);
+        let jobs = (0..JOBS).map(|index| {
+            let (costs, stretch) = ensemble.job(index);
+            let at_home = home.stretched_step_us(&costs, &fit.reference, stretch);
+            let scale = Some(fit.measured_us / at_home).filter(|scale| scale.is_finite() && *scale > 0.0);
+            let mut dice = Xoshiro256PlusPlus::seed_from_u64(SEED ^ (index as u64) << 32);
+            let measured = Measured {
+                place: fit.place,
+                algorithm: if dice.random() {
+                    Algorithm::Ring
+                } else {
+                    Algorithm::Tree
+                },
+                launch: dice.random(),
+            };
+            let there = target.project(&measured, &fit.workload, &costs)?;
+            let wider = target.widening(&fit.place);
+            let mut factor = |sd: f64| {
+                let score = Normal::standard().inverse_cdf(dice.random::<f64>().clamp(1e-9, 1.0 - 1e-9));
+                (sd * score).exp()
+            };
+            let (alpha, beta, negotiation) =
+                (factor(wider.alpha), factor(wider.beta), factor(wider.negotiation));
+            let mut costs = there.costs;
+            for collective in costs.flat.iter_mut().chain(&mut costs.hierarchical) {
+                collective.alpha_us *= alpha;
+                collective.us_per_byte *= beta;
+            }
+            costs.cached.base_us *= negotiation;
+            costs.uncached.base_us *= negotiation;
+            Ok(Job {
+                simulator: Simulator::new(&there.workload, rules),
+                costs,
+                stretch,
+                scale: scale.unwrap_or(1.0),
+            })
+        });
+        Ok(Self {
+            jobs: jobs.collect::<Result<_, _>>()?,
+            levels: levels(fit.level_error()),
+        })
+    }
+
+    /// What a step is expected to take under `setting`.
+    pub fn predict(&mut self, setting: &Setting) -> Prediction {
+        let steps_us = self.steps_us(setting);
+        let all = steps_us
+            .iter()
+            .flat_map(|step_us| self.levels.map(|level| step_us * level));
+        let [low_us, high_us] = interval(all.collect());
+        Prediction {
+            step_us: mean(&steps_us),
+            low_us,
+            high_us,
+        }
+    }
+
+    /// How `setting` compares with `other`, as the ratio of step times: the jobs are the same for both, so that what they have in
+    /// common does not blur it.
+    pub fn ratio(&mut self, setting: &Setting, other: &Setting) -> Ratio {
+        let (own, others) = (self.steps_us(setting), self.steps_us(other));
+        let ratios: Vec<f64> = own.iter().zip(&others).map(|(own, other)| own / other).collect();
+        let median = percentile_of(ratios.clone(), 0.5).unwrap_or(f64::NAN);
+        let [low, high] = interval(ratios);
+        Ratio { median, low, high }
+    }
+
+    /// What a step takes under `setting` in each of the jobs, always in the same order, µs; what they are off by together is not in it.
+    pub fn steps_us(&mut self, setting: &Setting) -> Vec<f64> {
+        let jobs = self.jobs.iter_mut();
+        jobs.map(|job| job.scale * job.step_us(setting)).collect()
+    }
+}
+
+/// Factors that are as likely as each other, normal about 1 with this standard deviation.
+fn levels(error: f64) -> [f64; LEVELS] {
+    let normal = Normal::standard();
+    std::array::from_fn(|index| {
+        let share = (index as f64 + 0.5) / LEVELS as f64;
+        1.0 + error * normal.inverse_cdf(share)
+    })
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().map(|value| value / values.len() as f64).sum()
+}
+
+/// The 10th and the 90th percentile.
+fn interval(mut values: Vec<f64>) -> [f64; 2] {
+    values.sort_unstable_by(f64::total_cmp);
+    let beyond = values.len() / BEYOND;
+    [values[beyond], values[values.len() - 1 - beyond]]
+}
+
+impl Job {
+    fn step_us(&mut self, setting: &Setting) -> f64 {
+        self.simulator
+            .stretched_step_us(&self.costs, setting, self.stretch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::network::Target;
+    use super::super::profile::Profile;
+    use super::*;
+
+    /// Two tensors of 1 MB, ready together after 10 ms; a message takes 1 ms + 1 ms a MB, a cycle 100 µs.
+    const PROFILE: &str = r#"{"ronde_profile": 1, "np": 2, "step_ms": 20.0, "fusion_threshold_bytes": 0, "tensors": [
+        {"name": "a", "dtype": "float32", "elements": 250000, "ready_us": 10000},
+        {"name": "b", "dtype": "float32", "elements": 250000, "ready_us": 10000}],
+        "costs": {"alpha_us": 1000, "us_per_mib": 1048.576, "negotiate_cached": 100}}"#;
+
+    #[test]
+    fn at_the_recorded_setting_a_prediction_is_as_sure_as_the_recording() {
+        let (mut fit, _) = Profile::parse(PROFILE.as_bytes()).unwrap().fit().unwrap();
+        fit.measured_error = 0.04;
+        let mut forecast = Forecast::new(&fit, &Target::same(&fit.place), fit.rules).unwrap();
+        let now = forecast.predict(&fit.reference);
+        // Φ⁻¹(2.5 / 24) = −1.2576: 20 ms · (1 ∓ 1.2576 · 0.04).
+        assert!((now.step_us - 20_000.0).abs() < 1e-6, "{now:?}");
+        assert!(
+            (now.low_us - 18_994.0).abs() < 1.0 && (now.high_us - 21_006.0).abs() < 1.0,
+            "{now:?}"
+        );
+
+        // Elsewhere that comes on top of what the jobs do not agree on; a ratio knows nothing of it.
+        let fused = Setting {
+            fusion_threshold_bytes: 1 << 26,
+            ..fit.reference
+        };
+        let (then, ratio) = (forecast.predict(&fused), forecast.ratio(&fused, &fit.reference));
+        fit.measured_error = 0.0;
+        let mut exact = Forecast::new(&fit, &Target::same(&fit.place), fit.rules).unwrap();
+        let (sure, same) = (exact.predict(&fused), exact.ratio(&fused, &fit.reference));
+        assert!(
+            (then.step_us / sure.step_us - 1.0).abs() < 1e-9 && sure.step_us < 19_500.0,
+            "{sure:?}"
+        );
+        assert!(
+            then.low_us < sure.low_us && then.high_us > sure.high_us,
+            "{then:?} {sure:?}"
+        );
+        assert_eq!(ratio, same);
+        assert!(ratio.low < ratio.high && ratio.high < 1.0, "{ratio:?}");
+        let point = exact.predict(&fit.reference);
+        assert!((point.high_us / point.low_us - 1.0).abs() < 1e-9, "{point:?}");
+    }
+}

@@ -1,0 +1,337 @@
+//! From a job as it was measured to the same job elsewhere.
+
+use super::formula::{Algorithm, Terms, Topology, terms};
+use super::order::expected_maximum;
+use super::preset::{Link, Network};
+use crate::replay::{Collective, Costs, JobTopology, Negotiation, Workload};
+
+/// A collective is launched in this time at most, µs: what is longer was the link's latency. (NCCL's tuning model has 8.4.)
+const LAUNCH_MOST_US: f64 = 10.0;
+/// How late a rank usually is, as a share of its ready times, where one rank alone was recorded (an assumption).
+const JITTER: f64 = 0.008;
+/// How wrong latency, bandwidth and negotiation may be elsewhere, in ln: on a network that was not measured, and for each
+/// doubling of the ranks.
+const NETWORK_SD: Widening = Widening {
+    alpha: 0.5,
+    beta: 0.2,
+    negotiation: 0.5,
+};
+const DOUBLING_SD: Widening = Widening {
+    alpha: 0.08,
+    beta: 0.04,
+    negotiation: 0.08,
+};
+
+/// How costs were measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// Where the ranks were.
+    pub place: JobTopology,
+    /// How allreduces are taken to have gone.
+    pub algorithm: Algorithm,
+    /// Share of a message's latency that was its launch, 0 to 1: no recording tells.
+    pub launch: f64,
+}
+
+/// Where the job is to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// The ranks.
+    pub topology: Topology,
+    /// Between hosts; inside, if there is one host. None: as measured.
+    pub network: Option<Network>,
+    /// Inside hosts. None: as measured, or shared memory.
+    pub local: Option<Network>,
+    /// How flat allreduces go there.
+    pub algorithm: Algorithm,
+}
+
+/// The job elsewhere.
+#[derive(Clone, Debug)]
+pub struct Projected {
+    /// Its step.
+    pub workload: Workload,
+    /// Its costs.
+    pub costs: Costs,
+}
+
+/// Standard deviations, in ln, by which costs elsewhere are less sure than where they were measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Widening {
+    /// Of latencies.
+    pub alpha: f64,
+    /// Of bytes.
+    pub beta: f64,
+    /// Of negotiation.
+    pub negotiation: f64,
+}
+
+/// Why nothing can be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProjectError {
+    /// Several hosts, of which one was measured.
+    #[error(
+        "the recording is of one host and says nothing of a network between the {hosts} hosts of {ranks} ranks; name one, such \
+         as --network 25gbe, or keep them on one with --ranks-per-host {ranks}"
+    )]
+    NoNetwork {
+        /// Ranks asked for.
+        ranks: u32,
+        /// Hosts that they make.
+        hosts: u32,
+    },
+    /// One rank moves nothing.
+    #[error(
+        "the recording is of one rank, which moves nothing over a network; name one, such as --network 25gbe"
+    )]
+    NothingMeasured,
+}
+
+/// The links of a job.
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    inside: Link,
+    across: Link,
+    launch_us: f64,
+}
+
+impl Target {
+    /// The target that is where the job was.
+    pub fn same(place: &JobTopology) -> Self {
+        Self {
+            topology: Topology::new(place.ranks, place.ranks_per_host),
+            network: None,
+            local: None,
+            algorithm: Algorithm::Ring,
+        }
+    }
+
+    /// Whether nothing is different from `place`.
+    pub fn is_same(&self, place: &JobTopology) -> bool {
+        self.network.is_none()
+            && self.local.is_none()
+            && self.topology == Topology::new(place.ranks, place.ranks_per_host)
+    }
+
+    /// `workload` and `costs`, measured as `measured` says, at this target.
+    ///
+    /// # Errors
+    /// [`ProjectError`] where a link is needed that was neither measured nor named.
+    pub fn project(
+        &self,
+        measured: &Measured,
+        workload: &Workload,
+        costs: &Costs,
+    ) -> Result<Projected, ProjectError> {
+        if self.is_same(&measured.place) {
+            return Ok(Projected {
+                workload: workload.clone(),
+                costs: costs.clone(),
+            });
+        }
+        let flat_terms = terms(self.algorithm, self.topology);
+        let hierarchical_terms = terms(Algorithm::Hierarchical, self.topology);
+        let several = self.topology.hosts() > 1 && self.topology.ranks_per_host > 1;
+        let mut there = costs.clone();
+        let hop_us = self
+            .links(measured, costs.flat.first())?
+            .slowest(self.topology)
+            .alpha_us;
+        for (index, cost) in costs.flat.iter().enumerate() {
+            let links = self.links(measured, Some(cost))?;
+            there.flat[index] = links.collective(flat_terms, self.algorithm == Algorithm::Ring);
+            if let Some(hierarchical) = there.hierarchical.get_mut(index) {
+                *hierarchical = there.flat[index];
+                if several {
+                    *hierarchical = links.collective(hierarchical_terms, false);
+                    hierarchical.alpha_us += measured.place.hierarchical_us;
+                }
+            }
+        }
+        self.negotiation(measured, &mut there, hop_us);
+        Ok(Projected {
+            workload: self.workload(&measured.place, workload),
+            costs: there,
+        })
+    }
+
+    /// How unsure costs at this target are beyond what was measured at `place`.
+    pub fn widening(&self, place: &JobTopology) -> Widening {
+        let named = f64::from(u8::from(self.network.is_some() || self.local.is_some()));
+        let doublings = (f64::from(self.topology.ranks) / f64::from(place.ranks.max(1)))
+            .log2()
+            .abs();
+        let of = |network: f64, doubling: f64| (named * network).hypot(doubling * doublings);
+        Widening {
+            alpha: of(NETWORK_SD.alpha, DOUBLING_SD.alpha),
+            beta: of(NETWORK_SD.beta, DOUBLING_SD.beta),
+            negotiation: of(NETWORK_SD.negotiation, DOUBLING_SD.negotiation),
+        }
+    }
+
+    /// What is taken for granted, in sentences: the same ones for all targets of which the same holds.
+    pub fn assumptions(&self, place: &JobTopology) -> Vec<String> {
+        if self.is_same(place) {
+            return Vec::new();
+        }
+        let mut sentences = vec![format!("The recording is of {}.", place.words())];
+        for (network, between) in [(&self.network, "between hosts"), (&self.local, "inside hosts")] {
+            if let Some(network) = network {
+                let between = if self.topology.hosts() == 1 {
+                    "between ranks"
+                } else {
+                    between
+                };
+                let source = if network.source.is_empty() {
+                    "as given".to_owned()
+                } else {
+                    network.source.to_owned()
+                };
+                sentences.push(format!(
+                    "{}, {between}: {} µs a hop, {:.3} GB/s one way ({source}).",
+                    network.name,
+                    network.link.alpha_us,
+                    network.link.gb_per_s(),
+                ));
+            }
+        }
+        sentences.push(format!(
+            "Flat allreduces go by {}; α–β model without congestion. What part of a measured latency is launch is not known.",
+            match self.algorithm {
+                Algorithm::Tree => "recursive halving and doubling",
+                Algorithm::Ring | Algorithm::Hierarchical => "a ring",
+            }
+        ));
+        if self.topology.ranks != place.ranks {
+            sentences.push(format!(
+                "Each rank does the same work whatever their number; the last of P is as late as the largest of P normal numbers{}.",
+                if place.ranks > 1 {
+                    ", by the spread of the recorded ranks"
+                } else {
+                    " with 0.8 % of the computation as spread, since one rank alone was recorded"
+                }
+            ));
+        }
+        sentences
+    }
+
+    /// The links of this target, where a flat message took `flat`.
+    fn links(&self, measured: &Measured, flat: Option<&Collective>) -> Result<Links, ProjectError> {
+        let place = &measured.place;
+        let from = Topology::new(place.ranks, place.ranks_per_host);
+        let flat = flat.copied().unwrap_or_default();
+        let counted = terms(measured.algorithm, from);
+        let hops = counted.hops_inside + counted.hops_across;
+        let volume = counted.volume_inside.max(counted.volume_across);
+        let launch_us = (flat.alpha_us * measured.launch).min(LAUNCH_MOST_US);
+        let seen = (hops > 0.0).then(|| Link {
+            alpha_us: (flat.alpha_us - launch_us).max(0.0) / hops,
+            us_per_byte: flat.us_per_byte / volume,
+        });
+        let memory = Link {
+            alpha_us: place.local.alpha_us,
+            us_per_byte: place.local.us_per_byte,
+        };
+        let one_host = from.hosts() == 1;
+        let named = |network: &Option<Network>| network.as_ref().map(|network| network.link);
+        let to_hosts = self.topology.hosts();
+        let across = named(&self.network).or(seen.filter(|_| !one_host));
+        let inside = named(&self.local)
+            .or(named(&self.network).filter(|_| to_hosts == 1))
+            .or(seen.filter(|_| one_host))
+            .unwrap_or(memory);
+        let across = match across {
+            Some(across) => across,
+            None if to_hosts == 1 || self.topology.ranks == 1 => inside,
+            None if seen.is_none() => return Err(ProjectError::NothingMeasured),
+            None => {
+                return Err(ProjectError::NoNetwork {
+                    ranks: self.topology.ranks,
+                    hosts: to_hosts,
+                });
+            }
+        };
+        Ok(Links {
+            inside,
+            across,
+            launch_us,
+        })
+    }
+
+    /// Through the cache in log₂ P rounds; through rank 0 with work for each rank. Over a network that was not measured, each
+    /// round is a hop longer.
+    fn negotiation(&self, measured: &Measured, costs: &mut Costs, hop_us: f64) {
+        let rounds = |ranks: u32| f64::from(ranks.max(2)).log2();
+        let (from, to) = (measured.place.ranks, self.topology.ranks);
+        let more = if to <= 1 { 1.0 } else { rounds(to) / rounds(from) };
+        let per_rank = f64::from(to) / f64::from(from.max(1));
+        let hops_us = if self.network.is_some() && to > 1 {
+            rounds(to) * hop_us
+        } else {
+            0.0
+        };
+        let Negotiation {
+            base_us,
+            per_tensor_us,
+        } = costs.cached;
+        costs.cached = Negotiation {
+            base_us: base_us * more + hops_us,
+            per_tensor_us,
+        };
+        // A µs for each rank that rank 0 hears besides.
+        costs.uncached.base_us =
+            costs.uncached.base_us * more + 2.0 * hops_us + (f64::from(to) - f64::from(from)).max(0.0);
+        costs.uncached.per_tensor_us *= per_rank.max(1.0);
+    }
+
+    /// With more ranks the first is ready sooner and the last later.
+    fn workload(&self, place: &JobTopology, workload: &Workload) -> Workload {
+        let (from, to) = (
+            expected_maximum(place.ranks),
+            expected_maximum(self.topology.ranks),
+        );
+        let mut there = workload.clone();
+        for tensor in &mut there.tensors {
+            // The distance from the first to the last of P is twice the expected maximum.
+            let spread_us = if from > 0.0 {
+                (tensor.ready_us - tensor.pending_us).max(0.0) / (2.0 * from)
+            } else {
+                JITTER * tensor.ready_us
+            };
+            tensor.ready_us = (tensor.ready_us + spread_us * (to - from)).max(0.0);
+            tensor.pending_us = (tensor.pending_us - spread_us * (to - from)).clamp(0.0, tensor.ready_us);
+        }
+        there.tensors.sort_by(|a, b| a.ready_us.total_cmp(&b.ready_us));
+        there
+    }
+}
+
+impl Links {
+    /// The one that a flat collective waits for.
+    fn slowest(self, topology: Topology) -> Link {
+        if topology.hosts() > 1 {
+            self.across
+        } else {
+            self.inside
+        }
+    }
+
+    /// What a message takes; in a ring each byte waits for the slowest link.
+    fn collective(self, terms: Terms, ring: bool) -> Collective {
+        let across = if ring {
+            self.across.us_per_byte.max(self.inside.us_per_byte)
+        } else {
+            self.across.us_per_byte
+        };
+        Collective {
+            alpha_us: self.launch_us
+                + terms.hops_inside * self.inside.alpha_us
+                + terms.hops_across * self.across.alpha_us,
+            us_per_byte: terms.volume_inside * self.inside.us_per_byte + terms.volume_across * across,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "project_tests.rs"]
+mod tests;

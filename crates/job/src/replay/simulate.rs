@@ -1,0 +1,414 @@
+//! A step of a job, run on paper: ready times in, the runtime's own planner, costs added up, the step's length out.
+//!
+//! A cycle begins no sooner than the one before it has ended and the cycle time has passed; it negotiates, takes what is
+//! ready on all ranks, and runs its batches one after another, as `docs/TENSOR.md` describes. Ronde's cycles sleep until a tensor is
+//! pending, and the last of a step may begin early; Horovod's tick on while there is nothing to do, so that the phase
+//! in which a step meets them is random: its mean is taken over evenly spaced phases.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Costs, Setting, Workload};
+use crate::fusion::{Item, Plan};
+
+/// How cycles come about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rules {
+    /// Cycles follow one another while there is nothing to do, as Horovod's do.
+    pub ticking: bool,
+    /// A cycle begins at once when all of the step is ready (`RONDE_EARLY_CYCLE`).
+    pub early: bool,
+    /// Tensors are fused in order, without looking past one that does not fit, as neither Ronde nor Horovod does.
+    #[serde(default)]
+    pub in_order: bool,
+    /// Phases that the mean is taken over where cycles tick, ≥ 1.
+    pub phases: u32,
+}
+
+impl Rules {
+    /// Ronde's: asleep until something is pending, early at the step's end.
+    pub const RONDE: Self = Self {
+        ticking: false,
+        early: true,
+        in_order: false,
+        phases: 1,
+    };
+    /// Horovod's.
+    pub const HOROVOD: Self = Self {
+        ticking: true,
+        early: false,
+        in_order: false,
+        phases: 3,
+    };
+}
+
+/// Steps run one after another, at most, where the end of one holds up the first cycle of the next.
+const STEPS_MOST: u32 = 4;
+
+/// Runs steps of one workload; kept for its memory.
+#[derive(Clone, Debug)]
+pub struct Simulator {
+    rules: Rules,
+    items: Vec<Item>,
+    ready_us: Vec<f64>,
+    /// When the tensor, or one after it, is first pending on some rank.
+    pending_us: Vec<f64>,
+    tail_us: f64,
+    plan: Plan,
+    steps: u64,
+    batches: u64,
+}
+
+/// Where the cycles are.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    /// When the last one began.
+    began: f64,
+    /// When it was over.
+    free: f64,
+}
+
+impl Simulator {
+    /// For steps of `workload`.
+    pub fn new(workload: &Workload, rules: Rules) -> Self {
+        let mut pending_us: Vec<f64> = workload.tensors.iter().map(|t| t.pending_us).collect();
+        let mut earliest = f64::INFINITY;
+        for pending in pending_us.iter_mut().rev() {
+            earliest = earliest.min(*pending);
+            *pending = earliest;
+        }
+        Self {
+            rules,
+            items: workload.tensors.iter().map(|t| t.item).collect(),
+            ready_us: workload.tensors.iter().map(|t| t.ready_us).collect(),
+            pending_us,
+            tail_us: workload.tail_us,
+            plan: Plan::default(),
+            steps: 0,
+            batches: 0,
+        }
+    }
+
+    /// The mean length of a step, µs.
+    pub fn step_us(&mut self, costs: &Costs, setting: &Setting) -> f64 {
+        self.stretched_step_us(costs, setting, 1.0)
+    }
+
+    /// Mean batches of the steps run so far.
+    pub fn batches_per_step(&self) -> f64 {
+        self.batches as f64 / self.steps.max(1) as f64
+    }
+
+    /// As [`step_us`](Self::step_us), of a computation that takes `stretch` times as long.
+    pub(super) fn stretched_step_us(&mut self, costs: &Costs, setting: &Setting, stretch: f64) -> f64 {
+        let idle_us = if setting.cache {
+            costs.cached
+        } else {
+            costs.uncached
+        }
+        .base_us;
+        let period_us = setting.cycle_us.max(idle_us).max(1e-3);
+        let stretch = stretch * (1.0 + costs.polling * idle_us / period_us);
+        let mut run = Run {
+            costs,
+            setting,
+            stretch,
+            period_us,
+        };
+        if self.rules.ticking {
+            let phases = self.rules.phases.max(1);
+            let step = |phase: u32| {
+                let free = period_us * (f64::from(phase) + 0.5) / f64::from(phases);
+                let mut clock = Clock {
+                    began: f64::NEG_INFINITY,
+                    free,
+                };
+                self.step(&mut run, 0.0, &mut clock)
+            };
+            return (0..phases).map(step).sum::<f64>() / f64::from(phases);
+        }
+        let mut clock = Clock {
+            began: f64::NEG_INFINITY,
+            free: 0.0,
+        };
+        let mut ended = self.step(&mut run, 0.0, &mut clock);
+        let first_us = self.pending_us.first().map_or(0.0, |pending| pending * stretch);
+        if clock.began + setting.cycle_us <= ended + first_us {
+            return ended; // the next step finds the cycles asleep, as this one did
+        }
+        let began = ended;
+        for _ in 1..STEPS_MOST {
+            ended = self.step(&mut run, ended, &mut clock);
+        }
+        (ended - began) / f64::from(STEPS_MOST - 1)
+    }
+
+    /// Runs a step that begins at `zero`; says when it ends.
+    fn step(&mut self, run: &mut Run<'_>, zero: f64, clock: &mut Clock) -> f64 {
+        let Run {
+            costs,
+            setting,
+            stretch,
+            period_us,
+        } = *run;
+        clock.free = clock.free.max(zero);
+        self.steps += 1;
+        let count = self.items.len();
+        let all_ready = zero + self.ready_us.last().map_or(0.0, |ready| ready * stretch);
+        let mut overlapped_us = 0.0;
+        let mut done = 0;
+        while done < count {
+            let next_ready = zero + self.ready_us[done] * stretch;
+            let mut began = clock.free.max(clock.began + setting.cycle_us);
+            if !self.rules.ticking {
+                began = began.max(zero + self.pending_us[done] * stretch);
+            }
+            if began < next_ready {
+                began = (began + ((next_ready - began) / period_us).ceil() * period_us).max(next_ready);
+            }
+            if self.rules.early {
+                began = began.min(clock.free.max(all_ready));
+            }
+            let open = &self.ready_us[done..];
+            let ready = open
+                .partition_point(|&ready| zero + ready * stretch <= began)
+                .max(1);
+            let (taken, threshold_bytes) = (&self.items[done..done + ready], setting.fusion_threshold_bytes);
+            if self.rules.in_order {
+                self.plan.make_in_order(taken, threshold_bytes);
+            } else {
+                self.plan.make(taken, threshold_bytes);
+            }
+            let negotiation = if setting.cache {
+                costs.cached
+            } else {
+                costs.uncached
+            };
+            let moving = began + negotiation.base_us + negotiation.per_tensor_us * ready as f64;
+            let free = self.moved(run, done, moving);
+            overlapped_us += (free.min(all_ready) - began).max(0.0);
+            *clock = Clock { began, free };
+            done += ready;
+        }
+        clock.free.max(all_ready) + costs.contention * overlapped_us + self.tail_us
+    }
+
+    /// When the planned batches, which begin with item `done`, have been moved.
+    fn moved(&mut self, run: &Run<'_>, done: usize, began: f64) -> f64 {
+        let Run { costs, setting, .. } = run;
+        let copying = &costs.copying;
+        // When the copying in, the collective and the copying out of the last batch end.
+        let (mut copied, mut collected, mut out) = (began, began, began);
+        for batch in self.plan.batches() {
+            let bytes: f64 = batch
+                .iter()
+                .map(|&i| self.items[done + i as usize].bytes as f64)
+                .sum();
+            let class = self.items[done + batch[0] as usize].class;
+            let collective = costs.collective(class, setting);
+            let collective_us = collective.alpha_us + collective.us_per_byte * bytes;
+            let copy_us = if batch.len() > 1 {
+                copying.way_us(batch.len(), bytes)
+            } else {
+                0.0
+            };
+            if copying.overlaps {
+                copied += copy_us;
+                collected = copied.max(collected) + collective_us;
+                out = collected.max(out) + copy_us;
+            } else {
+                out += copy_us + collective_us + copy_us;
+            }
+            self.batches += 1;
+        }
+        out
+    }
+}
+
+/// What one run of steps is under.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    costs: &'a Costs,
+    setting: &'a Setting,
+    stretch: f64,
+    period_us: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Collective, Copying, Negotiation, Operation, WorkTensor};
+    use super::*;
+
+    /// Tensors of 1,000 bytes, one each 1 ms from 10 ms on.
+    fn workload(tensors: u32) -> Workload {
+        let tensor = |i: u32| WorkTensor {
+            item: Item {
+                class: 0,
+                bytes: 1_000,
+                group: None,
+            },
+            pending_us: 10_000.0 + 1_000.0 * f64::from(i),
+            ready_us: 10_000.0 + 1_000.0 * f64::from(i),
+        };
+        Workload {
+            tensors: (0..tensors).map(tensor).collect(),
+            tail_us: 500.0,
+        }
+    }
+
+    /// 100 µs a message, 0.1 µs a byte: 200 µs for a tensor; 20 µs a cycle and 5 a tensor.
+    fn costs() -> Costs {
+        Costs {
+            cached: Negotiation {
+                base_us: 20.0,
+                per_tensor_us: 5.0,
+            },
+            flat: vec![Collective {
+                alpha_us: 100.0,
+                us_per_byte: 0.1,
+            }],
+            ..Costs::default()
+        }
+    }
+
+    fn setting(fusion_threshold_bytes: u64, cycle_us: f64) -> Setting {
+        Setting {
+            fusion_threshold_bytes,
+            cycle_us,
+            hierarchical: false,
+            hierarchical_allgather: false,
+            cache: true,
+        }
+    }
+
+    const LATE: Rules = Rules {
+        early: false,
+        ..Rules::RONDE
+    };
+
+    #[test]
+    fn each_tensor_by_itself_when_cycles_are_short() {
+        // The last is ready at 13 ms, and takes 20 + 5 + 200 µs from then on; then the tail.
+        let mut simulator = Simulator::new(&workload(4), LATE);
+        assert!((simulator.step_us(&costs(), &setting(1 << 20, 100.0)) - (13_225.0 + 500.0)).abs() < 1e-9);
+        assert_eq!(simulator.batches_per_step(), 4.0);
+    }
+
+    #[test]
+    fn a_long_cycle_takes_two_together_and_an_early_one_does_not_wait_for_the_last() {
+        // Cycles begin at 10 ms, with the first tensor, and 12.5 ms: two are ready by then; the fourth, of 13 ms, waits
+        // for the cycle of 15 ms, or, early, goes at 13 ms.
+        let late = Simulator::new(&workload(4), LATE).step_us(&costs(), &setting(1 << 20, 2_500.0));
+        assert!(
+            (late - (15_000.0 + 20.0 + 5.0 + 200.0 + 500.0)).abs() < 1e-9,
+            "{late}"
+        );
+        let early = Simulator::new(&workload(4), Rules::RONDE).step_us(&costs(), &setting(1 << 20, 2_500.0));
+        assert!((early - (13_000.0 + 225.0 + 500.0)).abs() < 1e-9, "{early}");
+    }
+
+    #[test]
+    fn fusion_saves_latencies_and_copies_cost() {
+        // All four at 20 ms: one batch of 4,000 bytes is 500 µs, four are 800.
+        let mut workload = workload(4);
+        workload
+            .tensors
+            .iter_mut()
+            .for_each(|t| (t.pending_us, t.ready_us) = (20_000.0, 20_000.0));
+        let step = |costs: &Costs, threshold| {
+            Simulator::new(&workload, Rules::RONDE).step_us(costs, &setting(threshold, 1_000.0)) - 20_500.0
+        };
+        assert!((step(&costs(), 1 << 20) - (40.0 + 500.0)).abs() < 1e-9);
+        assert!((step(&costs(), 0) - (40.0 + 800.0)).abs() < 1e-9);
+        assert!((step(&costs(), 2_000) - (40.0 + 600.0)).abs() < 1e-9);
+        // 10 µs a tensor and way: 80 µs more; nothing where tensors go alone.
+        let copying = Copying {
+            per_tensor_us: 10.0,
+            ..Copying::default()
+        };
+        let copied = Costs { copying, ..costs() };
+        assert!((step(&copied, 1 << 20) - (40.0 + 580.0)).abs() < 1e-9);
+        assert!((step(&copied, 0) - (40.0 + 800.0)).abs() < 1e-9);
+        // Two batches of two: 20 in, 300, 20 out each; the second is copied in while the first is on its way, the first
+        // out while the second is.
+        let overlapped = Costs {
+            copying: Copying {
+                overlaps: true,
+                ..copying
+            },
+            ..costs()
+        };
+        assert!((step(&copied, 2_000) - (40.0 + 680.0)).abs() < 1e-9);
+        assert!((step(&overlapped, 2_000) - (40.0 + 20.0 + 600.0 + 20.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn ticking_cycles_are_met_in_any_phase() {
+        // One tensor at 10 ms, cycles of 4 ms: in phases of 0.5, 1.5, 2.5, 3.5 ms they come 2.5, 3.5, 0.5, 1.5 ms later.
+        let rules = Rules {
+            phases: 4,
+            ..Rules::HOROVOD
+        };
+        let step = Simulator::new(&workload(1), rules).step_us(&costs(), &setting(1 << 20, 4_000.0));
+        assert!(
+            (step - (10_000.0 + 2_000.0 + 225.0 + 500.0)).abs() < 1e-9,
+            "{step}"
+        );
+    }
+
+    #[test]
+    fn a_cycle_time_longer_than_the_step_sets_the_pace() {
+        // Late cycles of 50 ms: one a step, from the second on.
+        let step = Simulator::new(&workload(1), LATE).step_us(&costs(), &setting(1 << 20, 50_000.0));
+        assert!((step - 50_000.0).abs() < 1.0, "{step}");
+    }
+
+    #[test]
+    fn what_is_hierarchical_is_an_operations_own() {
+        // A hierarchical message takes 10 µs and nothing for its bytes: 35 µs a tensor instead of 225.
+        let costs = |operations: &[Operation]| Costs {
+            hierarchical: vec![Collective {
+                alpha_us: 10.0,
+                us_per_byte: 0.0,
+            }],
+            operations: operations.to_vec(),
+            ..costs()
+        };
+        let step = |operations: &[Operation], setting: &Setting| {
+            Simulator::new(&workload(1), LATE).step_us(&costs(operations), setting) - 10_500.0
+        };
+        let reduces = Setting {
+            hierarchical: true,
+            ..setting(0, 100.0)
+        };
+        let gathers = Setting {
+            hierarchical_allgather: true,
+            ..setting(0, 100.0)
+        };
+        for (operations, reduced_us, gathered_us) in [
+            (&[][..], 35.0, 225.0),
+            (&[Operation::Allreduce], 35.0, 225.0),
+            (&[Operation::Allgather], 225.0, 35.0),
+            (&[Operation::Other], 225.0, 225.0),
+        ] {
+            assert!(
+                (step(operations, &reduces) - reduced_us).abs() < 1e-9,
+                "{operations:?}"
+            );
+            assert!(
+                (step(operations, &gathers) - gathered_us).abs() < 1e-9,
+                "{operations:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn communication_beside_the_computation_slows_it_by_its_share() {
+        let slowed = Costs {
+            contention: 0.5,
+            ..costs()
+        };
+        let simulated = |costs: &Costs| Simulator::new(&workload(2), LATE).step_us(costs, &setting(0, 100.0));
+        // The first tensor's 225 µs lie before the second is ready.
+        assert!((simulated(&slowed) - simulated(&costs()) - 0.5 * 225.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,240 @@
+//! The settings in force: the part of the knobs that a tuner may change while the job runs.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Largest fusion threshold: 1 TiB, beyond any set of gradients and far from overflow in sums of sizes.
+pub const FUSION_THRESHOLD_BYTES_MAX: u64 = 1 << 40;
+
+/// Longest cycle time: one minute, the stall inspector's default warning time; a longer one only looks like a hang.
+pub const CYCLE_TIME_MS_MAX: f64 = 60_000.0;
+
+/// Which operations are hierarchical, where the ranks are on several hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// Allreduces.
+    pub allreduce: bool,
+    /// Allgathers.
+    pub allgather: bool,
+}
+
+/// The settings that can change while a job runs; every rank uses the same in the same cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Settings {
+    /// Bytes that one batch may hold; 0 = no fusion.
+    pub fusion_threshold_bytes: u64,
+    /// Least time between the starts of two cycles, nanoseconds.
+    pub cycle_time_ns: u64,
+    /// Whether known tensors are negotiated through the response cache.
+    pub cache: bool,
+    /// Whether allreduces are hierarchical.
+    pub hierarchical_allreduce: bool,
+    /// Whether allgathers do.
+    pub hierarchical_allgather: bool,
+}
+
+impl Settings {
+    /// Which operations are hierarchical.
+    pub fn hierarchy(&self) -> Hierarchy {
+        Hierarchy {
+            allreduce: self.hierarchical_allreduce,
+            allgather: self.hierarchical_allgather,
+        }
+    }
+
+    /// The same where no operation can be hierarchical.
+    pub fn flat(self) -> Self {
+        Self {
+            hierarchical_allreduce: false,
+            hierarchical_allgather: false,
+            ..self
+        }
+    }
+
+    /// The switches as bits of a word: how they travel, and how the timeline keeps them.
+    pub fn switches(&self) -> u64 {
+        let switches = [
+            self.cache,
+            self.hierarchical_allreduce,
+            self.hierarchical_allgather,
+        ];
+        (0..).zip(switches).map(|(bit, on)| u64::from(on) << bit).sum()
+    }
+
+    /// The first value outside of the range that its knob has, if there is one. Checked before a user's change is
+    /// sent and when settings arrive from another rank.
+    pub fn problem(&self) -> Option<String> {
+        let cycle_time_ms = self.cycle_time_ns as f64 / 1e6;
+        if self.fusion_threshold_bytes > FUSION_THRESHOLD_BYTES_MAX {
+            Some(format!(
+                "a fusion threshold of {} bytes is more than {FUSION_THRESHOLD_BYTES_MAX}",
+                self.fusion_threshold_bytes
+            ))
+        } else if cycle_time_ms > CYCLE_TIME_MS_MAX {
+            Some(format!(
+                "a cycle time of {cycle_time_ms} ms is more than {CYCLE_TIME_MS_MAX} ms"
+            ))
+        } else {
+            None
+        }
+    }
+
+    /// The same with the switches of such a word.
+    pub fn with_switches(self, word: u64) -> Self {
+        let is_on = |bit: u32| word >> bit & 1 == 1;
+        Self {
+            cache: is_on(0),
+            hierarchical_allreduce: is_on(1),
+            hierarchical_allgather: is_on(2),
+            ..self
+        }
+    }
+}
+
+/// A value and the number of changes that led to it. A larger number is newer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Versioned<T> {
+    /// Counts the changes.
+    pub version: u64,
+    /// What is in force since the last one.
+    pub value: T,
+}
+
+impl<T: std::fmt::Display> std::fmt::Display for Versioned<T> {
+    /// The value, without its version.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+impl<T> std::ops::Deref for Versioned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// Some of the settings: what a program changes. `None` leaves a setting as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartialSettings {
+    /// Bytes that one batch may hold; 0 = no fusion.
+    pub fusion_threshold_bytes: Option<u64>,
+    /// Least time between the starts of two cycles.
+    pub cycle_time: Option<Duration>,
+    /// Whether known tensors are negotiated through the response cache.
+    pub cache: Option<bool>,
+    /// Whether allreduces are hierarchical.
+    pub hierarchical_allreduce: Option<bool>,
+    /// Whether allgathers do.
+    pub hierarchical_allgather: Option<bool>,
+}
+
+/// The former name of [`PartialSettings`].
+#[deprecated(note = "renamed to PartialSettings")]
+pub type SettingsChange = PartialSettings;
+
+impl PartialSettings {
+    /// `settings` with these in place of theirs.
+    pub fn applied_to(&self, settings: &Settings) -> Settings {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Settings {
+            fusion_threshold_bytes: self
+                .fusion_threshold_bytes
+                .unwrap_or(settings.fusion_threshold_bytes),
+            cycle_time_ns: self.cycle_time.map_or(settings.cycle_time_ns, nanos),
+            cache: self.cache.unwrap_or(settings.cache),
+            hierarchical_allreduce: self
+                .hierarchical_allreduce
+                .unwrap_or(settings.hierarchical_allreduce),
+            hierarchical_allgather: self
+                .hierarchical_allgather
+                .unwrap_or(settings.hierarchical_allgather),
+        }
+    }
+}
+
+impl Default for Settings {
+    /// Horovod's defaults: 128 MiB, 1 ms, with the cache, no operation hierarchical.
+    fn default() -> Self {
+        Self {
+            fusion_threshold_bytes: 128 << 20,
+            cycle_time_ns: 1_000_000,
+            cache: true,
+            hierarchical_allreduce: false,
+            hierarchical_allgather: false,
+        }
+    }
+}
+
+impl std::fmt::Display for Settings {
+    /// Threshold in MB as Horovod's flags mean it (MiB), and cycle time in ms.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (fusion_mb, cycle_ms) = (
+            self.fusion_threshold_bytes as f64 / f64::from(1 << 20),
+            self.cycle_time_ns as f64 / 1e6,
+        );
+        write!(f, "{} MB, cycle {} ms", Rounded(fusion_mb), Rounded(cycle_ms))?;
+        f.write_str(if self.cache { "" } else { ", no response cache" })?;
+        f.write_str(match (self.hierarchical_allreduce, self.hierarchical_allgather) {
+            (false, false) => "",
+            (true, false) => ", hierarchical allreduce",
+            (false, true) => ", hierarchical allgather",
+            (true, true) => ", hierarchical allreduce and allgather",
+        })
+    }
+}
+
+/// Three digits that matter, no trailing zeros.
+struct Rounded(f64);
+
+impl std::fmt::Display for Rounded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let decimals = if self.0 >= 100.0 {
+            0
+        } else if self.0 >= 10.0 {
+            1
+        } else {
+            2
+        };
+        let text = format!("{:.decimals$}", self.0);
+        f.write_str(if decimals == 0 {
+            &text
+        } else {
+            text.trim_end_matches('0').trim_end_matches('.')
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_survive_as_bits() {
+        for word in 0..8 {
+            let settings = Settings {
+                cycle_time_ns: 3,
+                ..Settings::default()
+            };
+            let switched = settings.with_switches(word);
+            assert_eq!((switched.switches(), switched.cycle_time_ns), (word, 3));
+        }
+        assert_eq!(Settings::default().switches(), 1);
+        let all = Settings::default().with_switches(7);
+        assert!(all.hierarchy().allreduce && all.hierarchy().allgather);
+        assert_eq!(all.flat().switches(), 1);
+    }
+
+    #[test]
+    fn a_change_touches_what_it_names() {
+        let change = PartialSettings {
+            hierarchical_allgather: Some(true),
+            ..PartialSettings::default()
+        };
+        let after = change.applied_to(&Settings::default());
+        assert_eq!(after.switches(), 0b101);
+        assert_eq!(after.to_string(), "128 MB, cycle 1 ms, hierarchical allgather");
+    }
+}

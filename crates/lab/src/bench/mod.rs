@@ -1,0 +1,29 @@
+//! What `ronde bench` measures: workloads with the gradients of real models, checked results, and an honest baseline.
+//!
+//! A [`Workload`] is the list of tensors of one step in the order backward yields them. It comes from a known
+//! architecture ([`models`]) or from a file ([`profile`]); [`schedule`] spreads its submissions over a backward pass,
+//! [`run()`] executes the steps, [`verify`] proves that every step computed the right numbers, [`memcpy`] measures how fast
+//! this machine (or its GPU) merely copies the same bytes, and [`report`] turns all of it into one JSON object and a few lines for
+//! people. A sweep keeps a [`Job`] and measures it many times.
+
+mod agree;
+mod baseline;
+mod buffer;
+mod job;
+mod measure;
+pub mod memcpy;
+pub mod models;
+mod payload;
+pub mod profile;
+pub mod report;
+mod run;
+pub mod schedule;
+pub mod verify;
+mod workload;
+
+pub use agree::Difference;
+pub use job::{Job, Load, RunError};
+pub use measure::{STEPS_BEFORE_CUT, Series, SeriesEnd, SeriesTimes};
+pub use payload::Runtime;
+pub use run::{MEMCPY_INTERVAL_STEPS, Measurement, MpiPerStep, Observer, Plan, Progress, run};
+pub use workload::{TensorSpec, Workload};

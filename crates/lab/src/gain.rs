@@ -1,0 +1,112 @@
+//! A share of a step time that is saved, in words that fit its sign and those of its interval's ends: a negative one is no saving.
+
+/// Shares nearer to 0 would be shown as 0.0 %: they are none.
+const NONE: f64 = 0.0005;
+
+/// What a share that is saved comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sense {
+    /// Steps take less.
+    Less,
+    /// Steps take as long, for all that the number says.
+    Same,
+    /// Steps take longer.
+    More,
+}
+
+/// A share of a step time that is saved; below 0 steps take longer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Saved {
+    /// Best guess.
+    pub share: f64,
+    /// Its interval, the lesser end first.
+    pub interval: Option<[f64; 2]>,
+}
+
+impl Saved {
+    /// The direction.
+    pub fn sense(self) -> Sense {
+        sense(self.share)
+    }
+
+    /// The interval in words: `1.2 to 3.0 %` where no end contradicts the best guess, else
+    /// `between 4.5 % longer and 0.6 % less`. `less` and `more` are what the two directions are called, `percent` shows a share.
+    pub fn range(self, less: &str, more: &str, percent: fn(f64) -> String) -> Option<String> {
+        let [low, high] = self.interval?;
+        let plain = |from: f64, to: f64| {
+            let from = percent(from.abs());
+            format!("{} to {}", from.trim_end_matches(" %"), percent(to.abs()))
+        };
+        let named = |share: f64| match sense(share) {
+            Sense::Same => "nothing".to_owned(),
+            Sense::Less => format!("{} {less}", percent(share)),
+            Sense::More => format!("{} {more}", percent(-share)),
+        };
+        Some(match (sense(low), self.sense(), sense(high)) {
+            (Sense::Less | Sense::Same, Sense::Less, _) => plain(low, high),
+            (_, Sense::More, Sense::More | Sense::Same) => plain(high, low),
+            _ => format!("between {} and {}", named(low), named(high)),
+        })
+    }
+}
+
+fn sense(share: f64) -> Sense {
+    if share >= NONE {
+        Sense::Less
+    } else if share <= -NONE {
+        Sense::More
+    } else {
+        Sense::Same
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(share: f64, interval: [f64; 2]) -> String {
+        let saved = Saved {
+            share,
+            interval: Some(interval),
+        };
+        let percent = |share| format!("{:.1} %", share * 100.0);
+        saved.range("less", "longer", percent).unwrap()
+    }
+
+    #[test]
+    fn a_range_has_a_direction_wherever_it_has_two() {
+        for (share, interval, words) in [
+            (0.02, [0.012, 0.03], "1.2 to 3.0 %"),
+            (0.02, [-0.012, 0.03], "between 1.2 % longer and 3.0 % less"),
+            (-0.02, [-0.045, 0.006], "between 4.5 % longer and 0.6 % less"),
+            (-0.02, [-0.045, -0.006], "0.6 to 4.5 %"),
+            (0.0, [-0.01, 0.01], "between 1.0 % longer and 1.0 % less"),
+            // Ends that are shown as 0 have no direction.
+            (0.02, [-0.0001, 0.03], "0.0 to 3.0 %"),
+            (-0.02, [-0.03, 0.0001], "0.0 to 3.0 %"),
+            (0.0, [-0.0001, 0.01], "between nothing and 1.0 % less"),
+        ] {
+            assert_eq!(range(share, interval), words, "{share} {interval:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_as_nothing_is_nothing() {
+        let sense = |share| {
+            Saved {
+                share,
+                interval: None,
+            }
+            .sense()
+        };
+        assert_eq!(
+            [0.02, 0.0004, 0.0, -0.0004, -0.02].map(sense),
+            [Sense::Less, Sense::Same, Sense::Same, Sense::Same, Sense::More]
+        );
+        let bare = Saved {
+            share: 0.1,
+            interval: None,
+        };
+        assert_eq!(bare.range("less", "longer", |_| unreachable!()), None);
+    }
+}

@@ -1,0 +1,221 @@
+//! The review of an autotune log: what the search did, what it found, and how far that is to be trusted.
+//!
+//! A log, Horovod's or Ronde's, is taken apart into its searches; each is judged through the tuner's own surrogate, fitted to all of its
+//! trials with their noise estimated ([`ronde_tuner::Posterior`]). Everything here is data; `ronde review` shows it.
+//!
+//! ```
+//! let log = "hierarchical_allreduce,hierarchical_allgather,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score
+//! 0,0,0,5,4,424.1
+//! 0,0,0,50,32,491.2
+//! 0,0,0,25,16,480.9
+//! 0,0,0,10,8,485.8
+//! ";
+//! let log = ronde_tuner::read_log(log)?;
+//! let reviews = ronde_lab::review::review(&log, "autotune.csv", &Default::default());
+//! let review = &reviews[0];
+//! assert!(!review.ending.finished);
+//! // 21 samples for each combination of switches, and three switches that may be tuned.
+//! assert_eq!(review.ending.samples_left, Some([17, 164]));
+//! // The default was never tried, so nothing is known of what was gained.
+//! assert!(review.gain.default.is_none());
+//! # Ok::<(), ronde_tuner::LogError>(())
+//! ```
+
+mod advice;
+mod best;
+mod compare;
+mod cost;
+mod ending;
+mod gain;
+mod knobs;
+mod next;
+mod noise;
+mod setting;
+mod surface;
+mod trail;
+mod trial;
+pub mod words;
+
+use ronde_tuner::LogContents;
+use serde::Serialize;
+
+pub use advice::{Advice, Reason};
+pub use best::{Best, CANDIDATES_MOST, Candidate, Difference, Estimate};
+pub use compare::{Comparison, Overlap, Preference, compare};
+pub use cost::{Against, Cost};
+pub use ending::{Ending, Known};
+pub use gain::{Contest, Gain};
+pub use knobs::{Effect, Importance, Knob};
+pub use next::Next;
+pub use noise::{Noise, Repeated, Scatter};
+pub use setting::{Setting, Switch};
+pub use surface::Surface;
+pub use trial::{Measure, Phase, Trial, Writer};
+
+use trial::{Search, searches};
+use words::counted;
+
+/// With fewer trials a surface is mostly what was believed before.
+pub const TRIALS_FEW: usize = 8;
+
+/// One search as its log tells it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Review {
+    /// The log: a file's name, and which of several searches.
+    pub source: String,
+    /// Who wrote it.
+    pub writer: Writer,
+    /// What its values are.
+    pub measure: Measure,
+    /// What the reader should know before believing the numbers.
+    pub warnings: Vec<String>,
+    /// How it ended.
+    pub ending: Ending,
+    /// What was tried; none without a trial.
+    pub tried: Option<Tried>,
+    /// How much equal settings scatter.
+    pub noise: Noise,
+    /// What was chosen, and whether that was luck; none without a trial.
+    pub best: Option<Best>,
+    /// What it gained over the default.
+    pub gain: Gain,
+    /// The setting to use; none without a trial.
+    pub advice: Option<Advice>,
+    /// Which knobs mattered; empty without a trial.
+    pub knobs: Vec<Effect>,
+    /// What to try next; none without a trial.
+    pub next: Option<Next>,
+    /// What the search cost.
+    pub cost: Option<Cost>,
+    /// The decision trail in sentences.
+    pub trail: Vec<String>,
+    /// The trials.
+    pub trials: Vec<Trial>,
+    /// The switches that were tried both ways.
+    pub varied: Vec<Switch>,
+    /// Indices of the trials by setting, near ones as one, in the order in which settings were first tried.
+    #[serde(skip)]
+    pub groups: Vec<Vec<usize>>,
+    /// What is believed of every setting; none without a trial.
+    #[serde(skip)]
+    pub surface: Option<Surface>,
+}
+
+impl Review {
+    /// The contest that decided for what was chosen, or else the last.
+    pub fn decisive_contest(&self) -> Option<&Contest> {
+        self.gain
+            .decisive(self.best.as_ref().map(|best| &best.choice.setting))
+    }
+}
+
+/// What was tried.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Tried {
+    /// Trials.
+    pub trials: u64,
+    /// Settings among them, near ones as one.
+    pub settings: u64,
+    /// Least and largest fusion threshold, MiB.
+    pub fusion_mb: [f64; 2],
+    /// Least and largest cycle time, ms.
+    pub cycle_ms: [f64; 2],
+    /// Combinations of the switches that were begun.
+    pub combinations: u64,
+    /// Switches that were the same in all trials, in words.
+    pub never_varied: Vec<String>,
+    /// Whether the default was among them.
+    pub default_measured: bool,
+}
+
+/// Reviews the searches of a log, at least one; `source` names it.
+pub fn review(log: &LogContents, source: &str, known: &Known) -> Vec<Review> {
+    let searches = searches(log);
+    let several = searches.len() > 1;
+    let review = |(index, search)| {
+        let source = if several {
+            format!("{source}, search {}", index + 1)
+        } else {
+            source.to_owned()
+        };
+        one(search, source, known)
+    };
+    searches.into_iter().enumerate().map(review).collect()
+}
+
+fn one(search: Search, source: String, known: &Known) -> Review {
+    let groups = noise::groups(&search.trials);
+    let surface = Surface::fit(&search);
+    let noise = Noise::of(&search, &groups, surface.as_ref());
+    let best = surface
+        .as_ref()
+        .and_then(|surface| Best::of(&search, &groups, surface));
+    let gain = Gain::of(&search, best.as_ref(), surface.as_ref());
+    let next = best.as_ref().zip(surface.as_ref());
+    let next = next.map(|(best, surface)| Next::of(best, surface, noise.sd()));
+    let cost = best
+        .as_ref()
+        .and_then(|best| Cost::of(&search, known, best, &gain));
+    Review {
+        warnings: warnings(&search),
+        advice: best.as_ref().map(|best| Advice::of(&search, best, &gain)),
+        ending: Ending::of(&search, known),
+        tried: tried(&search, groups.len() as u64),
+        knobs: surface
+            .as_ref()
+            .map_or_else(Vec::new, |surface| knobs::effects(&search, surface)),
+        trail: trail::trail(&search, &gain),
+        varied: search.varied(),
+        source,
+        writer: search.writer,
+        measure: search.measure,
+        noise,
+        best,
+        gain,
+        next,
+        cost,
+        trials: search.trials,
+        groups,
+        surface,
+    }
+}
+
+fn tried(search: &Search, settings: u64) -> Option<Tried> {
+    let range = |of: &dyn Fn(&Setting) -> f64| {
+        let values = search.trials.iter().map(|trial| of(&trial.setting));
+        values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| {
+            [low.min(value), high.max(value)]
+        })
+    };
+    let mut combinations: Vec<[Option<bool>; 4]> = Vec::new();
+    for trial in &search.trials {
+        if !combinations.contains(&trial.setting.switches) {
+            combinations.push(trial.setting.switches);
+        }
+    }
+    (!search.trials.is_empty()).then(|| Tried {
+        trials: search.trials.len() as u64,
+        settings,
+        fusion_mb: range(&|setting| setting.fusion_mb),
+        cycle_ms: range(&|setting| setting.cycle_ms),
+        combinations: combinations.len() as u64,
+        never_varied: trail::never_varied(search),
+        default_measured: gain::default(search).is_some(),
+    })
+}
+
+fn warnings(search: &Search) -> Vec<String> {
+    let mut warnings = search.warnings.clone();
+    if (1..TRIALS_FEW).contains(&search.trials.len()) {
+        let count = search.trials.len() as u64;
+        warnings.push(format!(
+            "{} {} little of a surface: what is expected besides is mostly what jobs are like in general",
+            counted(count, "trial"),
+            if count == 1 { "says" } else { "say" }
+        ));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! How far the same setting scatters: from trials of it, from near neighbours, and from what no smooth surface explains.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use statrs::distribution::{ChiSquared, ContinuousCDF};
+
+use super::setting::Setting;
+use super::surface::Surface;
+use super::trial::{INTERVAL_95, Search, Trial};
+use ronde_job::percentile::percentile_of;
+
+/// Cells in which near settings are looked for, in logarithms: as wide as what is near.
+const CELL: f64 = 0.01;
+/// Neighbours are at most this far apart, in natural logarithms of threshold and cycle time: a factor of 1.35.
+const NEIGHBOURS: f64 = 0.3;
+/// Settings among which neighbours are looked for: every pair is.
+const SETTINGS_MOST: usize = 600;
+/// Pairs of neighbours that say something.
+const PAIRS_LEAST: u64 = 3;
+
+/// The noise of a trial, as a fraction of its value.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Noise {
+    /// From trials of (nearly) the same setting.
+    pub replicates: Option<Scatter>,
+    /// From neighbours, each beside the one nearest to it: a bit of the surface counts too.
+    pub neighbours: Option<Scatter>,
+    /// What no smooth surface explains, beside what the log itself tells of a trial's noise.
+    pub fitted: Option<Scatter>,
+    /// Standard error that the log gives its trials, median.
+    pub stated_sd: Option<f64>,
+    /// The setting that was tried most often, if any was tried again.
+    pub most_often: Option<Repeated>,
+}
+
+/// A standard deviation, as a fraction, with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Scatter {
+    /// The estimate.
+    pub sd: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Differences that it rests on.
+    pub differences: u64,
+}
+
+/// A setting that was tried several times.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Repeated {
+    /// The setting, as first tried.
+    pub setting: Setting,
+    /// What was measured, in order.
+    pub values: Vec<f64>,
+}
+
+impl Noise {
+    /// Of the trials in `groups` of near settings.
+    pub(super) fn of(search: &Search, groups: &[Vec<usize>], surface: Option<&Surface>) -> Self {
+        let trials = &search.trials;
+        let most = groups.iter().filter(|group| group.len() > 1).max_by(|a, b| {
+            // Of equals the first.
+            a.len().cmp(&b.len()).then(b[0].cmp(&a[0]))
+        });
+        let fitted = surface.map(Surface::noise).map(|noise| Scatter {
+            sd: noise.sd,
+            low: noise.low,
+            high: noise.high,
+            differences: trials.len() as u64,
+        });
+        let stated: Vec<f64> = trials
+            .iter()
+            .filter_map(|trial| Some(trial.ci95? / INTERVAL_95 / trial.value))
+            .collect();
+        Self {
+            replicates: replicates(trials, groups),
+            neighbours: neighbours(trials, groups),
+            fitted: fitted.filter(|_| trials.len() > 2),
+            stated_sd: percentile_of(stated, 0.5),
+            most_often: most.map(|group| Repeated {
+                setting: trials[group[0]].setting,
+                values: group.iter().map(|&index| trials[index].value).collect(),
+            }),
+        }
+    }
+
+    /// The estimate to go by: the surface's, with the trials' own where the log tells it; else the replicates'.
+    pub fn sd(&self) -> Option<f64> {
+        let fitted = self
+            .fitted
+            .map(|fitted| fitted.sd.hypot(self.stated_sd.unwrap_or(0.0)));
+        fitted.or(self.replicates.map(|replicates| replicates.sd))
+    }
+}
+
+/// Indices of the trials by setting, near ones together, in the order in which they were first tried.
+pub(super) fn groups(trials: &[Trial]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut cells: HashMap<(i64, i64), Vec<usize>> = HashMap::new();
+    let cell = |value: f64| (value.max(1e-9).ln() / CELL).floor() as i64;
+    for (index, trial) in trials.iter().enumerate() {
+        let (fusion, cycle) = (cell(trial.setting.fusion_mb), cell(trial.setting.cycle_ms));
+        let around = (-1..=1).flat_map(|x| (-1..=1).map(move |y| (fusion + x, cycle + y)));
+        let near = |group: &&usize| trials[groups[**group][0]].setting.is_near(&trial.setting);
+        let found = around
+            .filter_map(|place| cells.get(&place))
+            .flatten()
+            .find(near)
+            .copied();
+        match found {
+            Some(group) => groups[group].push(index),
+            None => {
+                cells.entry((fusion, cycle)).or_default().push(groups.len());
+                groups.push(vec![index]);
+            }
+        }
+    }
+    groups
+}
+
+fn replicates(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
+    let (mut squares, mut freedom) = (0.0, 0);
+    for group in groups.iter().filter(|group| group.len() > 1) {
+        let mean = group.iter().map(|&index| trials[index].log).sum::<f64>() / group.len() as f64;
+        squares += group
+            .iter()
+            .map(|&index| (trials[index].log - mean).powi(2))
+            .sum::<f64>();
+        freedom += group.len() as u64 - 1;
+    }
+    scatter(squares, freedom)
+}
+
+/// Half the mean square of the differences between neighbours.
+fn neighbours(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
+    let first: Vec<&Trial> = groups
+        .iter()
+        .take(SETTINGS_MOST)
+        .map(|group| &trials[group[0]])
+        .collect();
+    let apart = |a: &Setting, b: &Setting| {
+        let ratio = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln();
+        let (fusion, cycle) = (ratio(a.fusion_mb, b.fusion_mb), ratio(a.cycle_ms, b.cycle_ms));
+        if a.switches == b.switches {
+            fusion.hypot(cycle)
+        } else {
+            f64::INFINITY
+        }
+    };
+    let (mut squares, mut pairs) = (0.0, 0);
+    for (index, one) in first.iter().enumerate() {
+        let before = first[..index]
+            .iter()
+            .map(|other| (apart(&one.setting, &other.setting), other));
+        if let Some((distance, other)) = before.min_by(|a, b| a.0.total_cmp(&b.0))
+            && distance <= NEIGHBOURS
+        {
+            squares += 0.5 * (one.log - other.log).powi(2);
+            pairs += 1;
+        }
+    }
+    scatter(squares, pairs).filter(|_| pairs >= PAIRS_LEAST)
+}
+
+/// The standard deviation of normal deviations whose squares sum up to this.
+fn scatter(squares: f64, freedom: u64) -> Option<Scatter> {
+    let distribution = ChiSquared::new(freedom as f64).ok().filter(|_| freedom > 0)?;
+    let end = |share: f64| (squares / distribution.inverse_cdf(share)).sqrt();
+    Some(Scatter {
+        sd: (squares / freedom as f64).sqrt(),
+        low: end(0.975),
+        high: end(0.025),
+        differences: freedom,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::trial::tests::{HOROVOD, read};
+
+    #[test]
+    fn replicates_by_hand() {
+        // Scores of e^0.1 and e^-0.1 at one setting: deviations 0.1 and -0.1, one degree of freedom.
+        let rows = "0,0,0, 1,5,4,1.105170918\n0,0,0, 1,5.001,4,0.904837418\n0,0,0, 1,50,32,7\n";
+        let search = &read(HOROVOD, rows)[0];
+        let groups = groups(&search.trials);
+        assert_eq!(groups, [vec![0, 1], vec![2]]);
+        let noise = Noise::of(search, &groups, None);
+        let replicates = noise.replicates.unwrap();
+        assert!((replicates.sd - 0.02f64.sqrt()).abs() < 1e-6 && replicates.differences == 1);
+        // Quantiles 0.025 and 0.975 of χ² with one degree of freedom: 0.000982 and 5.024.
+        assert!((replicates.high - (0.02f64 / 0.000_982).sqrt()).abs() < 0.01);
+        assert!((replicates.low - (0.02f64 / 5.024).sqrt()).abs() < 1e-4);
+        assert_eq!(noise.most_often.unwrap().values.len(), 2);
+        assert_eq!(
+            (noise.neighbours, noise.fitted, noise.stated_sd),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn neighbours_are_near_but_not_the_same() {
+        let rows: String = (0..5)
+            .map(|i| format!("0,0,0, 1,5,{},{}\n", 10.0 * 1.2f64.powi(i), 100 + 10 * (i % 2)))
+            .collect();
+        let search = &read(HOROVOD, &rows)[0];
+        let neighbours = Noise::of(search, &groups(&search.trials), None)
+            .neighbours
+            .unwrap();
+        // Each differs from the one before by 10 %: ln 1.1 / √2.
+        assert!((neighbours.sd - 1.1f64.ln() / 2f64.sqrt()).abs() < 1e-6);
+        assert_eq!(neighbours.differences, 4);
+    }
+
+    #[test]
+    fn a_hundred_thousand_trials_are_grouped_at_once() {
+        let rows: String = (0..100_000)
+            .map(|i| format!("0,0,0, 1,{},{},{}\n", 1 + i % 100, 1 + i / 1000, 1 + i))
+            .collect();
+        let trials = &read(HOROVOD, &rows)[0].trials;
+        let groups = groups(trials);
+        assert_eq!(groups.iter().map(Vec::len).sum::<usize>(), 100_000);
+        assert!(groups.len() <= 10_000 && groups.len() > 5_000, "{}", groups.len());
+    }
+}

@@ -1,0 +1,191 @@
+//! A setting as logs have it, and how to put it in force.
+
+use ronde_tuner::LogRow;
+use serde::Serialize;
+
+use super::words::knob;
+use crate::paste::Paste;
+
+/// Bytes in what logs call a MB.
+const MIB: f64 = 1048576.0;
+/// Settings this near, relative to their values, are one setting.
+const NEAR: f64 = 0.01;
+
+/// The switches that a log may have, in the order of Horovod's columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Switch {
+    /// Hierarchical allreduce.
+    HierarchicalAllreduce,
+    /// Allgather likewise.
+    HierarchicalAllgather,
+    /// Allreduce over a torus.
+    TorusAllreduce,
+    /// The response cache.
+    CacheEnabled,
+}
+
+impl Switch {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::HierarchicalAllreduce,
+        Self::HierarchicalAllgather,
+        Self::TorusAllreduce,
+        Self::CacheEnabled,
+    ];
+
+    /// As the log's header has it.
+    pub fn column(self) -> &'static str {
+        match self {
+            Self::HierarchicalAllreduce => "hierarchical_allreduce",
+            Self::HierarchicalAllgather => "hierarchical_allgather",
+            Self::TorusAllreduce => "torus_allreduce",
+            Self::CacheEnabled => "cache_enabled",
+        }
+    }
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::HierarchicalAllreduce => "hierarchical allreduce",
+            Self::HierarchicalAllgather => "hierarchical allgather",
+            Self::TorusAllreduce => "torus allreduce",
+            Self::CacheEnabled => "response cache",
+        }
+    }
+}
+
+/// A combination of knobs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Setting {
+    /// Fusion threshold, MiB; 0 = no fusion.
+    pub fusion_mb: f64,
+    /// Cycle time, ms.
+    pub cycle_ms: f64,
+    /// The switches, in the order of [`Switch::ALL`]; none where the log has no such column.
+    pub switches: [Option<bool>; 4],
+}
+
+impl Setting {
+    /// The setting of a row, if it says both numbers.
+    pub(super) fn of(row: &LogRow) -> Option<Self> {
+        Some(Self {
+            fusion_mb: row.fusion_mb?,
+            cycle_ms: row.cycle_time_ms?,
+            switches: [
+                row.hierarchical_allreduce,
+                row.hierarchical_allgather,
+                row.torus_allreduce,
+                row.cache_enabled,
+            ],
+        })
+    }
+
+    /// A switch, if the log has it.
+    pub fn switch(&self, switch: Switch) -> Option<bool> {
+        self.switches[switch as usize]
+    }
+
+    /// Whether both are the same for all that measurements can tell: within 1 % on the numbers, equal on the switches.
+    pub fn is_near(&self, other: &Self) -> bool {
+        let near = |a: f64, b: f64| (a - b).abs() <= NEAR * a.abs().max(b.abs());
+        self.switches == other.switches
+            && near(self.fusion_mb, other.fusion_mb)
+            && near(self.cycle_ms, other.cycle_ms)
+    }
+
+    /// `37.27 MB, 14.5 ms`, and those of the switches in `varied` that are not as usual.
+    pub fn words(&self, varied: &[Switch]) -> String {
+        let mut words = format!("{} MB, {} ms", knob(self.fusion_mb), knob(self.cycle_ms));
+        for &switch in varied {
+            match (switch, self.switch(switch)) {
+                (Switch::CacheEnabled, Some(false)) => words += ", no response cache",
+                (Switch::CacheEnabled, _) | (_, Some(false) | None) => {}
+                (_, Some(true)) => words += &format!(", {}", switch.name()),
+            }
+        }
+        words
+    }
+
+    /// Variables to paste before a command or into a script; of the switches only those in `varied`.
+    pub fn environment(&self, varied: &[Switch]) -> String {
+        self.paste(varied).environment()
+    }
+
+    /// The same as flags of horovodrun, which knows whole MB alone, and of `ronde run`.
+    pub fn flags(&self, varied: &[Switch]) -> String {
+        let fusion_mb = if self.fusion_mb > 0.0 {
+            self.fusion_mb.round().max(1.0)
+        } else {
+            0.0
+        };
+        self.paste(varied).flags(fusion_mb as u64)
+    }
+
+    fn paste(&self, varied: &[Switch]) -> Paste {
+        let of = |switch| self.switch(switch).filter(|_| varied.contains(&switch));
+        Paste {
+            fusion_threshold_bytes: (self.fusion_mb * MIB).round_ties_even() as u64,
+            cycle_time_ms: knob(self.cycle_ms),
+            hierarchical_allreduce: of(Switch::HierarchicalAllreduce),
+            hierarchical_allgather: of(Switch::HierarchicalAllgather),
+            torus_allreduce: of(Switch::TorusAllreduce),
+            cache: of(Switch::CacheEnabled),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// With the cache on, and no other switch known.
+    pub(crate) fn setting(fusion_mb: f64, cycle_ms: f64) -> Setting {
+        Setting {
+            fusion_mb,
+            cycle_ms,
+            switches: [None, None, None, Some(true)],
+        }
+    }
+
+    #[test]
+    fn settings_can_be_pasted() {
+        let mut setting = setting(37.2728, 14.5041);
+        assert_eq!(setting.words(&Switch::ALL), "37.27 MB, 14.5 ms");
+        assert_eq!(
+            setting.environment(&[]),
+            "HOROVOD_FUSION_THRESHOLD=39083364 HOROVOD_CYCLE_TIME=14.5"
+        );
+        assert_eq!(
+            setting.flags(&[Switch::CacheEnabled, Switch::TorusAllreduce]),
+            "--fusion-threshold-mb 37 --cycle-time-ms 14.5 --cache-capacity 1024"
+        );
+        setting.switches = [Some(true), Some(false), None, Some(false)];
+        assert_eq!(
+            setting.words(&Switch::ALL),
+            "37.27 MB, 14.5 ms, hierarchical allreduce, no response cache"
+        );
+        assert_eq!(
+            setting.flags(&Switch::ALL),
+            "--fusion-threshold-mb 37 --cycle-time-ms 14.5 --hierarchical-allreduce --no-hierarchical-allgather --cache-capacity 0"
+        );
+        assert_eq!(setting.words(&[]), "37.27 MB, 14.5 ms");
+        assert!(
+            setting
+                .environment(&[Switch::HierarchicalAllreduce])
+                .ends_with(" HOROVOD_HIERARCHICAL_ALLREDUCE=1")
+        );
+    }
+
+    #[test]
+    fn near_is_within_a_hundredth() {
+        assert!(setting(17.5125, 19.66).is_near(&setting(17.5163, 19.67)));
+        assert!(!setting(17.5, 19.0).is_near(&setting(17.5, 19.5)));
+        assert!(
+            setting(0.0, 1.0).is_near(&setting(0.0, 1.0)) && !setting(0.0, 1.0).is_near(&setting(0.1, 1.0))
+        );
+        let mut other = setting(4.0, 5.0);
+        other.switches[3] = Some(false);
+        assert!(!setting(4.0, 5.0).is_near(&other));
+    }
+}

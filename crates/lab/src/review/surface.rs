@@ -1,0 +1,184 @@
+//! The surface behind a search's trials: the tuner's own surrogate over the knobs that varied.
+
+use ronde_tuner::{Expectation, NoiseEstimate, Parameter, Point, Posterior, Seen, Space};
+
+use super::setting::{Setting, Switch};
+use super::trial::{Search, Trial};
+
+/// The lattice that Ronde's tuner searches, MiB and ms; wider where a log went further.
+const FUSION_MB: (f64, f64) = (1.0 / 16.0, 256.0);
+const CYCLE_MS: (f64, f64) = (0.1, 100.0);
+/// Its levels.
+const FUSION_LEVELS: usize = 16;
+const CYCLE_LEVELS: usize = 13;
+/// A smaller number is as good as 0, and needs no decades of its own on a scale.
+const LEAST: f64 = 1e-3;
+/// Surfaces that are drawn to answer a question: a probability is then known to about one percent.
+const DRAWS: usize = 2000;
+
+/// What is believed of every setting, after all trials.
+#[derive(Clone, Debug)]
+pub struct Surface {
+    posterior: Posterior,
+    /// The switches among the parameters, after the two numbers.
+    varied: Vec<Switch>,
+    /// A setting whose other switches all settings have.
+    template: Setting,
+}
+
+impl Surface {
+    /// Fits the surrogate; none if there is no trial.
+    pub(super) fn fit(search: &Search) -> Option<Self> {
+        let template = search.trials.last()?.setting;
+        let varied = search.varied();
+        let surface_space = space(&search.trials, &varied)?;
+        let seen = search.trials.iter().filter_map(|trial| {
+            Some(Seen {
+                point: point(&surface_space, &varied, &trial.setting)?,
+                log_time: trial.log,
+                variance: trial.variance,
+            })
+        });
+        let seen: Vec<Seen> = seen.collect();
+        let posterior = Posterior::fit(surface_space, &seen)?;
+        Some(Self {
+            posterior,
+            varied,
+            template,
+        })
+    }
+
+    /// The switches that were tried both ways.
+    pub fn varied(&self) -> &[Switch] {
+        &self.varied
+    }
+
+    /// The noise of a trial, as a fraction, beside what the log itself tells.
+    pub(super) fn noise(&self) -> NoiseEstimate {
+        self.posterior.noise()
+    }
+
+    /// ln(step time) that is expected of `settings`, up to the constant that trials share.
+    pub fn at(&self, settings: &[Setting]) -> Vec<Expectation> {
+        self.posterior.at(&self.points(settings))
+    }
+
+    /// Surfaces that may be the true one, each with a value for every one of `settings`.
+    pub(super) fn draws(&self, settings: &[Setting]) -> Vec<Vec<f64>> {
+        self.posterior.draws(&self.points(settings), DRAWS, 1)
+    }
+
+    /// The lattice of settings with these switches that might be tried next.
+    pub(super) fn lattice(&self, switches: [Option<bool>; 4]) -> Vec<Setting> {
+        let parameters = self.posterior.space().parameters();
+        let (fusion, cycle) = (parameters[0].levels(), parameters[1].levels());
+        let row = |&fusion_mb: &f64| {
+            cycle.iter().map(move |&cycle_ms| Setting {
+                fusion_mb,
+                cycle_ms,
+                switches,
+            })
+        };
+        fusion.iter().flat_map(row).collect()
+    }
+
+    /// How far two settings are apart, in the coordinates of the surface: each number about 0 to 1 over its lattice.
+    pub(super) fn distance(&self, a: &Setting, b: &Setting) -> f64 {
+        let space = self.posterior.space();
+        let points = self.points(&[*a, *b]);
+        let coordinates: Vec<_> = points.iter().map(|point| space.coordinates(point)).collect();
+        match &coordinates[..] {
+            [a, b] => a
+                .iter()
+                .zip(b)
+                .map(|(a, b)| (a - b) * (a - b))
+                .sum::<f64>()
+                .sqrt(),
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// The settings as points; a switch that did not vary is that of all trials.
+    fn points(&self, settings: &[Setting]) -> Vec<Point> {
+        let space = self.posterior.space();
+        let point = |setting: &Setting| {
+            let found = point(space, &self.varied, setting);
+            // A setting that the space cannot have is no question; the template is one that it has.
+            found.or_else(|| point(space, &self.varied, &self.template))
+        };
+        settings.iter().filter_map(point).collect()
+    }
+}
+
+fn space(trials: &[Trial], varied: &[Switch]) -> Option<Space> {
+    let numbers = |name: &str, bounds: (f64, f64), levels: usize, of: &dyn Fn(&Setting) -> f64| {
+        let values = trials.iter().map(|trial| of(&trial.setting));
+        let above = values.filter(|value| *value > 0.0);
+        let (low, high) = above.fold(bounds, |(low, high), value| (low.min(value), high.max(value)));
+        Parameter::log(name, low.max(LEAST), high, levels)
+    };
+    let fusion = numbers("fusion_mb", FUSION_MB, FUSION_LEVELS, &|setting| {
+        setting.fusion_mb
+    });
+    let cycle = numbers("cycle_ms", CYCLE_MS, CYCLE_LEVELS, &|setting| setting.cycle_ms);
+    // No threshold is a regime of its own; no cycle time is only said where somebody said it.
+    let stops = trials.iter().any(|trial| trial.setting.cycle_ms <= 0.0);
+    let mut parameters = vec![fusion.with_zero(), if stops { cycle.with_zero() } else { cycle }];
+    parameters.extend(varied.iter().map(|switch| Parameter::boolean(switch.column())));
+    Space::new(parameters).ok()
+}
+
+fn point(space: &Space, varied: &[Switch], setting: &Setting) -> Option<Point> {
+    let switch = |switch: &Switch| f64::from(u8::from(setting.switch(*switch).unwrap_or(false)));
+    let numbers = [setting.fusion_mb, setting.cycle_ms];
+    let values: Vec<f64> = numbers.into_iter().chain(varied.iter().map(switch)).collect();
+    space.point(&values).ok()
+}
+
+/// Mean and 95 % interval of values, of which there is at least one.
+pub(super) fn interval(mut values: Vec<f64>) -> (f64, [f64; 2]) {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    values.sort_by(f64::total_cmp);
+    let end = |share: f64| ronde_job::percentile::percentile(&values, share).unwrap_or(f64::NAN);
+    (mean, [end(0.025), end(0.975)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::trial::tests::{HOROVOD, read};
+
+    #[test]
+    fn a_surface_over_what_varied() {
+        // Thresholds from 1 to 64 MB at 1 and 8 ms, 10 % faster with hierarchical allreduce.
+        let mut rows = String::new();
+        for on in [0, 1] {
+            for fusion in [1, 4, 16, 64] {
+                for cycle in [1, 8] {
+                    let score = 500.0 + 20.0 * f64::from(fusion).ln() + 50.0 * f64::from(on);
+                    rows += &format!("{on},0,0, 1,{cycle},{fusion},{score}\n");
+                }
+            }
+        }
+        let search = &read(HOROVOD, &rows)[0];
+        let surface = Surface::fit(search).unwrap();
+        assert_eq!(surface.varied(), [Switch::HierarchicalAllreduce]);
+        let flat = search.trials[6].setting;
+        let mut hierarchical = flat;
+        hierarchical.switches[0] = Some(true);
+        let expected = surface.at(&[flat, hierarchical]);
+        let gain = expected[0].mean - expected[1].mean;
+        assert!((gain - (633.2f64 / 583.2).ln()).abs() < 0.02, "{gain}");
+        let lattice = surface.lattice(flat.switches);
+        assert_eq!(
+            (lattice.len(), lattice[0].fusion_mb, lattice[0].cycle_ms),
+            (17 * 13, 0.0, 0.1)
+        );
+    }
+
+    #[test]
+    fn intervals_by_hand() {
+        let (mean, [low, high]) = interval((0..=1000).map(f64::from).collect());
+        assert_eq!((mean, low, high), (500.0, 25.0, 975.0));
+    }
+}

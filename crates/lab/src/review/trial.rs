@@ -1,0 +1,295 @@
+//! The trials of a search: the rows of a log that measured something, on one scale.
+
+use ronde_tuner::{LogContents, LogRow};
+use serde::Serialize;
+
+use super::setting::{Setting, Switch};
+use super::words::counted;
+
+/// Larger thresholds and cycle times are slips of a pen, MiB and ms.
+const KNOB_MOST: f64 = 1e6;
+/// Standard errors to either side in a 95 % interval.
+pub(super) const INTERVAL_95: f64 = 1.96;
+
+/// Who wrote a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Writer {
+    /// Horovod, or whoever writes its columns.
+    Horovod,
+    /// Ronde.
+    Ronde,
+}
+
+/// What a log measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Step time in ms; lower is better.
+    StepMs,
+    /// Bytes reduced per µs; higher is better. A change of a few percent is one of the step time by as much, the other way.
+    Score,
+}
+
+impl Measure {
+    /// The value whose logarithm, lower is better, is `log`.
+    pub fn value(self, log: f64) -> f64 {
+        match self {
+            Self::StepMs => log.exp(),
+            Self::Score => (-log).exp(),
+        }
+    }
+
+    pub(super) fn log(self, value: f64) -> f64 {
+        match self {
+            Self::StepMs => value.ln(),
+            Self::Score => -value.ln(),
+        }
+    }
+
+    /// A value with its unit.
+    pub fn words(self, value: f64) -> String {
+        match self {
+            Self::StepMs => format!("{} ms", super::words::number(value)),
+            Self::Score => super::words::number(value),
+        }
+    }
+}
+
+/// What a row was measured for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// The settings that the search began with.
+    Default,
+    /// A setting that the search tried.
+    Sample,
+    /// A window of the comparison between the default and a winner.
+    Ab,
+}
+
+/// A row that measured something.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Trial {
+    /// Line in the file, from 1.
+    pub line: u64,
+    /// What for.
+    pub phase: Phase,
+    /// Index of the sample, or of the A/B round; Horovod's rows are counted from 1.
+    pub number: u64,
+    /// The setting.
+    pub setting: Setting,
+    /// What was measured, in the unit of the review's measure.
+    pub value: f64,
+    /// Half the width of its 95 % interval, if the log says.
+    pub ci95: Option<f64>,
+    /// Bytes per µs, if the log says.
+    pub score: Option<f64>,
+    /// Steps that it rests on, if the log says.
+    pub steps: Option<u64>,
+    /// The step time that was expected before, ms, if the log says.
+    pub predicted_step_ms: Option<f64>,
+    /// ln(step time) up to a constant; lower is better.
+    #[serde(skip)]
+    pub log: f64,
+    /// Variance of `log` as far as the log tells it, else 0.
+    #[serde(skip)]
+    pub variance: f64,
+}
+
+/// One search: rows of a log that belong together.
+#[derive(Clone, Debug)]
+pub(super) struct Search {
+    pub(super) writer: Writer,
+    pub(super) measure: Measure,
+    /// Columns of the log.
+    pub(super) columns: Vec<String>,
+    /// What was measured, in the order of the file.
+    pub(super) trials: Vec<Trial>,
+    /// The verdict: Ronde's `final` row, Horovod's repeated best one.
+    pub(super) end: Option<LogRow>,
+    /// Ronde's best so far.
+    pub(super) best: Option<LogRow>,
+    /// Whether the log goes on with another search.
+    pub(super) is_followed: bool,
+    /// What was left out and why.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Search {
+    /// Whether the log has a column for this switch.
+    pub(super) fn has(&self, switch: Switch) -> bool {
+        self.columns.iter().any(|column| column == switch.column())
+    }
+
+    /// The switches that were tried both on and off.
+    pub(super) fn varied(&self) -> Vec<Switch> {
+        let tried = |switch: Switch, on: bool| {
+            let mut trials = self.trials.iter();
+            trials.any(|trial| trial.setting.switch(switch) == Some(on))
+        };
+        let both = |switch: &Switch| tried(*switch, true) && tried(*switch, false);
+        Switch::ALL.into_iter().filter(both).collect()
+    }
+}
+
+/// The searches of a log, at least one. Ronde begins another when the job has changed.
+pub(super) fn searches(log: &LogContents) -> Vec<Search> {
+    let writer = if log.is_ronde {
+        Writer::Ronde
+    } else {
+        Writer::Horovod
+    };
+    let timed = log.rows.iter().any(|row| row.step_ms_p50.is_some());
+    let measure = if timed { Measure::StepMs } else { Measure::Score };
+    let new = || Search {
+        writer,
+        measure,
+        columns: log.columns.clone(),
+        trials: Vec::new(),
+        end: None,
+        best: None,
+        is_followed: false,
+        warnings: Vec::new(),
+    };
+    let mut searches = vec![new()];
+    let mut left_out = vec![0];
+    for (index, row) in log.rows.iter().enumerate() {
+        let phase = match row.phase.as_deref() {
+            Some("default") => Phase::Default,
+            Some("ab") => Phase::Ab,
+            _ => Phase::Sample,
+        };
+        let current = searches.len() - 1;
+        let begun = searches[current].end.is_some() || !searches[current].trials.is_empty();
+        if log.is_ronde && phase == Phase::Default && begun {
+            searches[current].is_followed = true;
+            searches.push(new());
+            left_out.push(0);
+        }
+        let current = searches.len() - 1;
+        let search = &mut searches[current];
+        match row.phase.as_deref() {
+            Some("final") => search.end = Some(row.clone()),
+            Some("best") => search.best = Some(row.clone()),
+            _ if !log.is_ronde && Some(index) == log.best => search.end = Some(row.clone()),
+            _ => match trial(row, phase, measure, search.trials.len() as u64 + 1) {
+                Some(trial) => search.trials.push(trial),
+                None => left_out[current] += 1,
+            },
+        }
+    }
+    for (search, left_out) in searches.iter_mut().zip(left_out) {
+        if left_out > 0 {
+            let unit = match measure {
+                Measure::StepMs => "step time",
+                Measure::Score => "score",
+            };
+            search.warnings.push(format!(
+                "{} without a setting or a {unit} above 0 left out",
+                counted(left_out, "row")
+            ));
+        }
+    }
+    let first = &mut searches[0].warnings;
+    first.splice(0..0, log.warnings.iter().map(ToString::to_string));
+    if log.warnings_more > 0 {
+        first.push(format!(
+            "{} like these",
+            counted(log.warnings_more, "more warning")
+        ));
+    }
+    searches
+}
+
+fn trial(row: &LogRow, phase: Phase, measure: Measure, count: u64) -> Option<Trial> {
+    let setting = Setting::of(row)?;
+    let usable = |value: &f64| value.is_finite() && *value > 0.0;
+    let value = match measure {
+        Measure::StepMs => row.step_ms_p50,
+        Measure::Score => row.score,
+    };
+    let value = value.filter(usable)?;
+    if setting.fusion_mb > KNOB_MOST || setting.cycle_ms > KNOB_MOST {
+        return None;
+    }
+    let ci95 = row.step_ms_ci95.filter(|_| measure == Measure::StepMs);
+    let sd = ci95.unwrap_or(0.0) / INTERVAL_95 / value;
+    Some(Trial {
+        line: row.line,
+        phase,
+        number: row.sample.unwrap_or(count),
+        setting,
+        value,
+        ci95,
+        score: row.score.filter(usable),
+        steps: row.steps,
+        predicted_step_ms: row.predicted_step_ms.filter(usable),
+        log: measure.log(value),
+        variance: sd * sd,
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use ronde_tuner::read_log;
+
+    pub(crate) const RONDE: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
+         tensor_fusion_threshold,score,phase,sample,steps,step_ms_p50,step_ms_ci95,predicted_step_ms,negotiate_share\n";
+    pub(crate) const HOROVOD: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,\
+         cycle_time_ms,tensor_fusion_threshold,score\n";
+
+    /// The searches of a log of these rows.
+    pub(crate) fn read(header: &str, rows: &str) -> Vec<Search> {
+        searches(&read_log(&format!("{header}{rows}")).unwrap())
+    }
+
+    #[test]
+    fn rondes_rows_are_step_times() {
+        let searches = read(
+            RONDE,
+            "0,0,0,1,1,128,500,default,0,10,61.2,1.2,,0.02\n0,0,0,1,1,4,600,sample,1,8,51,0.5,50.4,0.02\n\
+             0,0,0,1,1,128,500,ab,0,5,61.0,1.2,,0.02\n0,0,0,1,1,4,600,ab,0,5,50,0.5,,0.02\n\
+             0,0,0,1,1,4,600,final,,40,50,,,0.02\n\
+             0,0,0,1,1,4,400,default,0,10,75,1.2,,0.02\n0,0,0,1,1,4,400,best,0,10,75,,,0.02\n",
+        );
+        assert_eq!(
+            (searches.len(), searches[0].trials.len(), searches[1].trials.len()),
+            (2, 4, 1)
+        );
+        let first = &searches[0];
+        assert_eq!((first.measure, first.writer), (Measure::StepMs, Writer::Ronde));
+        assert!(first.end.is_some() && first.best.is_none() && searches[1].best.is_some());
+        let sample = first.trials[1];
+        assert_eq!(
+            (sample.phase, sample.number, sample.steps),
+            (Phase::Sample, 1, Some(8))
+        );
+        assert!((sample.log - 51f64.ln()).abs() < 1e-12);
+        // Half an interval of 0.5 ms at 51 ms: a standard deviation of 0.5 %.
+        assert!((sample.variance.sqrt() - 0.005).abs() < 1e-5);
+        assert!(first.varied().is_empty() && first.has(Switch::CacheEnabled));
+    }
+
+    #[test]
+    fn horovods_rows_are_scores() {
+        let searches = read(
+            HOROVOD,
+            "0,0,0, 0,5,4,100\n1,0,0, 0,50,32,200\n0,0,0, 0,16,25,nan\n0,0,0, 0,16,25,0\n1,0,0, 0,50,32,200\n",
+        );
+        let search = &searches[0];
+        assert_eq!((search.measure, search.trials.len()), (Measure::Score, 2));
+        assert_eq!(search.end.as_ref().unwrap().score, Some(200.0));
+        assert_eq!(search.varied(), [Switch::HierarchicalAllreduce]);
+        assert!((search.trials[0].log - search.trials[1].log - 2f64.ln()).abs() < 1e-12);
+        assert!((search.measure.value(search.trials[1].log) - 200.0).abs() < 1e-9);
+        assert_eq!(
+            search.warnings,
+            [
+                "line 4: score is \"nan\", expected a number >= 0",
+                "2 rows without a setting or a score above 0 left out"
+            ]
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! Which points need not be measured again, or to the end.
+//!
+//! The *bound* is [`CLEARLY`] times what the best point takes at its slower steps (the 90th percentile of its steps, the
+//! median of that over its measurements), best being the least median. A point whose fastest measurement was above the bound
+//! even at its faster steps (the 10th percentile) is clearly worse. The default is always measured.
+
+use std::collections::HashMap;
+
+use super::design::Key;
+use super::{Point, Row, Status};
+use ronde_job::percentile::percentile_of;
+
+/// How much slower than the best is clearly worse.
+pub const CLEARLY: f64 = 1.5;
+
+/// Measurements that fail before a point is given up: it is tried again once.
+const FAILURES_MOST: usize = 2;
+
+/// What the measurements on one number of ranks say.
+pub(super) struct Prune {
+    bound_ms: Option<f64>,
+    of_points: HashMap<Key, OfPoint>,
+}
+
+#[derive(Default)]
+struct OfPoint {
+    failures: usize,
+    /// Least 10th percentile.
+    least_ms: Option<f64>,
+}
+
+impl Prune {
+    pub(super) fn new<'a>(rows: impl Iterator<Item = &'a Row> + Clone, np: u32) -> Self {
+        let rows = rows.filter(|row| row.point.np == np);
+        let mut of_points: HashMap<Key, OfPoint> = HashMap::new();
+        for row in rows.clone() {
+            let of_point = of_points.entry(row.point.key()).or_default();
+            if let Status::Failed(_) = row.status {
+                of_point.failures += 1;
+            }
+            if let Some(times) = row.times {
+                let least = of_point.least_ms.unwrap_or(f64::INFINITY);
+                of_point.least_ms = Some(least.min(times.p10));
+            }
+        }
+        Self {
+            bound_ms: bound_ms(rows, np),
+            of_points,
+        }
+    }
+
+    /// Whether the point need not be measured again.
+    pub(super) fn leaves_out(&self, point: &Point) -> bool {
+        let least_ms = self
+            .of_points
+            .get(&point.key())
+            .and_then(|of_point| of_point.least_ms);
+        let is_worse = match (least_ms, self.bound_ms) {
+            (Some(least_ms), Some(bound_ms)) => least_ms > bound_ms,
+            _ => false,
+        };
+        !point.is_default() && (is_worse || self.has_failed(point))
+    }
+
+    /// Whether the point has failed as often as it may.
+    pub(super) fn has_failed(&self, point: &Point) -> bool {
+        let of_point = self.of_points.get(&point.key());
+        of_point.is_some_and(|of_point| of_point.failures >= FAILURES_MOST)
+    }
+}
+
+/// Above which step time, in ms, a measurement on `np` ranks may end early; none before anything was measured.
+///
+/// A machine that has slowed down raises the bound: by as much as the default's last measurement is above its median.
+pub fn stop_above_ms<'a>(rows: impl Iterator<Item = &'a Row> + Clone, np: u32) -> Option<f64> {
+    let of_default = rows
+        .clone()
+        .filter(|row| row.point == Point::default_of(np) && row.status == Status::Done);
+    let defaults: Vec<f64> = of_default
+        .filter_map(|row| row.times)
+        .map(|times| times.p50)
+        .collect();
+    let slowed = match (defaults.last().copied(), percentile_of(defaults, 0.5)) {
+        (Some(last), Some(median)) => (last / median).max(1.0),
+        _ => 1.0,
+    };
+    bound_ms(rows, np).map(|bound_ms| bound_ms * slowed)
+}
+
+/// The point of least median step time on `np` ranks, with that time in ms.
+pub fn best_so_far<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<(Point, f64)> {
+    best(rows, np).map(|best| (best.point, best.p50_ms))
+}
+
+fn bound_ms<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<f64> {
+    best(rows, np).map(|best| CLEARLY * best.p90_ms)
+}
+
+/// A point and what its steps take, each the median over its measurements.
+struct Best {
+    point: Point,
+    p50_ms: f64,
+    p90_ms: f64,
+}
+
+fn best<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<Best> {
+    let mut of_points: HashMap<Key, (Point, Vec<f64>, Vec<f64>)> = HashMap::new();
+    for row in rows.filter(|row| row.point.np == np && row.status == Status::Done) {
+        if let Some(times) = row.times {
+            let entry = of_points.entry(row.point.key());
+            let (_, p50, p90) = entry.or_insert((row.point, Vec::new(), Vec::new()));
+            p50.push(times.p50);
+            p90.push(times.p90);
+        }
+    }
+    let summaries = of_points.into_values().filter_map(|(point, p50, p90)| {
+        Some(Best {
+            point,
+            p50_ms: percentile_of(p50, 0.5)?,
+            p90_ms: percentile_of(p90, 0.5)?,
+        })
+    });
+    // Ties by something of the point itself: the table has no order.
+    summaries.min_by(|left, right| {
+        let by_time = left.p50_ms.total_cmp(&right.p50_ms);
+        by_time.then_with(|| left.point.key().cmp(&right.point.key()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::testing::{failed, point, row};
+
+    #[test]
+    fn the_bound_is_half_above_the_slower_steps_of_the_best() {
+        assert_eq!(stop_above_ms([].iter(), 2), None);
+        // `row` spreads its steps from a tenth below the median to a fifth above.
+        let rows = [row(point(1), 10.0), row(point(2), 20.0), row(point(1), 12.0)];
+        // Best: 10 and 12, so 11; its slower steps 12 and 14.4, so 13.2.
+        let bound_ms = stop_above_ms(rows.iter(), 2).unwrap();
+        assert!((bound_ms - 1.5 * 13.2).abs() < 1e-9, "{bound_ms}");
+        assert_eq!(stop_above_ms(rows.iter(), 4), None, "other ranks, other steps");
+    }
+
+    #[test]
+    fn a_slower_machine_raises_the_bound() {
+        let default = Point::default_of(2);
+        let rows = [row(default, 10.0), row(default, 10.0), row(default, 20.0)];
+        let bound_ms = stop_above_ms(rows.iter(), 2).unwrap();
+        assert!((bound_ms - 1.5 * 12.0 * 2.0).abs() < 1e-9, "{bound_ms}");
+    }
+
+    #[test]
+    fn what_is_clearly_worse_is_left_out() {
+        // Bound: 1.5 · 12 = 18. Faster steps of 19 are at 17.1, of 21 at 18.9.
+        let default = Point::default_of(2);
+        let rows = [
+            row(point(1), 10.0),
+            row(point(2), 19.0),
+            row(point(3), 21.0),
+            row(default, 50.0),
+        ];
+        let prune = Prune::new(rows.iter(), 2);
+        assert!(!prune.leaves_out(&point(1)) && !prune.leaves_out(&point(2)));
+        assert!(prune.leaves_out(&point(3)));
+        assert!(!prune.leaves_out(&point(4)), "not measured yet");
+        assert!(!prune.leaves_out(&default), "the reference");
+    }
+
+    #[test]
+    fn a_point_that_failed_is_tried_once_more() {
+        let rows = [failed(point(1)), row(point(2), 10.0)];
+        assert!(!Prune::new(rows.iter(), 2).leaves_out(&point(1)));
+        let rows = [failed(point(1)), failed(point(1))];
+        let prune = Prune::new(rows.iter(), 2);
+        assert!(prune.leaves_out(&point(1)) && prune.has_failed(&point(1)));
+    }
+}

@@ -1,0 +1,215 @@
+//! What to change: at most five sentences, each with the number it rests on and what to set.
+//!
+//! Nothing here is a rule of thumb. What a late rank costs is recomputed ([`super::stragglers`]), what settings would gain
+//! is predicted by running the recorded steps again ([`super::whatif`]), and what gains less than [`GAIN_LEAST`] of the step is
+//! not said. If nothing is left to say, that is said.
+
+mod settings;
+
+use super::report::{Advice, PartKind, Report, Summary};
+use super::whatif::WhatIf;
+use crate::Format;
+
+/// Sentences.
+const MOST: usize = 5;
+/// Share of the step that advice must gain.
+const GAIN_LEAST: f64 = 0.02;
+/// Share of the recorded time that a start-up must cost to be mentioned.
+const STARTUP_LEAST: f64 = 0.02;
+/// Exposed communication that is none to speak of, share of the step.
+const HIDDEN: f64 = 0.05;
+
+/// What to change in the job of `report`, whose steady steps `whatif` runs again; `tuning` is whether settings changed
+/// during them.
+pub(super) fn advice(report: &Report, whatif: Option<&WhatIf>, tuning: bool) -> Vec<Advice> {
+    let Some(steady) = report
+        .steady
+        .as_ref()
+        .filter(|steady| steady.step_ms.p50 > 0.0 && steady.steps >= 2)
+    else {
+        return Vec::new();
+    };
+    let mut advice: Vec<Advice> = straggler(report, steady).into_iter().collect();
+    let costs_known = whatif.is_some_and(|whatif| whatif.costs_known);
+    let least = GAIN_LEAST * steady.step_ms.p50;
+    let gains = |advice: &Advice| advice.gain_ms.is_some_and(|gain| gain >= least);
+    let best = whatif.map(|whatif| {
+        let (settings, best) = settings::settings(report, whatif);
+        advice.extend(settings);
+        best
+    });
+    advice.retain(gains);
+    advice.sort_by(|a, b| b.gain_ms.unwrap_or(0.0).total_cmp(&a.gain_ms.unwrap_or(0.0)));
+    // Sending less costs accuracy or a new network: to be thought of when the settings are right.
+    if let (Some(whatif), Some(best), true) = (whatif, best, costs_known) {
+        advice.extend(settings::fewer_bytes(report, steady, whatif, best).filter(gains));
+    }
+    advice.truncate(MOST - 1);
+    if advice.is_empty() {
+        let one_size = whatif.is_some() && !costs_known;
+        advice.push(nothing_to_gain(
+            report,
+            steady,
+            whatif.filter(|_| costs_known),
+            one_size,
+            tuning,
+        ));
+    }
+    advice.extend(startup(report, steady));
+    advice
+}
+
+fn straggler(report: &Report, steady: &Summary) -> Option<Advice> {
+    let stragglers = report.stragglers.as_ref()?;
+    let slowest = stragglers.slowest?;
+    let rank = stragglers.ranks.iter().find(|rank| rank.rank == slowest)?;
+    Some(Advice {
+        sentence: format!(
+            "Rank {slowest} holds the others up: it is last for {} of the tensors, by {} at the median, and without its \
+             lateness a step would take {} instead of {}. Look at that rank first (its input pipeline, its device's clock, \
+             what else runs on its host).",
+            percent(rank.last_share),
+            ms(rank.lag_ms.p50),
+            ms(rank.step_ms_without),
+            ms(steady.step_ms.p50),
+        ),
+        variable: None,
+        value: None,
+        gain_ms: Some(rank.cost_ms),
+    })
+}
+
+fn startup(report: &Report, steady: &Summary) -> Option<Advice> {
+    let startup = report.startup.as_ref()?;
+    let lost = (startup.step_ms.mean - steady.step_ms.mean) * startup.steps as f64;
+    let all: f64 = report.steps.iter().map(|step| step.ms).sum();
+    (lost > STARTUP_LEAST * all).then(|| Advice {
+        sentence: format!(
+            "The first {} instead of {}, {} in all: leave that out of what you measure (the figures here do), \
+             and see what happens there that does not later (connections, caches, the first reading of the data).",
+            match startup.steps {
+                1 => format!("whole step takes {}", ms(startup.step_ms.p50)),
+                steps => format!("{steps} whole steps take {} each", ms(startup.step_ms.p50)),
+            },
+            ms(steady.step_ms.p50),
+            ms(lost),
+        ),
+        variable: None,
+        value: None,
+        gain_ms: None,
+    })
+}
+
+/// What is said when nothing gains.
+fn nothing_to_gain(
+    report: &Report,
+    steady: &Summary,
+    whatif: Option<&WhatIf>,
+    one_size: bool,
+    tuning: bool,
+) -> Advice {
+    let exposed = steady.exposed_ms();
+    let share = exposed / steady.step_ms.mean.max(f64::MIN_POSITIVE);
+    let parts = steady.parts.iter().filter(|part| part.kind != PartKind::Compute);
+    let largest = parts.max_by(|a, b| a.exposed_ms.mean.total_cmp(&b.exposed_ms.mean));
+    let largest = largest.map_or("waiting", |part| part.kind.name());
+    let format = report.sources.first().map(|source| source.format);
+    let settable = matches!(format, Some(Format::Horovod | Format::Ronde));
+    let sentence = if share <= HIDDEN {
+        format!(
+            "Communication is hidden behind computation: of {} a step only {} ({} of the step, on average) adds to its length, so no \
+             setting can gain more than that. Leave the settings as they are.",
+            ms(steady.communication_ms.p50),
+            ms(exposed),
+            percent(share),
+        )
+    } else if !settable {
+        format!(
+            "On average {} of a step ({}) is not computation, most of it “{largest}”. This recording knows no cycles and no fusion that \
+             could be set; one made with HOROVOD_TIMELINE has settings weighed.",
+            ms(exposed),
+            percent(share),
+        )
+    } else if tuning {
+        format!(
+            "On average {} of a step ({}) is not computation, while settings changed (tuning?): look again when they stay, \
+             or at those steps alone with --steps.",
+            ms(exposed),
+            percent(share),
+        )
+    } else if let Some(whatif) = whatif {
+        format!(
+            "On average {} of a step ({}) is not computation, most of it “{}”, but no fusion threshold or cycle time is predicted to gain \
+             {} (the model meets the recorded step within {}). Leave the settings as they are.",
+            ms(exposed),
+            percent(share),
+            largest,
+            percent(GAIN_LEAST),
+            percent((whatif.modelled_ns / whatif.measured_ns - 1.0).abs().max(0.01)),
+        )
+    } else {
+        return Advice {
+            sentence: format!(
+                "On average {} of a step ({}) is not computation, but what other settings would gain cannot be told from this recording \
+                 ({}); HOROVOD_AUTOTUNE=1 measures it in the running job.",
+                ms(exposed),
+                percent(share),
+                if one_size {
+                    "all batches are of nearly one size"
+                } else {
+                    "its steps do not follow the model of cycles"
+                },
+            ),
+            variable: Some("HOROVOD_AUTOTUNE".into()),
+            value: Some("1".into()),
+            gain_ms: None,
+        };
+    };
+    Advice {
+        sentence,
+        variable: None,
+        value: None,
+        gain_ms: None,
+    }
+}
+
+/// Milliseconds to three digits, with the unit that reads best.
+pub(super) fn ms(ms: f64) -> String {
+    let (value, unit) = match ms.abs() {
+        ms if ms >= 10_000.0 => (1e-3, "s"),
+        ms if ms >= 1.0 || ms == 0.0 => (1.0, "ms"),
+        _ => (1e3, "µs"),
+    };
+    let value = ms * value;
+    let digits = match value.abs() {
+        value if value >= 100.0 => 0,
+        value if value >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+/// A share as a percentage.
+pub(super) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent.abs() < 10.0 && percent != percent.round() {
+        format!("{percent:.1} %")
+    } else {
+        format!("{percent:.0} %")
+    }
+}
+
+/// Bytes in the largest binary unit that leaves a whole number or three digits.
+pub(super) fn bytes(bytes: u64) -> String {
+    let (unit, name) = match bytes {
+        bytes if bytes >= 1 << 30 => (1u64 << 30, "GiB"),
+        bytes if bytes >= 1 << 20 => (1 << 20, "MiB"),
+        bytes if bytes >= 1 << 10 => (1 << 10, "KiB"),
+        _ => (1, "bytes"),
+    };
+    if bytes.is_multiple_of(unit) {
+        format!("{} {name}", bytes / unit)
+    } else {
+        format!("{:.1} {name}", bytes as f64 / unit as f64)
+    }
+}

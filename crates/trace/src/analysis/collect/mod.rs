@@ -1,0 +1,337 @@
+//! Takes in one file while it is read, step by step, in memory that does not grow with the file.
+//!
+//! Operations are held back until there are [`Limits::pending_bytes`] of them or the file is over. Then it shows how
+//! steps can be told apart ([`steps`]), and they are dealt out to steps; each step is measured
+//! ([`super::parts`]) and put away ([`store`]): its measures for good, its operations as long as there is room, then
+//! those of every second step, and so on.
+
+mod counters;
+mod marks;
+mod steps;
+mod store;
+
+pub(super) use counters::{Bars, Counters};
+pub(super) use marks::Marks;
+pub(super) use store::{Cut, Facts, KeptStep};
+
+use super::op::{Batcher, Op, sane, sane_span};
+use super::parts::{self, Computing};
+use super::report::StepsFoundBy;
+use crate::{Format, Mark, MarkKind, NameId, Operation, Source, Span, Visitor};
+use steps::Stepper;
+use store::Store;
+
+/// How much a collector keeps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Operations held back until steps are told apart.
+    pub(super) pending_bytes: usize,
+    /// Operations of one step; a longer one is cut.
+    pub(super) step_bytes: usize,
+    /// Operations of finished steps.
+    pub(super) kept_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            pending_bytes: 64 << 20,
+            step_bytes: 192 << 20,
+            kept_bytes: 48 << 20,
+        }
+    }
+}
+
+/// Takes in one file: a [`Visitor`] for [`crate`]'s readers. Memory is bounded by names and steps plus about
+/// 200 MB, however long the file.
+#[derive(Debug, Default)]
+pub struct Collector {
+    limits: Limits,
+    names: Vec<Box<str>>,
+    /// For each name, how often a tensor called so has travelled.
+    times: Vec<u32>,
+    /// For each name, when a tensor called so last arrived.
+    arrived: Vec<i64>,
+    /// Operations that began before the one before on the same tensor was over, and the first such tensor.
+    back: (u64, Option<NameId>),
+    counters: Counters,
+    marks: Marks,
+    /// When the rank computed: disjoint, in order of beginning as far as the file was.
+    compute: Vec<Span>,
+    pending: Vec<Op>,
+    pending_bytes: usize,
+    dealing: Option<Dealing>,
+    store: Store,
+}
+
+/// How operations are dealt out to steps and steps measured, decided when the first are.
+#[derive(Debug)]
+struct Dealing {
+    stepper: Stepper,
+    batcher: Batcher,
+    /// Whether the job waits for each result.
+    waits: bool,
+    rank: u32,
+}
+
+/// What one file comes down to; [`analyze`](super::analyze) joins those of a job.
+#[derive(Debug)]
+pub struct RankRecord {
+    pub(super) source: Source,
+    pub(super) names: Vec<Box<str>>,
+    /// For each name, whether a tensor called so has travelled.
+    pub(super) travelled: Vec<bool>,
+    pub(super) counters: Counters,
+    pub(super) marks: Marks,
+    pub(super) found_by: StepsFoundBy,
+    pub(super) batcher: Batcher,
+    pub(super) compute_known: bool,
+    pub(super) steps: Vec<Facts>,
+    pub(super) kept: Vec<KeptStep>,
+    /// Nanoseconds from all ready to the batch's beginning while nothing else moves: known tensors.
+    pub(super) negotiated_cached: Vec<f64>,
+    /// The same with a tensor that had not been seen before.
+    pub(super) negotiated_uncached: Vec<f64>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Collector {
+    /// Has seen nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Keeps less, for tests.
+    #[cfg(test)]
+    pub(super) fn with_limits(limits: Limits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+
+    /// The file has been read: what it comes to.
+    pub fn finish(mut self, source: Source) -> RankRecord {
+        self.compute = disjoint(std::mem::take(&mut self.compute));
+        self.deal(Some(&source));
+        let mut warnings = self.counters.warnings();
+        if let (times, Some(tensor)) = self.back
+            && matches!(source.format, Format::Horovod | Format::Ronde)
+        {
+            warnings.push(format!(
+                "{times} times a tensor travels again before it arrived, first {}: the clock was set back, or the file holds \
+                 more than one recording, and what is said of steps means little",
+                self.names.get(tensor.0 as usize).map_or("?", |name| name)
+            ));
+        }
+        let (found_by, batcher) = match &self.dealing {
+            Some(dealing) => {
+                warnings.extend(dealing.stepper.warnings());
+                let rank = rank_of(&source);
+                if dealing.rank != rank {
+                    warnings.push(format!(
+                        "the file is too long to be kept whole, so steps were measured before it was known to be rank \
+                         {rank}'s: their parts are seen with rank {}'s eyes",
+                        dealing.rank
+                    ));
+                }
+                (dealing.stepper.found_by(), dealing.batcher)
+            }
+            None => (StepsFoundBy::Nothing, Batcher { fuses: false }),
+        };
+        let Store {
+            facts,
+            kept,
+            cached,
+            uncached,
+            ..
+        } = self.store;
+        RankRecord {
+            travelled: self.times.iter().map(|&times| times > 0).collect(),
+            names: self.names,
+            counters: self.counters,
+            marks: self.marks,
+            found_by,
+            batcher,
+            compute_known: !self.compute.is_empty(),
+            steps: facts,
+            kept,
+            negotiated_cached: cached.into_kept(),
+            negotiated_uncached: uncached.into_kept(),
+            warnings,
+            source,
+        }
+    }
+
+    /// Deals pending operations out to steps: all of them if the file, whose `source` it is, is over; else those that
+    /// are old enough to have come in order.
+    fn deal(&mut self, source: Option<&Source>) {
+        self.pending.sort_by_key(|op| op.span.began);
+        if self.dealing.is_none() && !self.pending.is_empty() {
+            let fuses = match source {
+                Some(source) => matches!(source.format, Format::Horovod | Format::Ronde),
+                // Only Horovod's kind of file has the ticks of several ranks.
+                None => self.pending.iter().any(|op| op.ticks.len() > 1),
+            };
+            let batcher = Batcher { fuses };
+            self.dealing = Some(Dealing {
+                stepper: Stepper::choose(
+                    &self.pending,
+                    &self.marks.steps,
+                    !self.compute.is_empty(),
+                    batcher,
+                    self.limits.step_bytes,
+                    &self.names,
+                ),
+                batcher,
+                waits: false,
+                rank: source.map_or(0, rank_of),
+            });
+            self.store.limit(self.limits.kept_bytes);
+        }
+        let Some(dealing) = &mut self.dealing else {
+            return;
+        };
+        let old = if source.is_some() {
+            self.pending.len()
+        } else {
+            self.pending.len() / 4 * 3
+        };
+        let first_compute = self.compute.first().map(|span| span.began);
+        for op in self.pending.drain(..old) {
+            dealing
+                .stepper
+                .feed(op, &self.marks.steps, first_compute, &self.names);
+        }
+        self.pending_bytes = self.pending.iter().map(Op::weight).sum();
+        if source.is_some() {
+            dealing.stepper.end(&self.marks.steps);
+        }
+        let closed = dealing.stepper.take_closed();
+        if self.store.facts.is_empty() {
+            // The first steps start up; they may be odd.
+            let later = closed
+                .iter()
+                .skip(closed.len() / 4)
+                .map(|step| step.ops.as_slice());
+            dealing.waits = parts::waits_for_each(later, dealing.batcher, dealing.rank);
+        }
+        if source.is_none() && !self.compute.is_empty() {
+            self.compute = disjoint(std::mem::take(&mut self.compute));
+        }
+        let computing = if !self.compute.is_empty() {
+            Computing::Known(&self.compute)
+        } else if dealing.waits {
+            Computing::WhileIdle
+        } else {
+            Computing::UntilLastReady
+        };
+        let size = source.and_then(|source| source.size).unwrap_or(0);
+        let ranks = self.counters.ranks().max(size).max(1);
+        for step in closed {
+            let parts = parts::sweep(step.span, &step.ops, dealing.rank, ranks, computing);
+            self.store.put(step, parts, dealing.batcher, ranks);
+        }
+    }
+}
+
+impl RankRecord {
+    /// The file.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Its rank; Horovod writes a file on rank 0 only.
+    pub fn rank(&self) -> u32 {
+        rank_of(&self.source)
+    }
+
+    pub(super) fn name(&self, id: NameId) -> &str {
+        self.names.get(id.0 as usize).map_or("?", |name| name)
+    }
+}
+
+fn rank_of(source: &Source) -> u32 {
+    source.rank.unwrap_or(0)
+}
+
+/// What `spans` cover.
+fn disjoint(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.sort_unstable();
+    spans.dedup_by(|next, kept| {
+        let overlap = next.began <= kept.ended;
+        if overlap {
+            kept.ended = kept.ended.max(next.ended);
+        }
+        overlap
+    });
+    spans
+}
+
+impl Visitor for Collector {
+    fn name(&mut self, id: NameId, name: &str) {
+        // Numbers count up; a reader that leaves one out, or gives one again, leaves a tensor without a name.
+        if id.0 as usize == self.names.len() {
+            self.names.push(name.into());
+        }
+    }
+
+    fn operation(&mut self, operation: &Operation) {
+        self.counters.operation(operation);
+        let index = operation.tensor.0 as usize;
+        if index >= self.times.len() {
+            // Not further than there are names: a number out of nowhere must not take all memory.
+            self.times.resize(self.names.len().max(self.times.len()), 0);
+            self.arrived.resize(self.times.len(), i64::MIN);
+        }
+        let occurrence = self.times.get(index).copied().unwrap_or(0);
+        let cycle = operation
+            .execution
+            .and_then(|span| self.marks.cycle_before(sane(span.began)));
+        let Some((op, odd)) = Op::new(operation, occurrence, cycle) else {
+            return;
+        };
+        if let Some(times) = self.times.get_mut(index) {
+            *times = times.saturating_add(1);
+        }
+        if let Some(arrived) = self.arrived.get_mut(index) {
+            if op.span.began < *arrived {
+                self.back = (self.back.0 + 1, self.back.1.or(Some(op.tensor)));
+            }
+            *arrived = op.span.ended;
+        }
+        self.counters.odd(odd);
+        self.pending_bytes += op.weight();
+        self.pending.push(op);
+        if self.pending_bytes > self.limits.pending_bytes {
+            self.deal(None);
+        }
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        let at = sane(mark.at);
+        self.counters.seen(Span { began: at, ended: at });
+        match mark.kind {
+            MarkKind::Cycle => self.marks.cycle(at),
+            MarkKind::Step => self.marks.step(at),
+            MarkKind::Epoch => self.marks.epochs += 1,
+            MarkKind::Settings {
+                fusion_threshold_bytes,
+                cycle_time_ns,
+            } => {
+                self.marks.settings(at, fusion_threshold_bytes, cycle_time_ns);
+            }
+        }
+    }
+
+    fn compute(&mut self, span: Span) {
+        let span = sane_span(span);
+        self.counters.seen(span);
+        match self.compute.last_mut() {
+            Some(last) if last.began <= span.began && span.began <= last.ended => {
+                last.ended = last.ended.max(span.ended);
+            }
+            _ => self.compute.push(span),
+        }
+    }
+}

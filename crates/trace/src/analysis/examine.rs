@@ -1,0 +1,283 @@
+//! From the files of one job to its report, subject by subject.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+
+use super::collect::{Cut, Facts, RankRecord};
+use super::join::{Readiness, ready_here, shift_ns};
+use super::quantiles::median;
+use super::report::{PartKind, Quantiles, REPORT_VERSION, Report, StepsFoundBy};
+use super::steady::SteadyStep;
+use super::{
+    advice, bandwidth, changepoint, fusion, lanes, sources, steady, stragglers, summary, tensors, whatif,
+};
+use crate::Format;
+
+/// Share of whole steps that must be made of the same tensors before others count as odd.
+const USUAL_SHARE: f64 = 0.5;
+/// Where no composition is usual, a step is odd whose payload is further than this from the median.
+const BYTES_OFF: f64 = 0.1;
+
+/// Looks at the steps `window` of `records`, in order of rank, of which there is at least one; and gives the steady ones.
+pub(super) fn examine<'a>(
+    records: &'a [RankRecord],
+    window: &RangeInclusive<u64>,
+) -> (Report, Vec<SteadyStep<'a>>) {
+    let reference = &records[0];
+    let wanted = |index: usize| window.contains(&(index as u64));
+    let ranks = ranks(records);
+    let mut warnings: Vec<String> = records
+        .iter()
+        .flat_map(|record| record.warnings.iter().cloned())
+        .collect();
+
+    let partial = partial(reference);
+    let whole: Vec<usize> = (0..partial.len())
+        .filter(|&index| wanted(index) && !partial[index])
+        .collect();
+    let lengths: Vec<f64> = whole
+        .iter()
+        .map(|&index| summary::ms(reference.steps[index].span.ns()))
+        .collect();
+    let startup_steps = changepoint::startup_steps(&lengths);
+    let (starting, settled) = whole.split_at(startup_steps);
+    let first_steady = if startup_steps == 0 {
+        usize::try_from(*window.start()).unwrap_or(usize::MAX)
+    } else {
+        settled.first().copied().unwrap_or(0)
+    };
+    let facts = |indices: &[usize]| {
+        indices
+            .iter()
+            .map(|&index| &reference.steps[index])
+            .collect::<Vec<&Facts>>()
+    };
+    let startup = summary::summarize(0, &facts(starting), reference.compute_known);
+    let steady = summary::summarize(first_steady, &facts(settled), reference.compute_known);
+    let step_ms = steady.as_ref().map_or(0.0, |steady| steady.step_ms.p50);
+
+    let readiness = Readiness::new(records, ranks, step_ms * 1e6);
+    let steps = steady::steps(
+        reference,
+        |index, _| settled.binary_search(&index).is_ok(),
+        &readiness,
+        ranks,
+    );
+    let began = settled
+        .first()
+        .map_or(i64::MAX, |&index| reference.steps[index].span.began);
+    let ended = settled
+        .last()
+        .map_or(i64::MAX, |&index| reference.steps[index].span.ended);
+    let in_force = fusion::in_force(reference, began, ended);
+    let fusion = fusion::fusion(reference, &steps, in_force);
+
+    let ms = |ns: &[f64]| Quantiles::some(ns.iter().map(|ns| ns / 1e6));
+    let negotiate_cached_ms = ms(&reference.negotiated_cached);
+    let negotiate_uncached_ms = ms(&reference.negotiated_uncached);
+    let negotiate = negotiate_cached_ms.or(negotiate_uncached_ms);
+    let whatif = fusion.as_ref().zip(negotiate);
+    let whatif = whatif
+        .and_then(|(fusion, negotiate)| whatif::model(&steps, fusion, reference.source.format, negotiate));
+    let clock_error_ns = records
+        .iter()
+        .filter_map(|record| Some(record.source.clock?.error_ns))
+        .max();
+    let clock_error_ns = clock_error_ns.unwrap_or(0);
+    let stragglers = stragglers::stragglers(reference, &steps, ranks, clock_error_ns, whatif.as_ref());
+
+    let waits_for_data = steady.as_ref().is_some_and(|steady| {
+        let mut parts = steady.parts.iter();
+        parts.any(|part| part.kind == PartKind::Prepare && part.total_ms.p50 > 0.0)
+    });
+    warn(&mut warnings, records, &whole, &steps, waits_for_data);
+    if in_force.changed {
+        warnings.push(
+            "fusion threshold or cycle time changed within the steady steps (tuning?): their figures mix settings".into(),
+        );
+    }
+    let mut report = Report {
+        ronde_timeline: REPORT_VERSION,
+        sources: records.iter().map(sources::source).collect(),
+        ranks,
+        reference_rank: reference.rank(),
+        steps_found_by: reference.found_by,
+        steps: (0..)
+            .zip(&reference.steps)
+            .filter(|(index, _)| wanted(*index))
+            .map(|(index, facts)| summary::step(index, facts, partial[index]))
+            .collect(),
+        startup,
+        steady,
+        stragglers,
+        fusion,
+        bandwidth: bandwidth::bandwidth(reference, &steps),
+        tensors: tensors::tensors(reference, &steps, ranks),
+        negotiate_cached_ms,
+        negotiate_uncached_ms,
+        advice: Vec::new(),
+        lanes: lanes::lanes(records, ranks, settled, step_ms),
+        warnings,
+    };
+    report.advice = advice::advice(&report, whatif.as_ref(), in_force.changed);
+    (report, steps)
+}
+
+/// Ranks of the job, as far as the files tell.
+fn ranks(records: &[RankRecord]) -> u32 {
+    let told = records.iter().map(|record| {
+        let size = record.source.size.unwrap_or(0);
+        size.max(record.counters.ranks())
+            .max(record.rank().saturating_add(1))
+    });
+    // A size beyond all reason is damage; nothing here may take memory by it.
+    told.max().unwrap_or(1).clamp(1, 1 << 16)
+}
+
+/// Which steps are to be left out of summaries.
+fn partial(record: &RankRecord) -> Vec<bool> {
+    let steps = &record.steps;
+    let inner: Vec<&Facts> = steps.iter().filter(|facts| facts.cut == Cut::Whole).collect();
+    let mut times: HashMap<u64, usize> = HashMap::new();
+    inner
+        .iter()
+        .for_each(|facts| *times.entry(facts.signature).or_default() += 1);
+    let usual = times
+        .into_iter()
+        .max_by_key(|&(signature, times)| (times, signature));
+    let usual = usual.filter(|&(_, times)| times as f64 >= USUAL_SHARE * inner.len() as f64);
+    let bytes = median(&mut inner.iter().map(|facts| facts.bytes as f64).collect::<Vec<_>>());
+    let ms = median(
+        &mut inner
+            .iter()
+            .map(|facts| facts.span.ns() as f64)
+            .collect::<Vec<_>>(),
+    );
+    let odd = |facts: &Facts| match usual {
+        // Of two steps neither is odd.
+        _ if inner.len() < 3 => facts.tensors == 0,
+        Some((signature, _)) => facts.signature != signature,
+        None => (facts.bytes as f64 - bytes).abs() > BYTES_OFF * bytes,
+    };
+    let partial: Vec<bool> = steps
+        .iter()
+        .map(|facts| match facts.cut {
+            Cut::Ended => true,
+            // Its beginning is missing, so it was longer than it looks: of use only where even so it was long. A
+            // profiler begins with the step.
+            Cut::Begun if inner.is_empty() => false,
+            Cut::Begun => odd(facts) || ((facts.span.ns() as f64) < ms && !record.compute_known),
+            Cut::Whole => odd(facts),
+        })
+        .collect();
+    if partial.iter().all(|&partial| partial) {
+        // Better what is cut off than nothing.
+        return steps.iter().map(|facts| facts.tensors == 0).collect();
+    }
+    partial
+}
+
+/// What the reader should know before believing the numbers.
+fn warn(
+    warnings: &mut Vec<String>,
+    records: &[RankRecord],
+    whole: &[usize],
+    steady: &[SteadyStep<'_>],
+    waits_for_data: bool,
+) {
+    let reference = &records[0];
+    if reference.counters.operations == 0 {
+        warnings.push("no tensor has travelled in this file, so there is nothing to analyse".into());
+        return;
+    }
+    if reference.found_by == StepsFoundBy::Nothing {
+        warnings.push(
+            "no step was found: no tensor comes twice and nothing repeats, so all is taken for one step; record longer, \
+             or mark steps (ctx.mark_step())"
+                .into(),
+        );
+    } else if whole.is_empty() {
+        warnings.push(
+            "each of these steps has foreign traffic or is cut off by the file's beginning or end: there is nothing to sum up"
+                .into(),
+        );
+    } else if whole
+        .iter()
+        .all(|&index| reference.steps[index].cut != Cut::Whole)
+    {
+        warnings.push(
+            "no whole step was recorded; what is shown is cut off by the file's beginning or end".into(),
+        );
+    } else if whole.len() < 10 {
+        warnings.push(format!(
+            "only {} whole step{}: medians are rough and tails mean little; record 20 or more",
+            whole.len(),
+            if whole.len() == 1 { "" } else { "s" }
+        ));
+    }
+    for record in records {
+        if record.source.dropped_cycles > 0 {
+            warnings.push(format!(
+                "the recorder of rank {} dropped {} cycles: steps in which tensors are missing are left out",
+                record.rank(),
+                record.source.dropped_cycles
+            ));
+        }
+    }
+    let ops = || {
+        steady
+            .iter()
+            .flat_map(|step| &step.batches)
+            .flat_map(|batch| batch.members)
+    };
+    let all = ops().count();
+    if matches!(reference.source.format, Format::Horovod | Format::Ronde) && all > 0 {
+        let unknown = ops().filter(|op| ready_here(reference, op).is_none()).count();
+        if unknown * 20 > all {
+            warnings.push(format!(
+                "{} % of the steady operations do not say when this rank had them ready (Horovod writes that only the \
+                 first time, before the response cache knows a tensor): when the first rank had them stands in for it, \
+                 so waiting for other ranks is over-estimated, and who was late is known only for the rest",
+                unknown * 100 / all
+            ));
+        }
+    }
+    for record in &records[1..] {
+        let (here, there) = (reference.counters.ends_ns(), record.counters.ends_ns());
+        if let (Some(shift), Some(here), Some(there)) = (shift_ns(reference, record), here, there)
+            && (there.0.saturating_add(shift) > here.1 || there.1.saturating_add(shift) < here.0)
+        {
+            warnings.push(format!(
+                "{} was recorded while {} was not: are they of one job?",
+                record.source.path.display(),
+                reference.source.path.display()
+            ));
+        }
+        if shift_ns(reference, record).is_none() {
+            warnings.push(format!(
+                "{} says nothing of its clock, so its times are not compared with those of rank {}",
+                record.source.path.display(),
+                reference.rank()
+            ));
+        }
+    }
+    if reference.source.format == Format::Kineto {
+        warnings.push(
+            "in a profiler's trace a collective's time includes its wait for the other ranks; give all ranks' files to \
+             tell them apart"
+                .into(),
+        );
+    } else if reference.source.format == Format::Byteps {
+        let pushes = |name: &str| name.rsplit('.').next() == Some("PUSH");
+        let mut stages = records
+            .iter()
+            .flat_map(|record| record.counters.activities.keys().map(|&name| record.name(name)));
+        if waits_for_data && !stages.any(pushes) {
+            warnings.push(
+                "this worker pushes nothing over the network itself (its machine's root does): the time that takes shows here \
+                 as waiting for data, between the stages"
+                    .into(),
+            );
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! When each rank had a tensor ready, from one file that tells it of all ranks or from several that tell it of theirs.
+//!
+//! Rank 0 of Horovod and every rank of Ronde write down the ticks of all. Where they are missing, files of the other
+//! ranks fill in: the same tensor, at the nearest time once the files are laid over each other by their clocks. (Not by
+//! how often it came before: a recorder may have dropped cycles.)
+
+use std::collections::HashMap;
+
+use super::collect::RankRecord;
+use super::op::Op;
+use crate::NameId;
+
+/// Ready times of all ranks, on the reference rank's clock.
+#[derive(Debug)]
+pub(super) struct Readiness {
+    reference: u32,
+    /// Whether bars begin when this rank is ready, whoever else is.
+    own_bars: bool,
+    ranks: u32,
+    others: Vec<Other>,
+    /// Two operations further apart than this are not the same one, nanoseconds.
+    near_ns: i64,
+}
+
+/// What another rank's file tells of each tensor.
+#[derive(Debug)]
+struct Other {
+    rank: u32,
+    /// By the reference's tensor: (middle of the execution, ready, begun), in order of the first.
+    times: HashMap<NameId, Vec<(i64, i64, i64)>>,
+}
+
+/// One operation on all ranks. It takes memory for what is known, not for what a file says of the job's size.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ready {
+    /// Ranks of the job.
+    ranks: u32,
+    /// Rank and time, in order of rank.
+    known: Vec<(u32, i64)>,
+}
+
+/// When the rank of `record`, whose operation it is, had `op` ready, if the file says so.
+pub(super) fn ready_here(record: &RankRecord, op: &Op) -> Option<i64> {
+    let rank = record.rank();
+    // In Horovod's kind of file a bar may begin when another rank is ready; in others it is this one's own.
+    op.tick(rank)
+        .or_else(|| (!record.batcher.fuses).then(|| op.ready(rank)))
+}
+
+/// By how much the times of `record` have to be shifted to be those of `reference`; none if nothing relates them.
+pub(super) fn shift_ns(reference: &RankRecord, record: &RankRecord) -> Option<i64> {
+    let (a, b) = (&reference.source, &record.source);
+    let zeros = match (a.clock, b.clock) {
+        (Some(a), Some(b)) => Some((a.zero_ns, b.zero_ns)),
+        _ => a.epoch_ns.zip(b.epoch_ns),
+    };
+    zeros.map(|(a, b)| b.saturating_sub(a))
+}
+
+impl Readiness {
+    /// `records` in order of rank; the first is the reference. `step_ns` is how long a step usually is.
+    pub(super) fn new(records: &[RankRecord], ranks: u32, step_ns: f64) -> Self {
+        let reference = &records[0];
+        let ids: HashMap<&str, NameId> = reference
+            .names
+            .iter()
+            .enumerate()
+            .map(|(index, name)| (&**name, NameId(index as u32)))
+            .collect();
+        let others = records[1..].iter().filter_map(|record| {
+            let shift = shift_ns(reference, record)?;
+            let mut times: HashMap<NameId, Vec<_>> = HashMap::new();
+            for op in record.kept.iter().flat_map(|step| &step.ops) {
+                let (Some(ready), Some(&id)) = (ready_here(record, op), ids.get(record.name(op.tensor)))
+                else {
+                    continue;
+                };
+                let at = |time: i64| time.saturating_add(shift);
+                let middle = op.span.began + (op.span.ended - op.span.began) / 2;
+                times
+                    .entry(id)
+                    .or_default()
+                    .push((at(middle), at(ready), at(op.span.began)));
+            }
+            times.values_mut().for_each(|times| times.sort_unstable());
+            Some(Other {
+                rank: record.rank(),
+                times,
+            })
+        });
+        Self {
+            reference: reference.rank(),
+            own_bars: !reference.batcher.fuses,
+            ranks,
+            others: others.collect(),
+            near_ns: (step_ns / 2.0) as i64,
+        }
+    }
+
+    /// When each rank had `op`, one of the reference's, ready.
+    pub(super) fn of(&self, op: &Op) -> Ready {
+        let mut ready = Ready {
+            ranks: self.ranks,
+            known: Vec::with_capacity(op.ticks.len()),
+        };
+        for tick in &op.ticks {
+            ready.set(tick.rank, tick.at);
+        }
+        if self.own_bars && ready.of(self.reference).is_none() {
+            ready.set(self.reference, op.ready(self.reference));
+        }
+        let middle = op.span.began + (op.span.ended - op.span.began) / 2;
+        for other in &self.others {
+            if ready.of(other.rank).is_some() {
+                continue;
+            }
+            let times = other.times.get(&op.tensor).map_or(&[][..], Vec::as_slice);
+            let after = times.partition_point(|&(at, ..)| at < middle);
+            let near = times[after.saturating_sub(1)..].iter().take(2);
+            let nearest = near.min_by_key(|&&(at, ..)| at.abs_diff(middle));
+            let nearest = nearest.filter(|&&(at, ..)| at.abs_diff(middle) <= self.near_ns.unsigned_abs());
+            if let Some(&(_, at, _)) = nearest {
+                ready.set(other.rank, at);
+            }
+        }
+        ready
+    }
+}
+
+impl Ready {
+    /// The time of `rank`, unless there is no such rank.
+    fn set(&mut self, rank: u32, at: i64) {
+        if rank >= self.ranks {
+            return;
+        }
+        match self.known.binary_search_by_key(&rank, |&(rank, _)| rank) {
+            Ok(place) => self.known[place].1 = at,
+            Err(place) => self.known.insert(place, (rank, at)),
+        }
+    }
+
+    /// When `rank` had it ready, if that is known.
+    pub(super) fn of(&self, rank: u32) -> Option<i64> {
+        let place = self.known.binary_search_by_key(&rank, |&(rank, _)| rank);
+        place.ok().map(|place| self.known[place].1)
+    }
+
+    /// The ranks whose ready times are known, and these.
+    pub(super) fn known(&self) -> impl Iterator<Item = (u32, i64)> + '_ {
+        self.known.iter().copied()
+    }
+
+    /// The ready times, if they are known of all ranks and there are two or more.
+    pub(super) fn all(&self) -> Option<impl Iterator<Item = (u32, i64)> + '_> {
+        let whole = self.ranks >= 2 && self.known.len() == self.ranks as usize;
+        whole.then(|| self.known())
+    }
+
+    /// The latest of the known ones, without `rank`.
+    pub(super) fn last_without(&self, rank: u32) -> Option<i64> {
+        let others = self.known().filter(|&(other, _)| other != rank);
+        others.map(|(_, at)| at).max()
+    }
+}

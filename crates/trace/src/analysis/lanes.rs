@@ -1,0 +1,196 @@
+//! A few steady steps in full, as bars to be drawn: the most typical ones, on every rank.
+
+use std::collections::HashMap;
+
+use super::collect::RankRecord;
+use super::join::shift_ns;
+use super::op::Op;
+use super::report::{LaneBar, PartKind, RankBars};
+use crate::{Phase, Span};
+
+/// Steps drawn.
+const STEPS: usize = 3;
+/// Bars of a rank: a few steps of a thousand tensors. The page puts those of a batch together.
+const BARS_MOST: usize = 12_000;
+
+/// Two ranks' executions this close are the same, nanoseconds.
+const SAME_NS: u64 = 1_000_000;
+
+/// The lanes of `records` of a job of `ranks` ranks, the first of which is the reference; `whole` are its whole steady
+/// steps, and `step_ms` is their median length in milliseconds.
+pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms: f64) -> Vec<RankBars> {
+    let reference = &records[0];
+    let Some(steps) = typical(reference, whole, step_ms) else {
+        return Vec::new();
+    };
+    let spans: Vec<Span> = steps.iter().map(|&index| reference.steps[index].span).collect();
+    let (began, ended) = (spans[0].began, spans[spans.len() - 1].ended);
+    let all_ready = AllReady::new(reference, ranks);
+    let lanes = records.iter().enumerate().filter_map(|(index, record)| {
+        let shift = if index == 0 {
+            0
+        } else {
+            shift_ns(reference, record)?
+        };
+        let mut bars = Vec::new();
+        for kept in &record.kept {
+            let span = record.steps.get(kept.index)?.span;
+            if span.began.saturating_add(shift) < ended && span.ended.saturating_add(shift) > began {
+                for op in &kept.ops {
+                    let all_ready = all_ready.of(record, op, shift);
+                    add(&mut bars, record, op, all_ready, (began - shift, ended - shift));
+                }
+            }
+        }
+        // Of too many, the long ones: the others are hairlines.
+        bars.sort_by_key(|bar: &Bar| std::cmp::Reverse(bar.span.ns()));
+        bars.truncate(BARS_MOST);
+        bars.sort_by_key(|bar| (bar.span.began, bar.span.ended));
+        Some(RankBars {
+            rank: record.rank(),
+            step_ends_ms: spans
+                .iter()
+                .map(|span| (span.ended - began) as f64 / 1e6)
+                .collect(),
+            bars: pack(bars, began - shift),
+        })
+    });
+    lanes.filter(|lane| !lane.bars.is_empty()).collect()
+}
+
+/// Successive steps that are kept in full and as long as most; one, if no successive ones are kept.
+fn typical(record: &RankRecord, whole: &[usize], step_ms: f64) -> Option<Vec<usize>> {
+    let kept: Vec<usize> = record
+        .kept
+        .iter()
+        .map(|step| step.index)
+        .filter(|index| whole.binary_search(index).is_ok())
+        .collect();
+    let off = |window: &[usize]| -> f64 {
+        let off = window
+            .iter()
+            .map(|&index| (record.steps[index].span.ns() as f64 / 1e6 - step_ms).abs());
+        off.sum()
+    };
+    let windows = |length: usize| {
+        let successive = kept
+            .windows(length)
+            .filter(move |window| window[length - 1] - window[0] == length - 1);
+        successive.min_by(|a, b| off(a).total_cmp(&off(b)))
+    };
+    let best = windows(STEPS).or_else(|| windows(2)).or_else(|| windows(1));
+    best.map(<[usize]>::to_vec)
+}
+
+#[derive(Debug)]
+struct Bar {
+    label: String,
+    part: PartKind,
+    span: Span,
+}
+
+/// When all ranks had the tensors ready. A file that tells it of its own rank only is helped out by the reference's.
+struct AllReady<'a> {
+    ranks: u32,
+    /// By tensor, on the reference's clock: (middle of the execution, all ready), in order.
+    told: HashMap<&'a str, Vec<(i64, i64)>>,
+}
+
+impl<'a> AllReady<'a> {
+    fn new(reference: &'a RankRecord, ranks: u32) -> Self {
+        let mut told: HashMap<&str, Vec<_>> = HashMap::new();
+        for op in reference.kept.iter().flat_map(|step| &step.ops) {
+            if op.ticks.len() >= ranks as usize {
+                let times = told.entry(reference.name(op.tensor)).or_default();
+                times.push((middle(op.span), op.all_ready(ranks)));
+            }
+        }
+        told.values_mut().for_each(|times| times.sort_unstable());
+        Self { ranks, told }
+    }
+
+    /// On the clock of `record`, which is `shift` behind the reference's.
+    fn of(&self, record: &RankRecord, op: &Op, shift: i64) -> i64 {
+        let own = op.all_ready(self.ranks);
+        if op.ticks.len() >= self.ranks as usize {
+            return own;
+        }
+        let middle = middle(op.span).saturating_add(shift);
+        let times = self
+            .told
+            .get(record.name(op.tensor))
+            .map_or(&[][..], Vec::as_slice);
+        let after = times.partition_point(|&(at, _)| at < middle);
+        let near = times[after.saturating_sub(1)..].iter().take(2);
+        let nearest = near.min_by_key(|&&(at, _)| at.abs_diff(middle));
+        // The same one moved at the same time on both.
+        let same = nearest.filter(|&&(at, _)| at.abs_diff(middle) <= op.span.ns().max(SAME_NS));
+        same.map_or(own, |&(_, ready)| ready.saturating_sub(shift).min(op.span.began))
+    }
+}
+
+fn middle(span: Span) -> i64 {
+    span.began + (span.ended - span.began) / 2
+}
+
+fn add(bars: &mut Vec<Bar>, record: &RankRecord, op: &Op, all_ready: i64, (from, to): (i64, i64)) {
+    let mut add = |label: String, part: PartKind, span: Span| {
+        if span.ended > from && span.began < to && span.ended > span.began {
+            bars.push(Bar { label, part, span });
+        }
+    };
+    let tensor = record.name(op.tensor);
+    if op.negotiation.is_some() {
+        // As the step's parts count it: what waits for the last rank, and what waits for its turn after that.
+        let ready = op.ready(record.rank());
+        let all_ready = all_ready.max(ready);
+        let until = |began: i64, ended: i64| Span { began, ended };
+        add(
+            format!("{tensor} waits for ranks"),
+            PartKind::WaitForRanks,
+            until(ready, all_ready),
+        );
+        add(
+            format!("{tensor} negotiated"),
+            PartKind::Negotiation,
+            until(all_ready, op.span.began),
+        );
+    }
+    if op.activities.is_empty() {
+        add(tensor.to_owned(), PartKind::Collective, op.span);
+    }
+    for activity in &op.activities {
+        let part = match activity.phase {
+            Phase::CopyIn => PartKind::CopyIn,
+            Phase::CopyOut => PartKind::CopyOut,
+            Phase::Collective => PartKind::Collective,
+            Phase::WaitForData | Phase::Queue | Phase::Prepare => PartKind::Prepare,
+        };
+        add(
+            format!("{tensor} {}", record.name(activity.name)),
+            part,
+            activity.span,
+        );
+    }
+}
+
+/// Gives every bar, in order of beginning, the first row that is free.
+fn pack(bars: Vec<Bar>, zero: i64) -> Vec<LaneBar> {
+    let mut rows: Vec<i64> = Vec::new();
+    let packed = bars.into_iter().map(|bar| {
+        let free = rows.iter().position(|&ends| ends <= bar.span.began);
+        let row = free.unwrap_or(rows.len());
+        match rows.get_mut(row) {
+            Some(ends) => *ends = bar.span.ended,
+            None => rows.push(bar.span.ended),
+        }
+        LaneBar {
+            label: bar.label,
+            part: bar.part,
+            row: row as u32,
+            began_ms: (bar.span.began - zero) as f64 / 1e6,
+            ended_ms: (bar.span.ended - zero) as f64 / 1e6,
+        }
+    });
+    packed.collect()
+}

@@ -1,0 +1,191 @@
+//! Where the time of one step goes: a sweep over its instants.
+//!
+//! At every instant something holds, the first that applies of: an operation is in its collective, is copied in, is
+//! copied out, has been begun otherwise (it waits for data or the device, or makes buffers; in a profiler's trace: the
+//! host has launched it); some tensor is ready on every rank; some tensor is ready here; nothing. The time of each is a part's *total*. Whether this rank computes at
+//! that instant decides whether it is *exposed*: if so, the instant belongs to computation. So the exposed parts add up
+//! to the step, exactly.
+//!
+//! What computing means: what the profiler says, where the file has kernels. Else a rank is taken to compute until its
+//! last tensor of the step is ready, and when nothing is under way; or, in a job that waits for each result before it
+//! goes on, only while nothing is under way.
+
+use super::op::{Batcher, Op};
+use super::report::PartKind;
+use crate::{Phase, Span};
+
+/// What is known about who computes when.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Computing<'a> {
+    /// These spans, disjoint and in order.
+    Known(&'a [Span]),
+    /// Until this rank's last tensor is ready.
+    UntilLastReady,
+    /// While nothing of its own is under way.
+    WhileIdle,
+}
+
+/// The times of one step, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Parts {
+    /// In the order of [`PartKind::ALL`]; they add up to the step.
+    pub(super) exposed: [u64; PartKind::COUNT],
+    pub(super) total: [u64; PartKind::COUNT],
+    /// Some operation is under way.
+    pub(super) communication: u64,
+    /// Of it, what is not behind computation.
+    pub(super) communication_exposed: u64,
+    /// Some activity of this phase is under way, by [`Phase`] in the order of [`PHASES`].
+    pub(super) phases: [u64; PHASES.len()],
+}
+
+/// All phases, in order.
+pub(super) const PHASES: [Phase; 6] = [
+    Phase::WaitForData,
+    Phase::Queue,
+    Phase::Prepare,
+    Phase::CopyIn,
+    Phase::Collective,
+    Phase::CopyOut,
+];
+
+fn phase_index(phase: Phase) -> usize {
+    PHASES.iter().position(|&known| known == phase).unwrap_or(0)
+}
+
+/// What an instant may be counted as, each with a counter of how many reasons hold.
+const MOVING: usize = PHASES.len();
+const ALL_READY: usize = MOVING + 1;
+const READY: usize = MOVING + 2;
+const COMPUTING: usize = MOVING + 3;
+const COUNTERS: usize = MOVING + 4;
+
+/// Sweeps over `step`, in which `ops` were executed; `rank` of `ranks` is whose file it is.
+pub(super) fn sweep(step: Span, ops: &[Op], rank: u32, ranks: u32, computing: Computing<'_>) -> Parts {
+    let mut edges: Vec<(i64, usize, i32)> = Vec::with_capacity(ops.len() * 12);
+    let mut add = |counter: usize, began: i64, ended: i64| {
+        let (began, ended) = (began.max(step.began), ended.min(step.ended));
+        if began < ended {
+            edges.push((began, counter, 1));
+            edges.push((ended, counter, -1));
+        }
+    };
+    let mut last_ready = step.began;
+    for op in ops {
+        let ready = op.ready(rank);
+        last_ready = last_ready.max(ready);
+        if let Computing::Known(_) = computing {
+            // Launched by the host, the device has not come to it: other ranks' launches are not in the file.
+            add(phase_index(Phase::Queue), ready, op.span.began);
+        } else {
+            add(READY, ready, op.span.began);
+            add(ALL_READY, op.all_ready(ranks), op.span.began);
+        }
+        add(MOVING, op.span.began, op.span.ended);
+        for activity in &op.activities {
+            add(
+                phase_index(activity.phase),
+                activity.span.began,
+                activity.span.ended,
+            );
+        }
+    }
+    match computing {
+        Computing::Known(spans) => {
+            let first = spans.partition_point(|span| span.ended <= step.began);
+            let within = spans[first..].iter().take_while(|span| span.began < step.ended);
+            within.for_each(|span| add(COMPUTING, span.began, span.ended));
+        }
+        Computing::UntilLastReady => add(COMPUTING, step.began, last_ready),
+        Computing::WhileIdle => {}
+    }
+    edges.sort_unstable_by_key(|edge| edge.0);
+
+    let mut parts = Parts::default();
+    let mut counts = [0i32; COUNTERS];
+    let mut at = step.began;
+    for (time, counter, change) in edges.into_iter().chain([(step.ended, 0, 0)]) {
+        parts.count(&counts, (time - at).unsigned_abs());
+        counts[counter] += change;
+        at = time;
+    }
+    parts
+}
+
+impl Parts {
+    /// `ns` nanoseconds during which `counts` hold.
+    fn count(&mut self, counts: &[i32; COUNTERS], ns: u64) {
+        if ns == 0 {
+            return;
+        }
+        let holds = |counter: usize| counts[counter] > 0;
+        for (index, time) in self.phases.iter_mut().enumerate() {
+            *time += if holds(index) { ns } else { 0 };
+        }
+        let phase = |phase| holds(phase_index(phase));
+        let moving = holds(MOVING);
+        let part = if phase(Phase::Collective) {
+            PartKind::Collective
+        } else if phase(Phase::CopyIn) {
+            PartKind::CopyIn
+        } else if phase(Phase::CopyOut) {
+            PartKind::CopyOut
+        } else if moving || (0..MOVING).any(holds) {
+            PartKind::Prepare
+        } else if holds(ALL_READY) {
+            PartKind::Negotiation
+        } else if holds(READY) {
+            PartKind::WaitForRanks
+        } else {
+            PartKind::Compute
+        };
+        let computing = holds(COMPUTING);
+        let exposed = if computing { PartKind::Compute } else { part };
+        self.exposed[exposed as usize] += ns;
+        self.total[part as usize] += ns;
+        if computing && part != PartKind::Compute {
+            self.total[PartKind::Compute as usize] += ns;
+        }
+        if moving {
+            self.communication += ns;
+            self.communication_exposed += if computing { 0 } else { ns };
+        }
+    }
+}
+
+/// Whether a job waits for each result before it submits the next tensor: in none of its steps, each a list of
+/// operations in order of beginning, does a tensor become ready here while another batch is under way. Then
+/// computation goes on in between, never meanwhile. Steps of fewer than three batches tell nothing.
+pub(super) fn waits_for_each<'a>(
+    steps: impl IntoIterator<Item = &'a [Op]>,
+    batcher: Batcher,
+    rank: u32,
+) -> bool {
+    let mut told = false;
+    for ops in steps {
+        let batches = batcher.batches(ops);
+        if batches.len() < 3 {
+            continue;
+        }
+        told = true;
+        // Under way: from when its first member is ready here until its last result is in place.
+        let under_way = |range: &std::ops::Range<usize>| {
+            let members = &ops[range.clone()];
+            let began = members.iter().map(|op| op.ready(rank)).min().unwrap_or(0);
+            let ended = members.iter().map(|op| op.span.ended).max().unwrap_or(0);
+            (began, ended)
+        };
+        let mut ended_before = i64::MIN;
+        for range in &batches {
+            let (began, ended) = under_way(range);
+            if began < ended_before {
+                return false;
+            }
+            ended_before = ended_before.max(ended);
+        }
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests;

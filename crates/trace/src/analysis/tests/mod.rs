@@ -1,0 +1,308 @@
+//! The analysis against jobs whose truth is known.
+
+mod advised;
+mod compared;
+mod job;
+mod odd;
+
+use super::report::{CutReason, PartKind, Report, StepsFoundBy};
+use super::{AnalysisError, analyze};
+use crate::Format;
+use job::Job;
+
+fn report(job: &Job) -> Report {
+    analyze(vec![job.record(0, 0.0)]).unwrap()
+}
+
+fn near(a: f64, b: f64, relative: f64) -> bool {
+    (a - b).abs() <= relative * b.abs()
+}
+
+#[test]
+fn steps_are_found_and_their_parts_add_up() {
+    let job = Job::default();
+    let report = report(&job);
+    assert_eq!((report.ranks, report.reference_rank), (2, 0));
+    assert_eq!(report.steps_found_by, StepsFoundBy::Names);
+    assert_eq!(report.steps.len(), 30);
+    // The first has no beginning, the last is cut off by the end of the file.
+    assert_eq!(report.steps.iter().filter(|step| step.partial).count(), 2);
+    for step in &report.steps {
+        let sum: f64 = step.exposed_ms.iter().sum();
+        assert!((sum - step.ms).abs() < 1e-6, "{step:?}");
+        for (exposed, total) in step.exposed_ms.iter().zip(step.total_ms) {
+            assert!(*exposed <= total + 1e-9, "{step:?}");
+        }
+        assert_eq!(step.tensors, 40);
+    }
+    let steady = report.steady.as_ref().unwrap();
+    assert!(report.startup.is_none());
+    // 50 ms until the last tensor is ready (jitter apart), then what is left: the last batch is 400 KiB or so.
+    assert!(
+        near(
+            steady.parts[PartKind::Compute as usize].exposed_ms.p50,
+            50.0,
+            0.01
+        ),
+        "{steady:?}"
+    );
+    assert!(
+        steady.step_ms.p50 > 50.0 && steady.step_ms.p50 < 53.0,
+        "{steady:?}"
+    );
+    let sum: f64 = steady.parts.iter().map(|part| part.exposed_ms.mean).sum();
+    assert!((sum - steady.step_ms.mean).abs() < 1e-6);
+    // 95 MiB at 4 GB/s and α for each batch, nearly all of it behind the backward pass.
+    let batches = report.fusion.as_ref().unwrap().batches_per_step.p50;
+    let bytes: u64 = job.tensors.iter().sum();
+    let communication = bytes as f64 / 4e6 + 0.2 * batches;
+    assert!(
+        near(steady.communication_ms.p50, communication, 0.02),
+        "{} {communication}",
+        steady.communication_ms.p50
+    );
+    assert!(steady.overlap > 0.9, "{}", steady.overlap);
+    assert_eq!(steady.bytes, bytes);
+}
+
+#[test]
+fn the_link_is_measured() {
+    // Single tensors of two sizes and batches of both.
+    let report = report(&Job {
+        threshold: 8 << 20,
+        ..Job::default()
+    });
+    let row = &report.bandwidth[0];
+    let fit = row.fit.unwrap();
+    assert_eq!(row.activity, "MPI_ALLREDUCE");
+    assert!(
+        near(fit.alpha_us, 200.0, 0.02) && near(fit.gb_per_s, 4.0, 0.02),
+        "{fit:?}"
+    );
+}
+
+#[test]
+fn marked_steps_last_from_mark_to_mark_and_say_the_same() {
+    let named = report(&Job::default());
+    let marked = report(&Job {
+        marks: true,
+        ..Job::default()
+    });
+    assert_eq!(marked.steps_found_by, StepsFoundBy::Marks);
+    assert_eq!(marked.steps.len(), 30);
+    // The last one is whole now.
+    assert_eq!(marked.steps.iter().filter(|step| step.partial).count(), 1);
+    let median = |report: &Report| report.steady.as_ref().unwrap().step_ms.p50;
+    assert!(near(median(&marked), median(&named), 0.01));
+}
+
+#[test]
+fn names_that_never_come_again_are_no_hindrance() {
+    // Sizes without a period of their own.
+    let tensors = (0..40u64).map(|i| (100 + i * i) << 10);
+    let report = report(&Job {
+        tensors: tensors.collect(),
+        fresh_names: true,
+        steps: 60,
+        ..Job::default()
+    });
+    assert_eq!(report.steps_found_by, StepsFoundBy::Period);
+    let whole: Vec<_> = report.steps.iter().filter(|step| !step.partial).collect();
+    assert!(
+        whole.len() >= 50 && whole.iter().all(|step| step.tensors == 40),
+        "{}",
+        whole.len()
+    );
+    assert!(near(report.steady.unwrap().step_ms.p50, 51.0, 0.04));
+}
+
+#[test]
+fn a_slow_start_is_told_apart() {
+    let report = report(&Job {
+        startup: (6, 2.5),
+        ..Job::default()
+    });
+    let (startup, steady) = (report.startup.unwrap(), report.steady.unwrap());
+    assert_eq!((startup.first_step, startup.steps, steady.first_step), (0, 6, 6));
+    assert!(near(startup.step_ms.p50, 126.0, 0.02), "{startup:?}");
+    assert!(near(steady.step_ms.p50, 51.0, 0.03), "{steady:?}");
+}
+
+#[test]
+fn a_slow_rank_is_found_and_its_cost_recomputed() {
+    for (slow, us) in [(1, 8_000.0), (2, 20_000.0), (0, 15_000.0)] {
+        let job = Job {
+            ranks: 4,
+            slow: Some((slow, us)),
+            ..Job::default()
+        };
+        let truth = report(&Job {
+            slow: None,
+            ..job.clone()
+        })
+        .steady
+        .unwrap()
+        .step_ms
+        .p50;
+        let report = report(&job);
+        let stragglers = report.stragglers.unwrap();
+        assert_eq!(stragglers.slowest, Some(slow));
+        let row = &stragglers.ranks[slow as usize];
+        let cost = report.steady.unwrap().step_ms.p50 - truth;
+        assert!(near(cost, us / 1e3, 0.05), "the model itself: {cost}");
+        assert!(
+            near(row.cost_ms, cost, 0.1),
+            "rank {slow}: {} instead of {cost}",
+            row.cost_ms
+        );
+        assert!(row.last_share > 0.9, "{row:?}");
+        let others = stragglers.ranks.iter().filter(|row| row.rank != slow);
+        others.for_each(|row| assert!(row.cost_ms < 1.0, "{row:?}"));
+    }
+}
+
+#[test]
+fn ranks_that_are_late_by_turns_do_not_stand_out() {
+    let stragglers = report(&Job {
+        jitter_us: 2_000.0,
+        ..Job::default()
+    })
+    .stragglers
+    .unwrap();
+    assert_eq!(stragglers.slowest, None);
+    assert_eq!(
+        stragglers.ranks.iter().map(|rank| rank.last).sum::<u64>(),
+        stragglers.operations
+    );
+}
+
+#[test]
+fn files_of_all_ranks_make_up_for_ticks_that_each_has_only_of_itself() {
+    let job = Job {
+        slow: Some((1, 12_000.0)),
+        ticks: false,
+        format: Format::Ronde,
+        ..Job::default()
+    };
+    // Their zeros lie 3 s apart.
+    let report = analyze(vec![job.record(1, 3e6), job.record(0, 0.0)]).unwrap();
+    assert_eq!(report.reference_rank, 0);
+    let stragglers = report.stragglers.unwrap();
+    assert_eq!(stragglers.slowest, Some(1));
+    assert!(near(stragglers.ranks[1].cost_ms, 12.0, 0.1), "{stragglers:?}");
+    assert_eq!(report.lanes.len(), 2);
+    assert_eq!(report.lanes[0].step_ends_ms, report.lanes[1].step_ends_ms);
+    // The same collective, drawn at the same time.
+    let collective = |lane: usize| {
+        let bars = report.lanes[lane].bars.iter();
+        bars.filter(|bar| bar.part == PartKind::Collective)
+            .map(|bar| bar.began_ms)
+            .next()
+            .unwrap()
+    };
+    assert!((collective(0) - collective(1)).abs() < 1e-3);
+    // Rank 0 waits for rank 1, and nobody is waited for by rank 1.
+    let waits = |lane: usize| {
+        let bars = report.lanes[lane].bars.iter();
+        let waits = bars.filter(|bar| bar.part == PartKind::WaitForRanks);
+        waits.map(|bar| bar.ended_ms - bar.began_ms).fold(0.0, f64::max)
+    };
+    assert!(waits(0) > 5.0 && waits(1) < 0.01, "{} {}", waits(0), waits(1));
+    // And alone, a file has only its own times to tell.
+    assert!(analyze(vec![job.record(0, 0.0)]).unwrap().stragglers.is_none());
+}
+
+#[test]
+fn what_cut_batches_short() {
+    let cuts = |job: Job| report(&job).fusion.unwrap();
+    let tiny = cuts(Job {
+        threshold: 256 << 10,
+        ..Job::default()
+    });
+    assert_eq!(
+        (tiny.batches_per_step.p50, tiny.tensors_per_batch.max),
+        (40.0, 1.0)
+    );
+    assert!(tiny.threshold_from_file);
+    // 25 ms gather some twenty tensors, of which 4 MiB hold few.
+    let threshold = cuts(Job {
+        threshold: 4 << 20,
+        cycle_us: 25_000.0,
+        ..Job::default()
+    });
+    assert_eq!(threshold.cuts[0].reason, CutReason::Threshold, "{threshold:?}");
+    let on_gpus = cuts(Job {
+        threshold: 64 << 20,
+        gpu_threshold: Some(4 << 20),
+        cycle_us: 25_000.0,
+        ..Job::default()
+    });
+    assert_eq!(on_gpus.cuts[0].reason, CutReason::Threshold, "{on_gpus:?}");
+    assert_eq!(
+        (on_gpus.threshold_bytes, on_gpus.threshold_from_file),
+        (Some(4 << 20), true)
+    );
+    // With a large threshold and short cycles only what is ready limits.
+    let ready = cuts(Job {
+        threshold: 512 << 20,
+        ..Job::default()
+    });
+    assert_eq!(ready.cuts[0].reason, CutReason::NotReady, "{ready:?}");
+    let ends = ready
+        .cuts
+        .iter()
+        .find(|cut| cut.reason == CutReason::EndOfStep)
+        .unwrap();
+    assert_eq!(ends.batches, 28);
+    assert!((ready.cuts.iter().map(|cut| cut.share).sum::<f64>() - 1.0).abs() < 1e-9);
+    let batches: u64 = ready.histogram.iter().map(|bin| bin.batches).sum();
+    assert_eq!(batches, ready.bytes_per_batch.n);
+}
+
+#[test]
+fn tensors_come_with_the_ready_times_of_a_profile() {
+    let report = report(&Job {
+        slow: Some((1, 10_000.0)),
+        jitter_us: 0.0,
+        ..Job::default()
+    });
+    assert_eq!(report.tensors.len(), 40);
+    let last = &report.tensors[39];
+    assert_eq!(
+        (last.name.as_str(), last.elements, last.dtype.as_deref()),
+        ("g39", Some(100 << 10), Some("float32"))
+    );
+    assert!(
+        near(last.ready_us[0].unwrap(), 50_000.0, 1e-3) && near(last.ready_us[1].unwrap(), 60_000.0, 1e-3),
+        "{last:?}"
+    );
+    assert!(last.ready_jitter_us < 1.0);
+    assert!(report.tensors.is_sorted_by(|a, b| a.ready_us[0] <= b.ready_us[0]));
+}
+
+#[test]
+fn two_files_of_one_rank_are_an_error_and_segments_are_not() {
+    let job = Job {
+        format: Format::Ronde,
+        ..Job::default()
+    };
+    let error = analyze(vec![job.record(1, 0.0), job.record(0, 0.0), job.record(1, 0.0)]).unwrap_err();
+    assert!(
+        matches!(error, AnalysisError::RankTwice { rank: 1, .. }),
+        "{error}"
+    );
+    assert!(error.to_string().contains("t.rank1.json"), "{error}");
+    assert_eq!(analyze(Vec::new()).unwrap_err(), AnalysisError::Nothing);
+
+    let segment = |path: &str, zero_us: f64| {
+        let mut record = job.record(0, zero_us);
+        record.source.path = path.into();
+        record
+    };
+    let whole = analyze(vec![segment("t.json", -2e6), segment("t.old.json", 0.0)]).unwrap();
+    assert_eq!(whole.sources.len(), 1);
+    assert_eq!(whole.steps.len(), 60);
+    assert_eq!(whole.sources[0].tensors, 40);
+    assert_eq!(whole.sources[0].operations, 2_400);
+    assert!(near(whole.steady.unwrap().step_ms.p50, 51.0, 0.03));
+}

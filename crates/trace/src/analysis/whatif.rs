@@ -1,0 +1,237 @@
+//! What a step would take with other settings: the recorded steps, run again by [`ronde_job::replay`].
+//!
+//! Tensors are ready on all ranks when they were, relative to the step's beginning; a cycle begins no sooner than the
+//! cycle time allows, takes what is ready, and runs its batches one after another; a batch costs α + β · bytes, fitted
+//! to the batches of the recording, copies included. A prediction is used only if the same model, with the settings as
+//! they were, comes near the steps as they were, and only for differences.
+
+use super::bandwidth::fit;
+use super::quantiles::median;
+use super::report::{Fusion, Quantiles};
+use super::steady::SteadyStep;
+use super::traced::{Classes, starts_early, tail_us, tensors};
+use crate::Format;
+use ronde_job::replay::{Collective, Costs, Negotiation, Rules, Setting, Simulator, WorkTensor, Workload};
+
+/// Operations that are run through each set of settings.
+const OPS_MOST: usize = 1 << 17;
+/// Steps that are, if there are so many.
+const STEPS_MOST: usize = 24;
+/// A model that misses the recorded steps by more than this is not believed.
+const ERROR_MOST: f64 = 0.15;
+
+/// What can be set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Settings {
+    pub(super) threshold_bytes: u64,
+    pub(super) cycle_ns: f64,
+    /// A cycle begins at once when all of the step is ready.
+    pub(super) early: bool,
+    /// Bytes on the wire over bytes of the tensors.
+    pub(super) bytes: f64,
+}
+
+/// A recording that can be run again.
+#[derive(Debug)]
+pub(super) struct WhatIf {
+    /// Each step as it was: a median over them would have less jitter than any.
+    steps: Vec<Workload>,
+    costs: Costs,
+    /// Cycles tick while nothing is to do, as Horovod's do.
+    ticks_on: bool,
+    /// Whether batches of different sizes were recorded, so that what a message costs by itself can be told.
+    pub(super) costs_known: bool,
+    pub(super) current: Settings,
+    /// What a step took, nanoseconds, and what the model says it took.
+    pub(super) measured_ns: f64,
+    pub(super) modelled_ns: f64,
+}
+
+/// What a prediction says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Predicted {
+    /// Mean step, nanoseconds.
+    pub(super) step_ns: f64,
+    /// Mean batches a step.
+    pub(super) batches: f64,
+}
+
+impl WhatIf {
+    /// From `steps`, in which `current` was in force; `negotiate_ns` is what a cycle costs by itself. None if sizes are
+    /// unknown, or the model does not come near the steps.
+    pub(super) fn new(
+        steps: &[SteadyStep<'_>],
+        current: Settings,
+        negotiate_ns: f64,
+        ticks_on: bool,
+    ) -> Option<Self> {
+        let ops = steps
+            .first()?
+            .batches
+            .iter()
+            .map(|batch| batch.members.len())
+            .sum::<usize>();
+        let few = (OPS_MOST / ops.max(1)).clamp(1, STEPS_MOST);
+        let every = steps.len().div_ceil(few);
+        let mut classes = Classes::default();
+        let mut model = Vec::new();
+        let mut points: Vec<Vec<(u64, f64)>> = Vec::new();
+        for step in steps.iter().step_by(every) {
+            model.push(workload(step, None, &mut classes)?);
+            for batch in &step.batches {
+                let class = classes.of(batch.members.first()?) as usize;
+                points.resize(points.len().max(class + 1), Vec::new());
+                points[class].push((batch.bytes?, batch.moving_ns().max(0) as f64 / 1e3));
+            }
+        }
+        // The class that moves most is the one that counts.
+        let bytes =
+            |points: &&Vec<(u64, f64)>| points.iter().map(|&(bytes, _)| u128::from(bytes)).sum::<u128>();
+        let costs_known = points
+            .iter()
+            .max_by_key(bytes)
+            .is_some_and(|points| sizes_differ(points));
+        let negotiation = Negotiation {
+            base_us: negotiate_ns / 1e3,
+            per_tensor_us: 0.0,
+        };
+        let costs = Costs {
+            cached: negotiation,
+            uncached: negotiation,
+            flat: points.iter().map(|points| cost(points)).collect(),
+            ..Costs::default()
+        };
+        let mut lengths: Vec<f64> = (steps.iter().step_by(every))
+            .map(|step| step.span.ns() as f64)
+            .collect();
+        let measured_ns = median(&mut lengths);
+        let mut whatif = Self {
+            steps: model,
+            costs,
+            ticks_on,
+            costs_known,
+            current,
+            measured_ns,
+            modelled_ns: 0.0,
+        };
+        whatif.modelled_ns = whatif.predict(current).step_ns;
+        let error = (whatif.modelled_ns / measured_ns - 1.0).abs();
+        (error.is_finite() && error <= ERROR_MOST).then_some(whatif)
+    }
+
+    /// What a step would take with the settings as they were, if nobody had waited for `rank`; `steps` are those that
+    /// the model was made from.
+    pub(super) fn without(&self, steps: &[SteadyStep<'_>], rank: u32) -> f64 {
+        let mut classes = Classes::default();
+        let every = steps.len().div_ceil(self.steps.len().max(1)).max(1);
+        let chosen = steps.iter().step_by(every);
+        let faster = chosen.filter_map(|step| workload(step, Some(rank), &mut classes));
+        self.run(&faster.collect::<Vec<_>>(), self.current).step_ns
+    }
+
+    /// What `settings` save, nanoseconds a step.
+    pub(super) fn gain_ns(&self, settings: Settings) -> f64 {
+        self.modelled_ns - self.predict(settings).step_ns
+    }
+
+    /// Runs the steps under `settings`.
+    pub(super) fn predict(&self, settings: Settings) -> Predicted {
+        self.run(&self.steps, settings)
+    }
+
+    fn run(&self, steps: &[Workload], settings: Settings) -> Predicted {
+        let rules = Rules {
+            early: settings.early,
+            ..if self.ticks_on {
+                Rules::HOROVOD
+            } else {
+                Rules::RONDE
+            }
+        };
+        let setting = Setting {
+            fusion_threshold_bytes: settings.threshold_bytes,
+            cycle_us: settings.cycle_ns / 1e3,
+            hierarchical: false,
+            hierarchical_allgather: false,
+            cache: true,
+        };
+        let mut costs = self.costs.clone();
+        costs
+            .flat
+            .iter_mut()
+            .for_each(|cost| cost.us_per_byte *= settings.bytes);
+        let mut sum = Predicted::default();
+        for step in steps {
+            let mut simulator = Simulator::new(step, rules);
+            sum.step_ns += simulator.step_us(&costs, &setting) * 1e3;
+            sum.batches += simulator.batches_per_step();
+        }
+        let steps = steps.len().max(1) as f64;
+        Predicted {
+            step_ns: sum.step_ns / steps,
+            batches: sum.batches / steps,
+        }
+    }
+}
+
+/// The recording as a model, if it can be one; `negotiate` is in milliseconds.
+pub(super) fn model(
+    steps: &[SteadyStep<'_>],
+    fusion: &Fusion,
+    format: Format,
+    negotiate: Quantiles,
+) -> Option<WhatIf> {
+    let cycle_ms = fusion.cycle_time_ms;
+    // What is measured holds the wait for the cycle, a tenth of it in the p10.
+    let negotiate_ms = match cycle_ms {
+        Some(cycle) => (negotiate.p10 - 0.1 * cycle).max(negotiate.min),
+        None => negotiate.p50,
+    };
+    let current = Settings {
+        threshold_bytes: fusion.threshold_bytes.unwrap_or(0),
+        cycle_ns: cycle_ms.unwrap_or(0.0) * 1e6,
+        early: format == Format::Ronde && starts_early(steps, cycle_ms.unwrap_or(0.0) * 1e6),
+        bytes: 1.0,
+    };
+    WhatIf::new(steps, current, negotiate_ms * 1e6, format == Format::Horovod)
+}
+
+/// `step` as it was; or as if `without` had been ready no later than the others.
+fn workload(step: &SteadyStep<'_>, without: Option<u32>, classes: &mut Classes) -> Option<Workload> {
+    let mut work: Vec<WorkTensor> = tensors(step, without, classes)?
+        .into_iter()
+        .map(|(_, work)| work)
+        .collect();
+    work.sort_by(|a, b| a.ready_us.total_cmp(&b.ready_us));
+    Some(Workload {
+        tensors: work,
+        tail_us: tail_us(step),
+    })
+}
+
+/// Whether there are sizes enough for a line: one twice as large as another.
+fn sizes_differ(points: &[(u64, f64)]) -> bool {
+    let sizes = || points.iter().map(|&(bytes, _)| bytes);
+    sizes().max().unwrap_or(0) >= sizes().min().unwrap_or(0).saturating_mul(2).max(1)
+}
+
+fn cost(points: &[(u64, f64)]) -> Collective {
+    if let Some(fit) = fit(points).filter(|_| sizes_differ(points)) {
+        return Collective {
+            alpha_us: fit.alpha_us,
+            us_per_byte: fit.us_per_mib / f64::from(1 << 20),
+        };
+    }
+    // Nearly one size: nothing tells what a message costs by itself, so nothing is gained by sending fewer.
+    let us = median(&mut points.iter().map(|&(_, us)| us).collect::<Vec<_>>());
+    match points.first() {
+        Some(&(bytes, _)) if bytes > 0 => Collective {
+            alpha_us: 0.0,
+            us_per_byte: us / bytes as f64,
+        },
+        _ => Collective {
+            alpha_us: us,
+            us_per_byte: 0.0,
+        },
+    }
+}

@@ -1,0 +1,66 @@
+//! Recorded timelines read back and [analysed](analysis): Horovod's and Ronde's own files, BytePS's `comm.json`, PyTorch's profiler traces, in
+//! one [model].
+//!
+//! A file is read once from front to back; what it tells goes to a [`Visitor`], so that memory is bounded by what
+//! the visitor keeps, not by the file. (BytePS's and PyTorch's files are in no order: of those a few tens of bytes are
+//! kept for each event until the end.) Damage is passed over and told of in [`Source::warnings`].
+//!
+//! ```no_run
+//! use ronde_trace::{Mark, NameId, Operation, Visitor};
+//!
+//! #[derive(Default)]
+//! struct Executed(u64);
+//!
+//! impl Visitor for Executed {
+//!     fn name(&mut self, _: NameId, _: &str) {}
+//!     fn operation(&mut self, operation: &Operation) {
+//!         self.0 += operation.execution.map_or(0, |span| span.ns());
+//!     }
+//!     fn mark(&mut self, _: Mark) {}
+//! }
+//!
+//! let mut executed = Executed::default();
+//! for file in ronde_trace::files(&["traces".into()])? {
+//!     let source = ronde_trace::read(&file, &mut executed, &mut |_bytes| {})?;
+//!     println!("{:?}: {} events, {:?}", source.format, source.events, source.warnings);
+//! }
+//! # Ok::<(), ronde_trace::ReadError>(())
+//! ```
+
+pub mod analysis;
+mod byteps;
+mod complaint;
+mod detect;
+mod error;
+mod event;
+mod files;
+mod horovod;
+mod input;
+mod json;
+mod kineto;
+pub mod model;
+mod names;
+#[cfg(test)]
+mod properties;
+mod read;
+mod reader;
+mod scan;
+#[cfg(test)]
+mod scan_tests;
+mod sniff;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod vocabulary;
+
+pub use error::ReadError;
+pub use files::files;
+pub use input::Input;
+pub use read::{read, read_input};
+
+pub(crate) use model::WALL_CLOCK_MIN_NS;
+pub use model::{
+    Activity, Clock, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, PhaseSums, Source, Span, Tick,
+    Visitor,
+};

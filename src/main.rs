@@ -1,7 +1,0 @@
-//! The `ronde` program.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    ronde::cli::main()
-}
