@@ -29,7 +29,7 @@ pub(crate) use report::Progress;
 pub use report::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub(crate) use trace::Tracer;
 
-use crate::error::Error;
+use crate::error::{Error, SettingsError};
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
 use crate::replay::Operation;
@@ -86,7 +86,8 @@ impl Autotune {
         progress: Arc<Progress>,
         quiet: bool,
     ) -> Result<Self, Error> {
-        let configuration = |error: ronde_tuner::Error| Error::Configuration(Arc::new(error));
+        let configuration =
+            |error: ronde_tuner::Error| Error::Settings(SettingsError::Invalid(Arc::new(error)));
         let facts = Facts {
             ranks,
             hosts,

@@ -1,7 +1,7 @@
 //! The end of all cycles of a process set.
 
 use super::Cycle;
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::negotiation::Order;
 use crate::observer::NoObserver;
 use crate::queue::Submission;
@@ -52,7 +52,7 @@ impl Cycle {
         for ordered in self.orders.drain(..) {
             // Where a peer has left before it heard of the order, what it was to stop has ended all the same.
             let is_done = ordered.order == Order::Timeline(timeline::Order::Stop)
-                && matches!(error, Error::PeerLeft { .. });
+                && matches!(error, Error::Peer(PeerError::Left { .. }));
             let outcome = if is_done { Ok(()) } else { Err(error.clone()) };
             ordered.ticket.complete(outcome);
         }

@@ -10,7 +10,7 @@ use super::job::Job;
 use super::member::{Member, RankState, Setup};
 use super::record::{Diary, Log};
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::error::{Error, PeerError, SettingsError};
 use crate::negotiation::Order;
 use crate::settings::SettingsChange;
 use crate::sync::lock;
@@ -170,7 +170,7 @@ proptest! {
         }
         for (order, outcome) in &outcome.told {
             match (order, outcome) {
-                (Order::Timeline(Start { path, .. }), Err(Error::Output { path: named, .. })) => {
+                (Order::Timeline(Start { path, .. }), Err(Error::Settings(SettingsError::Output { path: named, .. }))) => {
                     prop_assert_eq!((path.to_str(), path), (Some("no"), named));
                 }
                 (Order::Timeline(Start { path, .. }), Ok(())) => prop_assert_ne!(path.to_str(), Some("no")),
@@ -193,8 +193,8 @@ proptest! {
             let is_refused = matches!(order, Order::Timeline(Start { path, .. }) if path.as_os_str() == "no");
             match told {
                 Ok(()) => prop_assert!(!is_refused),
-                Err(Error::Output { .. }) => prop_assert!(is_refused),
-                Err(Error::PeerLost { rank, .. }) => prop_assert_eq!(*rank, victim),
+                Err(Error::Settings(SettingsError::Output { .. })) => prop_assert!(is_refused),
+                Err(Error::Peer(PeerError::Lost { rank, .. })) => prop_assert_eq!(*rank, victim),
                 Err(error) => prop_assert!(false, "{}", error),
             }
         }
@@ -257,7 +257,7 @@ fn who_stops_when_a_peer_has_left_already_has_stopped() {
         assert!(
             told[1..]
                 .iter()
-                .all(|told| matches!(told, Err(Error::PeerLeft { rank: 1 }))),
+                .all(|told| matches!(told, Err(Error::Peer(PeerError::Left { rank: 1 })))),
             "{told:?}"
         );
     }

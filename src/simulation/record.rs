@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{Alignment, Nanos};
 use crate::cycle::Stalls;
-use crate::error::Error;
+use crate::error::{Error, SettingsError};
 use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
 use crate::settings::Settings;
 use crate::sync::lock;
@@ -83,12 +83,13 @@ impl Observer for Recorder {
         let cycle = log.versions.len();
         log.orders.push((cycle, order.clone()));
         match order {
-            Order::Start { path, .. } if path.as_os_str() == "no" => Err(Error::Output {
+            Order::Start { path, .. } if path.as_os_str() == "no" => Err(SettingsError::Output {
                 what: "the timeline",
                 path: path.clone(),
                 variable: "start_timeline",
                 source: Arc::new(std::io::ErrorKind::PermissionDenied.into()),
-            }),
+            }
+            .into()),
             _ => Ok(()),
         }
     }
