@@ -20,7 +20,7 @@
 //! # Ok::<(), ronde::Error>(())
 //! ```
 //!
-//! # The rooms
+//! # Modules
 //! - [`Context`] and what it hands out: [`context`]. Settings: [`knobs`]. Who am I: [`identity`].
 //! - The heart: `cycle/` (one step: collect, negotiate, plan, execute, finish), [`negotiation`], [`fusion`].
 //! - Interfaces, each with a simulated implementation: [`clock`], [`transport`] (control), [`collective`] (data).

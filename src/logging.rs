@@ -98,14 +98,14 @@ where
             local_time()
         };
         let metadata = event.metadata();
-        let place = Place {
+        let location = SourceLocation {
             file: metadata.file().unwrap_or("unknown"),
             line: metadata.line().unwrap_or(0),
         };
         write!(
             writer,
             "{}",
-            head(&time, *metadata.level(), place, RANK.load(Ordering::Relaxed))
+            head(&time, *metadata.level(), location, RANK.load(Ordering::Relaxed))
         )?;
         context.field_format().format_fields(writer.by_ref(), event)?;
         writeln!(writer)
@@ -113,13 +113,13 @@ where
 }
 
 /// Where an event comes from.
-struct Place<'a> {
+struct SourceLocation<'a> {
     file: &'a str,
     line: u32,
 }
 
 /// The part of a line before its text; `time` is empty where it is hidden.
-fn head(time: &str, level: Level, place: Place, rank: usize) -> String {
+fn head(time: &str, level: Level, location: SourceLocation, rank: usize) -> String {
     let letter = match level {
         Level::TRACE => 'T',
         Level::DEBUG => 'D',
@@ -128,10 +128,10 @@ fn head(time: &str, level: Level, place: Place, rank: usize) -> String {
         Level::ERROR => 'E',
     };
     let separator = if time.is_empty() { "" } else { ": " };
-    let file = Path::new(place.file)
+    let file = Path::new(location.file)
         .file_name()
-        .map_or(place.file.into(), |name| name.to_string_lossy());
-    format!("[{time}{separator}{letter} {file}:{}] [{rank}]: ", place.line)
+        .map_or(location.file.into(), |name| name.to_string_lossy());
+    format!("[{time}{separator}{letter} {file}:{}] [{rank}]: ", location.line)
 }
 
 fn local_time() -> String {
@@ -145,15 +145,15 @@ mod tests {
 
     #[test]
     fn lines_begin_as_horovods_do() {
-        let place = || Place {
+        let location = || SourceLocation {
             file: "src/negotiation/stall.rs",
             line: 88,
         };
         assert_eq!(
-            head("2026-11-20 12:31:25.123456", Level::WARN, place(), 0),
+            head("2026-11-20 12:31:25.123456", Level::WARN, location(), 0),
             "[2026-11-20 12:31:25.123456: W stall.rs:88] [0]: "
         );
-        assert_eq!(head("", Level::TRACE, place(), 3), "[T stall.rs:88] [3]: ");
+        assert_eq!(head("", Level::TRACE, location(), 3), "[T stall.rs:88] [3]: ");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::negotiation::OpKind;
 use crate::queue::Tensor;
 use crate::ready::Ready;
 use crate::settings::Settings;
-use crate::timeline::{Activity, Order};
+use crate::timeline::{Activity, TimelineCommand};
 
 /// Watches cycles go by: timeline, step metrics and tuner in a job, a log in the simulator. It must be quick; it
 /// runs between the collectives.
@@ -34,10 +34,10 @@ pub(crate) trait Observer: Send {
     ///
     /// # Errors
     /// A file that cannot be written; the job goes on.
-    fn ordered(&mut self, _order: &Order) -> Result<(), Error> {
+    fn apply_timeline_command(&mut self, _command: &TimelineCommand) -> Result<(), Error> {
         Ok(())
     }
-    /// Other settings come into force after this cycle, because rank 0 has ordered so.
+    /// Other settings come into force after this cycle, because of a command of rank 0.
     fn switched(&mut self, _settings: Settings) {}
     /// How this rank's clock relates to rank 0's has been measured anew: after a cycle has begun and before it brings
     /// anything else. Never on rank 0, nor where ranks share a clock.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::collective::nccl::Lane;
+use crate::collective::nccl::NcclCollective;
 use crate::delivery::{Delivery, Memory};
 use crate::error::{ArgumentError, Error, LimitError};
 use crate::fusion_class::{Fusible, FusionKey};
@@ -93,8 +93,8 @@ impl Ready {
 
     /// Finds room for the result on rank `rank` of `size`, where the caller has left that to the cycle. True if
     /// memory was allocated.
-    /// On a GPU, `lane` allocates.
-    pub(crate) fn make_room(&mut self, rank: usize, size: usize, lane: Option<&Lane>) -> bool {
+    /// On a GPU, `nccl` allocates.
+    pub(crate) fn make_room(&mut self, rank: usize, size: usize, nccl: Option<&NcclCollective>) -> bool {
         let params = &self.submission.params;
         if params.kind == OpKind::Join {
             let mut yields = Box::<Yield>::default();
@@ -136,7 +136,7 @@ impl Ready {
                 }));
             }
             Some(_) => {}
-            None => match self.allocate(bytes, lane) {
+            None => match self.allocate(bytes, nccl) {
                 Some(memory) => yields.delivery.memory = Some(memory),
                 None => {
                     yields.failure = Some(Error::Limit(LimitError::Memory {
@@ -186,11 +186,11 @@ impl Ready {
     }
 
     /// Memory for `bytes` bytes of result.
-    fn allocate(&self, bytes: usize, lane: Option<&Lane>) -> Option<Memory> {
+    fn allocate(&self, bytes: usize, nccl: Option<&NcclCollective>) -> Option<Memory> {
         let dtype = self.submission.params.dtype;
-        match (lane, &self.submission.on) {
-            (Some(lane), Some(on)) => {
-                Memory::on_device(dtype, bytes, lane.device(), lane.stream(), on.stream)
+        match (nccl, &self.submission.on) {
+            (Some(nccl), Some(on)) => {
+                Memory::on_device(dtype, bytes, nccl.device(), nccl.stream(), on.stream)
             }
             _ => Memory::new(dtype, bytes),
         }

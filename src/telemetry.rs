@@ -19,7 +19,7 @@ use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
 use crate::queue::Tensor;
 use crate::settings::Settings;
 use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
-use crate::timeline::{Order, Timeline, Track};
+use crate::timeline::{Timeline, TimelineCommand, Track};
 
 mod recording;
 
@@ -249,10 +249,10 @@ impl Observer for Telemetry {
         }
     }
 
-    fn ordered(&mut self, order: &Order) -> Result<(), Error> {
+    fn apply_timeline_command(&mut self, command: &TimelineCommand) -> Result<(), Error> {
         // The cycle has ended. Nothing of it may come to a recording that begins now.
         self.track.interrupt();
-        self.track.timeline().apply(order)
+        self.track.timeline().apply(command)
     }
 
     fn switched(&mut self, settings: Settings) {

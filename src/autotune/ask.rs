@@ -5,7 +5,7 @@ use ronde_tuner::Proposal;
 use super::Autotune;
 use super::trace::Tracer;
 use super::worker::{Answer, Asked, Evidence, Outcome};
-use crate::replay::{Place, Rules};
+use crate::replay::{JobTopology, Rules};
 use crate::settings::Settings;
 
 /// Proposals in a row that may be lost before the search is given up.
@@ -21,7 +21,7 @@ impl Autotune {
                 early: self.knobs.early_cycle,
                 ..Rules::RONDE
             },
-            place: Place::new(
+            place: JobTopology::new(
                 self.facts.ranks as u32,
                 self.facts.ranks.div_ceil(self.facts.hosts.count) as u32,
             ),

@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::space;
 use super::trace::Seen;
 use crate::percentile::percentile_of;
-use crate::replay::{Ensemble, MeasuredSetting, Place, Rules, fit};
+use crate::replay::{Ensemble, JobTopology, MeasuredSetting, Rules, fit};
 use crate::settings::Settings;
 
 /// Least priority that may still compete. Without optimization a proposal takes twenty times as long: where every core is busy, as in
@@ -27,7 +27,7 @@ pub(super) struct Evidence {
     /// The settings that the others are compared with.
     pub(super) reference: Settings,
     pub(super) rules: Rules,
-    pub(super) place: Place,
+    pub(super) place: JobTopology,
     pub(super) seed: u64,
 }
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::{Failure, MpiTraffic, Opened, failure};
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
-use crate::collective::mpi::{HierarchicalCollective, Host, Lane, Map, MpiCollective};
+use crate::collective::mpi::{HierarchicalCollective, IntraNode, Lane, Map, MpiCollective};
 use crate::error::Error;
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
 use crate::mpi::{self, Communicators, MpiJob};
 use crate::shm::Watch;
 use crate::transport::local::{LocalTransport, Opened as Shared, RendezvousConfig};
-use crate::transport::mpi::{MpiTransport, Places};
+use crate::transport::mpi::{HostLayout, MpiTransport};
 
 /// A context's MPI.
 pub(crate) struct Mpi {
@@ -58,7 +58,7 @@ impl Mpi {
             None => (None, None),
         };
         let lane = host_map.connect_inter_node(job, config, communicators)?;
-        let places = Places {
+        let places = HostLayout {
             hosts: host_map.hosts.clone(),
             own: host_map.own,
             here,
@@ -70,7 +70,7 @@ impl Mpi {
             Some((data, watch)) if hosts.why_flat().is_none() => {
                 let (rank, size) = (host_map.place, host_map.hosts[host_map.own].len());
                 let spin = super::local::patience(knobs, 2 * size).spin;
-                let host = Host {
+                let intra_node = IntraNode {
                     collective: LocalCollective::new(data, rank, size, spin, watch),
                     rank,
                     size,
@@ -81,7 +81,7 @@ impl Mpi {
                     own: host_map.own,
                     lanes: hosts.least,
                 };
-                Box::new(HierarchicalCollective::new(flat, map, host, lane))
+                Box::new(HierarchicalCollective::new(flat, map, intra_node, lane))
             }
             _ => Box::new(flat),
         };

@@ -1,4 +1,4 @@
-//! The data seam: what moves and combines tensors once the ranks have agreed on a batch.
+//! The data interface: moves and combines tensors once the ranks have agreed on a batch.
 //!
 //! A batch is a list of [`Span`]s of one element type, treated as if it were one buffer: where one tensor ends
 //! and the next begins never shows in the result. Every rank calls with the same operations over the same tensors in

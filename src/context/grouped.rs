@@ -7,7 +7,7 @@ use super::buffer::{Buffer, Failed};
 use super::gathered::{Gathered, Returned};
 use super::handle::{GroupHandle, Handle, RawHandle};
 use super::operation::{Operation, RawTensor, shape_of};
-use super::process_set::{Place, ProcessSet};
+use super::process_set::{ProcessSet, ResultTarget};
 use crate::error::Error;
 use crate::negotiation::Group;
 use crate::queue::Entry;
@@ -36,7 +36,7 @@ impl ProcessSet {
     ) -> Result<GroupHandle<B>, Failed<Vec<B>>> {
         let (operation, shape) = options.into().allreduce();
         let parts = buffers.iter().map(|_| (shape.as_deref(), operation)).collect();
-        self.start_group(name, buffers, parts, Place::Same)
+        self.start_group(name, buffers, parts, ResultTarget::Same)
     }
 
     /// Broadcasts several tensors that belong together; see [`grouped_allreduce`](Self::grouped_allreduce).
@@ -62,7 +62,7 @@ impl ProcessSet {
             .iter()
             .map(|_| (None, Operation::Broadcast { root }))
             .collect();
-        self.start_group(name, buffers, parts, Place::Same)
+        self.start_group(name, buffers, parts, ResultTarget::Same)
     }
 
     /// Allgathers several tensors that belong together, one shape for each; see
@@ -88,7 +88,7 @@ impl ProcessSet {
         let parts = shapes
             .into_iter()
             .map(|shape| (Some(shape), Operation::Allgather));
-        self.start_group(name, buffers, parts.collect(), Place::New)
+        self.start_group(name, buffers, parts.collect(), ResultTarget::New)
     }
 
     /// Sends rows of several tensors that belong together, with shape and splits for each; see
@@ -116,7 +116,7 @@ impl ProcessSet {
             buffers.push(buffer);
             parts.push((Some(shape), Operation::Alltoall { splits }));
         }
-        self.start_group(name, buffers, parts, Place::New)
+        self.start_group(name, buffers, parts, ResultTarget::New)
     }
 
     /// Reducescatters several tensors that belong together, one shape for each (none of it from the options); see
@@ -142,7 +142,7 @@ impl ProcessSet {
         let (operation, _) = options.into().reducescatter();
         let (buffers, shapes): (Vec<B>, Vec<&[usize]>) = tensors.into_iter().unzip();
         let parts = shapes.into_iter().map(|shape| (Some(shape), operation));
-        self.start_group(name, buffers, parts.collect(), Place::New)
+        self.start_group(name, buffers, parts.collect(), ResultTarget::New)
     }
 
     /// For front ends that manage memory themselves: submits tensors as the group `name`, all or none of them.
@@ -227,7 +227,7 @@ impl ProcessSet {
         name: &str,
         mut buffers: Vec<B>,
         parts: Vec<(Option<&[usize]>, Operation<'_>)>,
-        place: Place,
+        target: ResultTarget,
     ) -> Result<GroupHandle<B, R>, Failed<Vec<B>>> {
         let count = buffers.len();
         let names: Vec<String> = (1..=count).map(|i| format!("{name}_{i}of{count}")).collect();
@@ -243,7 +243,7 @@ impl ProcessSet {
                 .zip(&names)
                 .zip(&shapes)
                 .zip(&mut buffers)
-                .map(|(((part, name), shape), buffer)| (part.1, place.raw(name, buffer, shape)))
+                .map(|(((part, name), shape), buffer)| (part.1, target.raw(name, buffer, shape)))
                 .collect();
             // SAFETY: as in `start`, for each buffer.
             unsafe { self.submit_group_for(name, &tensors, false) }

@@ -113,7 +113,7 @@ impl ProcessSet {
         options: impl Into<Reduce>,
     ) -> Result<Handle<B>, Failed<B>> {
         let (operation, shape) = options.into().allreduce();
-        self.start(name, buffer, shape.as_deref(), &operation, Place::Same)
+        self.start(name, buffer, shape.as_deref(), &operation, ResultTarget::Same)
     }
 
     /// Replaces `buffer`, in place, by the one that rank `root` submits under `name`.
@@ -129,7 +129,13 @@ impl ProcessSet {
     /// # Errors
     /// As for [`allreduce`](Self::allreduce), and a root that is not a rank of the set or has joined.
     pub fn broadcast<B: Buffer>(&self, name: &str, buffer: B, root: usize) -> Result<Handle<B>, Failed<B>> {
-        self.start(name, buffer, None, &Operation::Broadcast { root }, Place::Same)
+        self.start(
+            name,
+            buffer,
+            None,
+            &Operation::Broadcast { root },
+            ResultTarget::Same,
+        )
     }
 
     /// Puts the rows of all ranks one after another, in rank order. Ranks may bring different numbers of rows; all
@@ -152,7 +158,13 @@ impl ProcessSet {
         buffer: B,
         shape: &[usize],
     ) -> Result<Handle<B, Gathered<B>>, Failed<B>> {
-        self.start(name, buffer, Some(shape), &Operation::Allgather, Place::New)
+        self.start(
+            name,
+            buffer,
+            Some(shape),
+            &Operation::Allgather,
+            ResultTarget::New,
+        )
     }
 
     /// Sends `splits[r]` rows of `buffer` to the set's r-th rank, in rank order, and gets the rows that each has sent
@@ -183,7 +195,7 @@ impl ProcessSet {
             buffer,
             Some(shape),
             &Operation::Alltoall { splits },
-            Place::New,
+            ResultTarget::New,
         )
     }
 
@@ -208,7 +220,7 @@ impl ProcessSet {
         options: impl Into<Reduce>,
     ) -> Result<Handle<B, Gathered<B>>, Failed<B>> {
         let (operation, shape) = options.into().reducescatter();
-        self.start(name, buffer, shape.as_deref(), &operation, Place::New)
+        self.start(name, buffer, shape.as_deref(), &operation, ResultTarget::New)
     }
 
     /// Returns when every rank of the set has called it or has [joined](Self::join). One thread of a rank at a time.
@@ -327,10 +339,10 @@ impl ProcessSet {
         mut buffer: B,
         shape: Option<&[usize]>,
         operation: &Operation<'_>,
-        place: Place,
+        target: ResultTarget,
     ) -> Result<Handle<B, R>, Failed<B>> {
         let submitted = shape_of(name, shape, buffer.elements()).and_then(|shape| {
-            let tensor = place.raw(name, &mut buffer, &shape);
+            let tensor = target.raw(name, &mut buffer, &shape);
             // SAFETY: the handle owns the buffer until the operation is over, or leaves it to the ticket.
             unsafe { self.submit_for(operation, &tensor, false) }
         });
@@ -447,14 +459,14 @@ impl Running {
 
 /// Where a buffer's result goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ResultTarget {
     /// To where it was.
     Same,
     /// To new memory.
     New,
 }
 
-impl Place {
+impl ResultTarget {
     pub(super) fn raw<'a, B: Buffer>(
         self,
         name: &'a str,

@@ -3,7 +3,7 @@
 use super::{Context, fork};
 use crate::error::{Error, SettingsError};
 use crate::knobs::Knobs;
-use crate::negotiation::Order;
+use crate::negotiation::JobCommand;
 use crate::settings::{Settings, SettingsChange};
 
 impl Context {
@@ -42,14 +42,14 @@ impl Context {
         if let Some(reason) = objection(&change, &self.job.knobs, self.job.why_flat()) {
             return refused(reason);
         }
-        self.command(Order::Settings(change))?;
+        self.command(JobCommand::Settings(change))?;
         Ok(self.settings())
     }
 
-    /// Has every rank carry out `order` in the same cycle, which this is rank 0 for; returns when it has done so itself.
-    pub(super) fn command(&self, order: Order) -> Result<(), Error> {
+    /// Has every rank carry out `command` in the same cycle, which this is rank 0 for; returns when it has done so itself.
+    pub(super) fn command(&self, command: JobCommand) -> Result<(), Error> {
         let engine = self.world.engine()?;
-        let ticket = engine.queue.order(order)?;
+        let ticket = engine.queue.command(command)?;
         engine.wait(&ticket, None);
         ticket.outcome().unwrap_or(Err(Error::ShutDown))
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Context, fork};
 use crate::error::{Error, SettingsError};
 use crate::negotiation;
-use crate::timeline::Order;
+use crate::timeline::TimelineCommand;
 
 /// Longest path that Linux takes; a longer one is not sent to the other ranks.
 const PATH_BYTES_MAX: usize = 4096;
@@ -81,7 +81,7 @@ impl Context {
             }
             .into());
         }
-        self.order(Order::Start {
+        self.command_timeline(TimelineCommand::Start {
             path: path.to_owned(),
             mark_cycles,
         })
@@ -103,10 +103,10 @@ impl Context {
     /// As for [`start_timeline`](Self::start_timeline). It is none, at the end of a job, if other ranks have left already:
     /// then the recording has ended with the job.
     pub fn stop_timeline(&self) -> Result<(), Error> {
-        self.order(Order::Stop)
+        self.command_timeline(TimelineCommand::Stop)
     }
 
-    fn order(&self, order: Order) -> Result<(), Error> {
+    fn command_timeline(&self, command: TimelineCommand) -> Result<(), Error> {
         if fork::forked() {
             return Err(Error::Forked);
         }
@@ -116,6 +116,6 @@ impl Context {
         if self.job.identity.rank != 0 {
             return Ok(());
         }
-        self.command(negotiation::Order::Timeline(order))
+        self.command(negotiation::JobCommand::Timeline(command))
     }
 }

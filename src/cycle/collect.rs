@@ -17,7 +17,7 @@ impl Cycle {
         self.observer.cycle_began(now);
         let mut incoming = std::mem::take(&mut self.incoming);
         self.queue
-            .collect(&mut incoming, &mut self.orders, self.number + 1);
+            .collect(&mut incoming, &mut self.commands, self.number + 1);
         self.land()?; // after: what is submitted again by now has completed before, or waits in the launch throttle
         self.gpu.throttle.sift(&mut incoming);
         self.clocks.refresh();

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::Cycle;
 use crate::clock::Nanos;
-use crate::collective::nccl::{Awaited, Company, Lane, Launched, Place, Trouble, gpu_error};
+use crate::collective::nccl::{Awaited, Company, Launched, NcclCollective, SetRank, Trouble, gpu_error};
 use crate::error::Error;
 use crate::gpu::{Device, DeviceBinding, Mark, Stream};
 use crate::negotiation::OpKind;
@@ -44,7 +44,7 @@ pub(super) struct OnGpu {
     binding: Arc<DeviceBinding>,
     queue: Arc<TensorQueue>,
     /// Made when there is a first tensor for it.
-    lane: Option<Lane>,
+    nccl: Option<NcclCollective>,
     reaper: Option<Reaper>,
     shared: Arc<Shared>,
     pub(super) throttle: LaunchThrottle,
@@ -96,7 +96,7 @@ impl OnGpu {
         Self {
             binding,
             queue,
-            lane: None,
+            nccl: None,
             reaper: None,
             shared: Arc::default(),
             throttle: LaunchThrottle::default(),
@@ -114,7 +114,7 @@ impl OnGpu {
     /// # Errors
     /// What NCCL has found out.
     pub(super) fn check(&self) -> Result<(), Error> {
-        self.lane.as_ref().map_or(Ok(()), Lane::check)
+        self.nccl.as_ref().map_or(Ok(()), NcclCollective::check)
     }
 
     /// Hands what was launched in this cycle, and its tensors out of `ready`, to the reaper.
@@ -144,9 +144,9 @@ impl OnGpu {
         Ok(())
     }
 
-    /// Ends the lane: what is in flight is waited for a little, if the cycle ends in an orderly way, and then given up.
+    /// Ends the nccl: what is in flight is waited for a little, if the cycle ends in an orderly way, and then given up.
     pub(super) fn stop(&mut self, why: &Error) {
-        let Some(mut lane) = self.lane.take() else { return };
+        let Some(mut nccl) = self.nccl.take() else { return };
         self.launched.clear();
         let wait = |patience: Duration| {
             let end = Instant::now() + patience;
@@ -162,14 +162,14 @@ impl OnGpu {
         });
         if !is_over || !why.is_orderly() {
             *lock(&self.shared.given_up) = Some(why.clone());
-            lane.abort();
+            nccl.abort();
         }
         // Nothing may write into the tensors of who is told next: also what was launched and not handed over.
         let mut is_idle = wait(ABORT_PATIENCE);
-        if let Ok(last) = lane.device().mark(lane.stream(), false) {
+        if let Ok(last) = nccl.device().mark(nccl.stream(), false) {
             let end = Instant::now() + ABORT_PATIENCE;
             // An error of the device means that it does nothing any more.
-            while matches!(lane.device().gpu.has_come(last.event), Ok(false)) {
+            while matches!(nccl.device().gpu.has_come(last.event), Ok(false)) {
                 if Instant::now() > end {
                     is_idle = false;
                     break;
@@ -180,7 +180,7 @@ impl OnGpu {
         let reaper = self.reaper.take();
         if !is_idle {
             tracing::error!("the GPU does not end what it was given; its memory and a thread are left to it");
-            std::mem::forget((lane, reaper));
+            std::mem::forget((nccl, reaper));
             return;
         }
         if let Some(Reaper { flights, thread }) = reaper {
@@ -231,7 +231,7 @@ impl Cycle {
     }
 
     fn try_launch(&mut self, batch: &[u32]) -> Result<Start, Trouble> {
-        let place = Place {
+        let set_rank = SetRank {
             rank: self.transport.rank(),
             size: self.transport.size(),
         };
@@ -243,21 +243,21 @@ impl Cycle {
             members: &self.members,
             inter_node: self.collective.inter_node(),
         };
-        let lane = match &mut gpu.lane {
-            Some(lane) => lane,
+        let nccl = match &mut gpu.nccl {
+            Some(nccl) => nccl,
             none => {
-                let lane = Lane::make(place, gpu.binding.device(), &mut company)?;
+                let nccl = NcclCollective::make(set_rank, gpu.binding.device(), &mut company)?;
                 connected = Some(self.queue.clock.now());
-                none.insert(lane)
+                none.insert(nccl)
             }
         };
         for &position in batch {
-            self.ready[position as usize].make_room(place.rank, place.size, Some(lane));
+            self.ready[position as usize].make_room(set_rank.rank, set_rank.size, Some(nccl));
         }
         let members = || batch.iter().map(|&position| &self.ready[position as usize]);
-        self.load.fill(members(), place.size).map_err(|problem| {
+        self.load.fill(members(), set_rank.size).map_err(|problem| {
             Trouble::OfRank(super::internal(
-                self.members[place.rank],
+                self.members[set_rank.rank],
                 "execute a batch",
                 &problem,
             ))
@@ -267,7 +267,7 @@ impl Cycle {
         let batch = self.load.on_gpu(first, root);
         let awaited = awaited(members());
         let awaited = Awaited { marks: &awaited };
-        let launched = lane.launch(&batch, &awaited, gpu.binding.wants_times(), &mut company)?;
+        let launched = nccl.launch(&batch, &awaited, gpu.binding.wants_times(), &mut company)?;
         Ok(Start {
             kind: batch.kind,
             launched,

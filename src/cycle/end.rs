@@ -2,7 +2,7 @@
 
 use super::Cycle;
 use crate::error::{Error, PeerError};
-use crate::negotiation::Order;
+use crate::negotiation::JobCommand;
 use crate::observer::NoObserver;
 use crate::queue::Submission;
 use crate::timeline;
@@ -49,12 +49,12 @@ impl Cycle {
         }
         // The timeline is complete and closed when the last handle has its answer.
         self.observer = Box::new(NoObserver);
-        for ordered in self.orders.drain(..) {
-            // Where a peer has left before it heard of the order, what it was to stop has ended all the same.
-            let is_done = ordered.order == Order::Timeline(timeline::Order::Stop)
+        for pending in self.commands.drain(..) {
+            // Where a peer has left before it heard of the command, what it was to stop has ended all the same.
+            let is_done = pending.command == JobCommand::Timeline(timeline::TimelineCommand::Stop)
                 && matches!(error, Error::Peer(PeerError::Left { .. }));
             let outcome = if is_done { Ok(()) } else { Err(error.clone()) };
-            ordered.ticket.complete(outcome);
+            pending.ticket.complete(outcome);
         }
         self.queue.completions().announce();
     }

@@ -3,7 +3,7 @@
 
 use super::Cycle;
 use crate::error::Error;
-use crate::negotiation::Order;
+use crate::negotiation::JobCommand;
 use crate::observer::CycleEnd;
 use crate::settings::Settings;
 
@@ -27,8 +27,8 @@ impl Cycle {
             self.queue.doorbell.ring(self.number + 1); // evicted in this cycle: to be asked for in the next
         }
         self.queue.renew_eagerness();
-        for (order, outcome) in self.orders.drain(..).zip(outcomes) {
-            order.ticket.complete(outcome);
+        for (command, outcome) in self.commands.drain(..).zip(outcomes) {
+            command.ticket.complete(outcome);
             self.queue.completions().announce();
         }
     }
@@ -36,22 +36,22 @@ impl Cycle {
     /// Applies the commands of rank 0, at the end of this cycle on every rank.
     fn apply_commands(&mut self) -> Vec<Result<(), Error>> {
         let is_first = self.transport.rank() == 0; // where the caller is told
-        let carry_out = |order: Order| match order {
-            Order::Timeline(order) => {
-                let outcome = self.observer.ordered(&order);
+        let carry_out = |command: JobCommand| match command {
+            JobCommand::Timeline(command) => {
+                let outcome = self.observer.apply_timeline_command(&command);
                 if let (Err(error), false) = (&outcome, is_first) {
                     tracing::error!("{error}; the other ranks record all the same");
                 }
                 outcome
             }
-            Order::Settings(change) => {
+            JobCommand::Settings(change) => {
                 self.settings = change.after(&self.settings);
                 self.newest = self.settings;
                 self.observer.switched(self.settings);
                 Ok(())
             }
         };
-        self.ordered.drain(..).map(carry_out).collect()
+        self.agreed_commands.drain(..).map(carry_out).collect()
     }
 
     /// What the observer is told at the end of a cycle.

@@ -35,9 +35,9 @@ use crate::collective::Collective;
 use crate::error::Error;
 use crate::fusion::Plan;
 use crate::negotiation::coordinator::Ticks;
-use crate::negotiation::{Agreement, Block, Coordinator, Order, Request, ResponseCache};
+use crate::negotiation::{Agreement, Block, Coordinator, JobCommand, Request, ResponseCache};
 use crate::observer::Observer;
-use crate::queue::{Ordered, Submission, TensorQueue};
+use crate::queue::{PendingCommand, Submission, TensorQueue};
 use crate::ready::Ready;
 use crate::settings::Settings;
 use crate::transport::Transport;
@@ -116,9 +116,9 @@ pub(crate) struct Cycle {
     groups: groups::Groups,
     clocks: clocks::Clocks,
     /// What this rank has ordered and no cycle has carried out; on rank 0.
-    orders: Vec<Ordered>,
+    commands: Vec<PendingCommand>,
     /// What is to be carried out at the end of this cycle; the same on every rank.
-    ordered: Vec<Order>,
+    agreed_commands: Vec<JobCommand>,
 
     // Emptied and filled again in every cycle; kept for their memory.
     incoming: Vec<Submission>,

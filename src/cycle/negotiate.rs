@@ -9,7 +9,7 @@ use crate::error::{Error, PeerError};
 use crate::negotiation::coordinator::Ticks;
 use crate::negotiation::response::{decode, encode};
 use crate::negotiation::{
-    Agreed, OpKind, Order, Receiver, Refusal, RequestList, Response, ResponseList, Status,
+    Agreed, JobCommand, OpKind, Receiver, Refusal, RequestList, Response, ResponseList, Status,
 };
 use crate::observer::Negotiated;
 use crate::queue::Submission;
@@ -19,7 +19,7 @@ impl Cycle {
     /// Fills `ready`.
     pub(super) fn negotiate(&mut self) -> Result<(), Error> {
         let mut status = Status::default();
-        if !self.unsent.is_empty() || !self.orders.is_empty() {
+        if !self.unsent.is_empty() || !self.commands.is_empty() {
             status = status.with(Status::UNCACHED);
         }
         if self.joined {
@@ -54,7 +54,7 @@ impl Cycle {
             ResponseList::default()
         };
         // Before the hits: a rank that joins in this cycle does not narrow them, and may ask for one in another form.
-        self.take_orders(answer.orders)?;
+        self.take_commands(answer.commands)?;
         answer.evict.into_iter().try_for_each(|slot| self.evict(slot))?;
         // Before the responses: these may evict what is least recently used, of which a rank that has joined may be
         // the only one to have it ready.
@@ -79,15 +79,15 @@ impl Cycle {
         })
     }
 
-    fn take_orders(&mut self, orders: Vec<Order>) -> Result<(), Error> {
-        for order in &orders {
-            if let Order::Settings(change) = order
+    fn take_commands(&mut self, commands: Vec<JobCommand>) -> Result<(), Error> {
+        for command in &commands {
+            if let JobCommand::Settings(change) = command
                 && let Some(problem) = change.after(&self.settings).problem()
             {
                 return Err(self.invalid_answer(problem));
             }
         }
-        self.ordered = orders;
+        self.agreed_commands = commands;
         Ok(())
     }
 
@@ -207,8 +207,8 @@ impl Cycle {
             let mut answer =
                 coordinator.answer(lists, agreed.joined(), &self.cache, is_held, &mut self.ticks)?;
             answer
-                .orders
-                .extend(self.orders.iter().map(|ordered| ordered.order.clone()));
+                .commands
+                .extend(self.commands.iter().map(|pending| pending.command.clone()));
             encode(&answer, &mut self.frame).map_err(|error| internal(rank, "encode responses", &error))?;
         }
         self.transport.broadcast(&mut self.frame)?;

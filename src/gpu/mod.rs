@@ -1,4 +1,4 @@
-//! The GPU seam: the calls to one CUDA device and to NCCL that the runtime makes, and nothing of what they are for.
+//! The GPU interface: the calls to one CUDA device and to NCCL that the runtime makes, and nothing of what they are for.
 //!
 //! Streams, events, addresses and communicators are numbers: who makes one also destroys it ([`Device`] does for events). All
 //! that goes onto a stream returns at once. Implementations: [`cuda`] (feature `nccl`), and in tests a simulated GPU that records the order of

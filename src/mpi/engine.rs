@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::calls::MpiError;
 use super::finalize::{self, FINALIZE_PATIENCE};
-use super::start::{self, FINALIZE_INTERVAL, StartError};
+use super::start::{self, FINALIZE_INTERVAL, MpiStartError};
 use super::world::World;
 use crate::error::Error;
 use crate::sync::lock;
@@ -36,11 +36,11 @@ pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Work on the engine's thread; polled until it is ready.
 type Task = Pin<Box<dyn Future<Output = ()>>>;
-/// Makes a task on that thread.
-type Order = Box<dyn FnOnce(&Rc<World>) -> Task + Send>;
+/// Creates a task on the engine's thread.
+type Work = Box<dyn FnOnce(&Rc<World>) -> Task + Send>;
 
 enum Command {
-    Run(Order),
+    Run(Work),
     /// Look: something that a task reads has changed.
     Look,
     Finalize(SyncSender<()>),
@@ -61,24 +61,26 @@ impl Engine {
     /// The engine, which the first call starts; that may take `patience`.
     ///
     /// # Errors
-    /// Any [`StartError`].
-    pub(crate) fn get(patience: Duration) -> Result<Arc<Self>, StartError> {
+    /// Any [`MpiStartError`].
+    pub(crate) fn get(patience: Duration) -> Result<Arc<Self>, MpiStartError> {
         start::check()?;
         let mut engine = lock(&ENGINE);
         if let Some(engine) = &*engine {
             return Ok(Arc::clone(engine));
         }
-        let (commands, orders) = mpsc::channel();
+        let (commands, received) = mpsc::channel();
         let (ready, started) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name("ronde-mpi".into());
         thread
-            .spawn(move || live(&orders, &ready))
-            .map_err(|error| StartError::Thread {
+            .spawn(move || live(&received, &ready))
+            .map_err(|error| MpiStartError::Thread {
                 reason: error.to_string(),
             })?;
-        let ours = started.recv_timeout(patience).map_err(|_| StartError::Silent {
-            waited_seconds: patience.as_secs(),
-        })??;
+        let ours = started
+            .recv_timeout(patience)
+            .map_err(|_| MpiStartError::Silent {
+                waited_seconds: patience.as_secs(),
+            })??;
         if ours {
             start::finalize_at_exit();
         }
@@ -87,14 +89,14 @@ impl Engine {
         Ok(new)
     }
 
-    /// Has the task that `order` makes polled until it ends, with nobody waiting for it.
-    pub(super) fn spawn<F>(&self, order: impl FnOnce(Rc<World>) -> F + Send + 'static)
+    /// Has the task that `work` makes polled until it ends, with nobody waiting for it.
+    pub(super) fn spawn<F>(&self, work: impl FnOnce(Rc<World>) -> F + Send + 'static)
     where
         F: Future<Output = ()> + 'static,
     {
-        let order: Order = Box::new(move |world| Box::pin(order(Rc::clone(world))));
+        let work: Work = Box::new(move |world| Box::pin(work(Rc::clone(world))));
         // The engine ends with the process alone.
-        let _ = self.commands.send(Command::Run(order));
+        let _ = self.commands.send(Command::Run(work));
     }
 
     /// Whether this process's MPI was initialized here, and is finalized here.
@@ -107,7 +109,7 @@ impl Engine {
         let _ = self.commands.send(Command::Look);
     }
 
-    /// Runs the future that `order` makes and waits for what it gives, as [`Promise::keep`] does.
+    /// Runs the future that `work` makes and waits for what it gives, as [`Promise::keep`] does.
     ///
     /// # Errors
     /// As there.
@@ -115,19 +117,19 @@ impl Engine {
         self: &Arc<Self>,
         spin: Duration,
         guard: &dyn Guard,
-        order: impl FnOnce(Rc<World>) -> F + Send + 'static,
+        work: impl FnOnce(Rc<World>) -> F + Send + 'static,
     ) -> Result<T, Error>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, MpiError>> + 'static,
     {
-        self.begin(order).keep(spin, guard)
+        self.begin(work).keep(spin, guard)
     }
 
-    /// Begins to run the future that `order` makes.
+    /// Begins to run the future that `work` makes.
     pub(crate) fn begin<T, F>(
         self: &Arc<Self>,
-        order: impl FnOnce(Rc<World>) -> F + Send + 'static,
+        work: impl FnOnce(Rc<World>) -> F + Send + 'static,
     ) -> Promise<T>
     where
         T: Send + 'static,
@@ -136,7 +138,7 @@ impl Engine {
         let reply = Arc::new(Reply::default());
         let answer = Answer(Arc::clone(&reply));
         self.spawn(move |world| {
-            let future = order(world);
+            let future = work(world);
             answered(future, answer)
         });
         Promise {
@@ -333,7 +335,7 @@ pub(crate) async fn turn() {
 }
 
 /// The thread's life.
-fn live(orders: &Receiver<Command>, ready: &SyncSender<Result<bool, StartError>>) {
+fn live(commands: &Receiver<Command>, ready: &SyncSender<Result<bool, MpiStartError>>) {
     let world = match start::initialize() {
         Ok((world, ours)) => {
             let _ = ready.send(Ok(ours));
@@ -350,7 +352,7 @@ fn live(orders: &Receiver<Command>, ready: &SyncSender<Result<bool, StartError>>
     let mut context = Context::from_waker(Waker::noop());
     let mut quiet_since = Instant::now();
     loop {
-        let mut next = match orders.try_recv() {
+        let mut next = match commands.try_recv() {
             Ok(command) => Some(command),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => return,
@@ -361,13 +363,13 @@ fn live(orders: &Receiver<Command>, ready: &SyncSender<Result<bool, StartError>>
                 quiet_since = Instant::now();
                 continue;
             }
-            next = match orders_after(orders, pause(quiet_since.elapsed())) {
+            next = match next_command(commands, pause(quiet_since.elapsed())) {
                 Ok(command) => command,
                 Err(()) => return,
             };
         }
         match next {
-            Some(Command::Run(order)) => tasks.push(order(&world)),
+            Some(Command::Run(work)) => tasks.push(work(&world)),
             Some(Command::Look) => {}
             Some(Command::Finalize(done)) => {
                 let began = Instant::now();
@@ -400,12 +402,12 @@ fn pause(quiet: Duration) -> Duration {
 }
 
 /// The next command within `pause`, if one comes.
-fn orders_after(orders: &Receiver<Command>, pause: Duration) -> Result<Option<Command>, ()> {
+fn next_command(commands: &Receiver<Command>, pause: Duration) -> Result<Option<Command>, ()> {
     if pause.is_zero() {
         std::thread::yield_now();
         return Ok(None);
     }
-    match orders.recv_timeout(pause) {
+    match commands.recv_timeout(pause) {
         Ok(command) => Ok(Some(command)),
         Err(RecvTimeoutError::Timeout) => Ok(None),
         Err(RecvTimeoutError::Disconnected) => Err(()),

@@ -11,7 +11,7 @@ use super::engine::{Engine, Guard};
 use super::heartbeat::{Heartbeat, distances};
 use super::hello::{self, Difference, Hello, VersionMix};
 use super::mixed::Contradiction;
-use super::start::{self, StartError};
+use super::start::{self, MpiStartError};
 use super::startup_barrier::StartupBarrier;
 use super::world::{CommId, World};
 use crate::backend::{Failure, failure};
@@ -24,7 +24,7 @@ use crate::transport::local::{Patience, RendezvousConfig};
 pub(crate) enum MpiRendezvousError {
     /// MPI itself.
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(#[from] MpiStartError),
     /// MPI and the launcher's variables disagree.
     #[error(transparent)]
     Contradiction(Box<Contradiction>),

@@ -10,7 +10,7 @@ use crate::transport::{Contribution, RankBlock};
 pub struct Status(pub u32);
 
 impl Status {
-    /// The rank has requests that are not in the response cache, or, on rank 0, orders: this cycle takes the slow path.
+    /// The rank has requests that are not in the response cache, or, on rank 0, commands: this cycle takes the slow path.
     pub const UNCACHED: Self = Self(1);
 
     /// The rank has joined: it has no more data, and the others go on without it. What it submitted before is in

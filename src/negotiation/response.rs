@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::order::Order;
+use super::command::JobCommand;
 use super::request::{Group, OpKind, Params};
 use crate::error::{Error, LimitError, Mismatch, Mismatched, NegotiationError, Submitted};
 
@@ -280,7 +280,7 @@ pub struct ResponseList {
     /// Tensors that are complete, in the order in which they became so.
     pub responses: Vec<Response>,
     /// What every rank is to do at the end of this cycle, in this order.
-    pub orders: Vec<Order>,
+    pub commands: Vec<JobCommand>,
 }
 
 /// Version of the frames below; ranks of one job have the same (checked at the rendezvous).
@@ -429,7 +429,7 @@ mod tests {
     fn orders_travel_with_any_path_that_linux_takes() {
         let paths = [&b"t.json"[..], b"", b"\xff\xfe not UTF-8"];
         let start = |path: &[u8]| {
-            Order::Timeline(timeline::Order::Start {
+            JobCommand::Timeline(timeline::TimelineCommand::Start {
                 path: OsStr::from_bytes(path).into(),
                 mark_cycles: true,
             })
@@ -438,9 +438,12 @@ mod tests {
             fusion_threshold_bytes: Some(1 << 40),
             ..SettingsChange::default()
         };
-        let others = [Order::Timeline(timeline::Order::Stop), Order::Settings(change)];
+        let others = [
+            JobCommand::Timeline(timeline::TimelineCommand::Stop),
+            JobCommand::Settings(change),
+        ];
         let answer = ResponseList {
-            orders: paths.map(start).into_iter().chain(others).collect(),
+            commands: paths.map(start).into_iter().chain(others).collect(),
             ..ResponseList::default()
         };
         let mut frame = Vec::new();

@@ -5,20 +5,20 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+mod commands;
 mod completions;
 mod marks;
-mod orders;
 mod ticket;
 
+pub(crate) use commands::PendingCommand;
 pub(crate) use completions::Completions;
 pub(crate) use marks::Marks;
-pub(crate) use orders::Ordered;
 pub(crate) use ticket::Ticket;
 
 use crate::clock::{Clock, Nanos};
 use crate::error::{ArgumentError, Error, LimitError};
 use crate::gpu::OnDevice;
-use crate::negotiation::{OpKind, Order, Params};
+use crate::negotiation::{JobCommand, OpKind, Params};
 use crate::sync::lock;
 use crate::tensor::Span;
 use crate::timeline::period::{Item, PeriodFinder, mix};
@@ -159,7 +159,7 @@ pub(crate) struct TensorQueue {
 struct Intake {
     names: HashMap<Arc<str>, Known, BuildHasherDefault<NameHasher>>,
     queue: Vec<Submission>,
-    orders: Vec<Ordered>,
+    commands: Vec<PendingCommand>,
     in_flight: usize,
     /// The next cycle has been asked for.
     rung: bool,
@@ -215,7 +215,7 @@ impl TensorQueue {
             intake: Mutex::new(Intake {
                 names: HashMap::default(),
                 queue: Vec::new(),
-                orders: Vec::new(),
+                commands: Vec::new(),
                 in_flight: 0,
                 rung: false,
                 step_complete: false,
@@ -277,13 +277,13 @@ impl TensorQueue {
         Ok(tickets)
     }
 
-    /// Has the next cycle bring `order` to every rank, and asks for that cycle; on rank 0, in the set of all ranks. The
+    /// Has the next cycle bring `command` to every rank, and asks for that cycle; on rank 0, in the set of all ranks. The
     /// ticket says what has become of it on this rank.
-    pub(crate) fn order(&self, order: Order) -> Result<Arc<Ticket>, Error> {
+    pub(crate) fn command(&self, command: JobCommand) -> Result<Arc<Ticket>, Error> {
         let mut intake = self.open_intake()?;
         let ticket = Arc::<Ticket>::default();
-        intake.orders.push(Ordered {
-            order,
+        intake.commands.push(PendingCommand {
+            command,
             ticket: Arc::clone(&ticket),
         });
         self.ask_for_cycle(intake);
@@ -320,10 +320,15 @@ impl TensorQueue {
     }
 
     /// Takes what was submitted and ordered; what comes later belongs to `next_cycle`.
-    pub(crate) fn collect(&self, into: &mut Vec<Submission>, orders: &mut Vec<Ordered>, next_cycle: u64) {
+    pub(crate) fn collect(
+        &self,
+        into: &mut Vec<Submission>,
+        commands: &mut Vec<PendingCommand>,
+        next_cycle: u64,
+    ) {
         let mut intake = lock(&self.intake);
         std::mem::swap(into, &mut intake.queue);
-        orders.append(&mut intake.orders);
+        commands.append(&mut intake.commands);
         intake.rung = false;
         self.next_cycle.store(next_cycle, Ordering::Relaxed);
     }
@@ -373,7 +378,7 @@ impl TensorQueue {
     /// Whether something was submitted or ordered that no cycle has picked up.
     pub(crate) fn has_queued(&self) -> bool {
         let intake = lock(&self.intake);
-        !intake.queue.is_empty() || !intake.orders.is_empty()
+        !intake.queue.is_empty() || !intake.commands.is_empty()
     }
 
     /// Lets go of `count` tensors whose tickets are about to be completed, and then [announced](Completions::announce):
@@ -382,20 +387,20 @@ impl TensorQueue {
         lock(&self.intake).in_flight -= count;
     }
 
-    /// Refuses submissions and orders from now on with `error`, and fails those still in the queue.
+    /// Refuses submissions and commands from now on with `error`, and fails those still in the queue.
     pub(crate) fn close(&self, error: &Error) {
         let mut intake = lock(&self.intake);
         if intake.closed.is_none() {
             intake.closed = Some(error.clone());
         }
         let queue = std::mem::take(&mut intake.queue);
-        let orders = std::mem::take(&mut intake.orders);
+        let commands = std::mem::take(&mut intake.commands);
         drop(intake);
         for submission in queue {
             submission.ticket.complete(Err(error.clone()));
         }
-        for order in orders {
-            order.ticket.complete(Err(error.clone()));
+        for command in commands {
+            command.ticket.complete(Err(error.clone()));
         }
         self.completions.announce();
     }

@@ -12,7 +12,7 @@ use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts, Stalls};
 use crate::error::Error;
 use crate::gpu;
-use crate::negotiation::{JOIN, OpKind, Order, Params, ResponseCache};
+use crate::negotiation::{JOIN, JobCommand, OpKind, Params, ResponseCache};
 use crate::queue::{Entry, Output, TensorQueue, Ticket};
 use crate::settings::Settings;
 use crate::sync::lock;
@@ -153,9 +153,9 @@ impl Member {
         self.submit(JOIN, OpKind::Join, Dtype::U8, Default::default(), None)
     }
 
-    /// Orders something of all ranks; on rank 0 of the set of all ranks.
-    pub(super) fn order(&self, order: Order) -> Result<Arc<Ticket>, Error> {
-        self.engine.queue.order(order)
+    /// Submits a command to all ranks; on rank 0 of the set of all ranks.
+    pub(super) fn command(&self, command: JobCommand) -> Result<Arc<Ticket>, Error> {
+        self.engine.queue.command(command)
     }
 
     /// Marks the end of a step and an epoch.

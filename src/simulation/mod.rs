@@ -18,9 +18,9 @@ use crate::sync::lock;
 use crate::transport::simulated::{SimulatedSet, World};
 
 mod clocks;
+mod commands;
 mod job;
 mod member;
-mod orders;
 mod programs;
 mod record;
 

@@ -9,7 +9,7 @@ use crate::error::{Error, SettingsError};
 use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
 use crate::settings::Settings;
 use crate::sync::lock;
-use crate::timeline::Order;
+use crate::timeline::TimelineCommand;
 use crate::transport::simulated::{SimulatedClock, World};
 
 /// What one rank saw in one set: the same on all of them.
@@ -19,9 +19,9 @@ pub(super) struct Log {
     pub(super) batches: Vec<Vec<String>>,
     /// Settings version in force in each cycle.
     pub(super) versions: Vec<u64>,
-    /// What was ordered of the timeline and carried out, and after how many cycles.
-    pub(super) orders: Vec<(usize, Order)>,
-    /// Settings that came into force by an order, and after how many cycles.
+    /// Timeline commands that were applied, and after how many cycles.
+    pub(super) orders: Vec<(usize, TimelineCommand)>,
+    /// Settings that came into force by a command, and after how many cycles.
     pub(super) switched: Vec<(usize, Settings)>,
     /// What each batch that moved something went through, such as `SIM_ALLREDUCE_HIERARCHICAL`.
     pub(super) ways: Vec<&'static str>,
@@ -78,12 +78,12 @@ impl Observer for Recorder {
         }
     }
 
-    fn ordered(&mut self, order: &Order) -> Result<(), Error> {
+    fn apply_timeline_command(&mut self, command: &TimelineCommand) -> Result<(), Error> {
         let mut log = lock(&self.log);
         let cycle = log.versions.len();
-        log.orders.push((cycle, order.clone()));
-        match order {
-            Order::Start { path, .. } if path.as_os_str() == "no" => Err(SettingsError::Output {
+        log.orders.push((cycle, command.clone()));
+        match command {
+            TimelineCommand::Start { path, .. } if path.as_os_str() == "no" => Err(SettingsError::Output {
                 what: "the timeline",
                 path: path.clone(),
                 variable: "start_timeline",

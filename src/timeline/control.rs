@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 
 use super::documents::Documents;
-use super::event::Order;
+use super::event::TimelineCommand;
 use super::files::{Disk, Files, of_rank};
 use super::line::Line;
 use super::options::Options;
@@ -85,10 +85,10 @@ impl Timeline {
         files: Box<dyn Files>,
         ring_words: usize,
     ) -> Result<Arc<Self>, Error> {
-        let (commands, orders) = channel();
+        let (commands, received) = channel();
         let shared = Arc::<Shared>::default();
         let documents = Documents::new(options.clone(), Line::new(clock), files);
-        let writer = Writer::new(Arc::clone(&shared), orders, documents);
+        let writer = Writer::new(Arc::clone(&shared), received, documents);
         let timeline = Arc::new(Self {
             options,
             shared,
@@ -121,14 +121,14 @@ impl Timeline {
         self.options.rank
     }
 
-    /// Applies a command of rank 0 and returns when it is done. See [`Order`].
+    /// Applies a command of rank 0 and returns when it is done. See [`TimelineCommand`].
     ///
     /// # Errors
     /// [`SettingsError::Output`] for a file that cannot be written; nothing is recorded then.
-    pub fn apply(&self, order: &Order) -> Result<(), Error> {
-        match order {
-            Order::Start { path, mark_cycles } => self.start(path, *mark_cycles),
-            Order::Stop => self.stop(),
+    pub fn apply(&self, command: &TimelineCommand) -> Result<(), Error> {
+        match command {
+            TimelineCommand::Start { path, mark_cycles } => self.start(path, *mark_cycles),
+            TimelineCommand::Stop => self.stop(),
         }
     }
 

@@ -32,9 +32,9 @@ impl TensorId {
 /// before this.
 pub const TENSORS_MAX: u32 = 1 << 20;
 
-/// What rank 0 has every rank do with its timeline, all in the same cycle.
+/// A command of rank 0 for the timeline, applied by all ranks in the same cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Order {
+pub enum TimelineCommand {
     /// Record into this file (rank 0; the others into its neighbours, if they record at all) from here on. A recording
     /// under way is closed first; one into the same file goes on.
     Start {

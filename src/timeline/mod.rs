@@ -29,7 +29,7 @@ mod track;
 mod writer;
 
 pub use control::Timeline;
-pub use event::{Activity, BatchRecord, Member, Order, TensorId};
+pub use event::{Activity, BatchRecord, Member, TensorId, TimelineCommand};
 pub use files::{of_rank, older};
 pub use metrics::{ExecutedBatch, Interruption, Step, StepMeter, StepSample};
 pub use options::{BytepsOptions, Options};

@@ -10,7 +10,7 @@ use crate::settings::Settings;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Rank 0's file in Horovod's format, recorded from the beginning; none until there is an
-    /// [order](super::Order).
+    /// [command](super::TimelineCommand).
     pub path: Option<PathBuf>,
     /// Whether the file marks where cycles begin.
     pub mark_cycles: bool,

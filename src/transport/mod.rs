@@ -1,4 +1,4 @@
-//! The control seam: how ranks tell one another what is ready, and wake one another.
+//! The control interface: ranks exchange what is ready, and wake one another.
 //!
 //! A [`Transport`] knows ranks, cycles and bytes; it knows nothing of tensors. It has three verbs:
 //! [`exchange`](Transport::exchange) brings one block of words from every rank to all and combines them with a function that

@@ -3,7 +3,7 @@
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Pareto, StandardNormal};
-use ronde_job::replay::{Place, Trace};
+use ronde_job::replay::{JobTopology, Trace};
 
 use super::truth::{Draws, Effects, Setting, Source, Surface, Unwatched};
 use super::witness::{Errors, Witness};
@@ -147,7 +147,7 @@ impl<'a> Job<'a> {
     }
 
     /// Where the ranks are, if anybody looks.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<JobTopology> {
         self.witness.as_ref().map(Witness::place)
     }
 

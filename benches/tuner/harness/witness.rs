@@ -9,7 +9,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, StandardNormal};
 use ronde_job::fusion::Item;
-use ronde_job::replay::{Collective, Place, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor};
+use ronde_job::replay::{Collective, JobTopology, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor};
 
 use super::truth::{Draws, Setting, Simulation, Watch};
 
@@ -89,7 +89,7 @@ impl Errors {
 #[derive(Debug)]
 pub(crate) struct Witness {
     mirror: Simulation,
-    place: Place,
+    place: JobTopology,
     rng: Xoshiro256PlusPlus,
     traces: Vec<Trace>,
     ready: Vec<f64>,
@@ -99,13 +99,13 @@ impl Witness {
     /// Of `job`.
     pub(crate) fn new(job: &Simulation, errors: Errors) -> Self {
         let network = &job.network;
-        let place = Place {
+        let place = JobTopology {
             local: Collective {
                 alpha_us: network.inner_alpha_us * errors.guesses[0],
                 us_per_byte: network.inner_us_per_byte * errors.guesses[1],
             },
             hierarchical_us: network.hierarchical_us * errors.guesses[2],
-            ..Place::new(network.ranks as u32, network.ranks_per_host as u32)
+            ..JobTopology::new(network.ranks as u32, network.ranks_per_host as u32)
         };
         Self {
             mirror: errors.mirror(job),
@@ -144,7 +144,7 @@ impl Witness {
     }
 
     /// Where the ranks are, and what is guessed of the way between them.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> JobTopology {
         self.place
     }
 

@@ -10,7 +10,7 @@ pub struct Paste {
     pub fusion_threshold_bytes: u64,
     /// Cycle time, ms, with the digits that are to stand there.
     pub cycle_time_ms: String,
-    /// Allreduce host by host.
+    /// Hierarchical allreduce.
     pub hierarchical_allreduce: Option<bool>,
     /// Allgather likewise.
     pub hierarchical_allgather: Option<bool>,

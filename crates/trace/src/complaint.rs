@@ -4,7 +4,7 @@ use memchr::memchr_iter;
 
 /// A place in the text that is being read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place<'a> {
+pub(super) struct FilePosition<'a> {
     /// Bytes before it, after decompression.
     pub(super) offset: u64,
     /// Lines that ended before `before`.
@@ -13,7 +13,7 @@ pub(super) struct Place<'a> {
     pub(super) before: &'a [u8],
 }
 
-impl Place<'_> {
+impl FilePosition<'_> {
     /// Line, counting from 1.
     pub(super) fn line(self) -> u64 {
         1 + self.lines + memchr_iter(b'\n', self.before).count() as u64
@@ -81,7 +81,12 @@ pub(super) struct Complaints {
 
 impl Complaints {
     /// Counts a complaint; `detail` is asked for the first of its kind.
-    pub(super) fn add(&mut self, complaint: Complaint, place: Place<'_>, detail: impl FnOnce() -> String) {
+    pub(super) fn add(
+        &mut self,
+        complaint: Complaint,
+        place: FilePosition<'_>,
+        detail: impl FnOnce() -> String,
+    ) {
         match self.entry(complaint) {
             Some(entry) => entry.count += 1,
             None => self.entries.push(Entry {

@@ -1,6 +1,6 @@
 //! Finds out from its first events who wrote a file.
 
-use super::complaint::Place;
+use super::complaint::FilePosition;
 use super::event::{Event, Id};
 use super::model::Format;
 use super::reader::{Out, Reader};
@@ -66,7 +66,7 @@ struct Held {
 
 impl Detector {
     /// Looks at an event; says who wrote the file once that is known (the event is not held then).
-    pub(super) fn event(&mut self, event: &Event<'_>, place: Place<'_>) -> Option<Format> {
+    pub(super) fn event(&mut self, event: &Event<'_>, place: FilePosition<'_>) -> Option<Format> {
         if let Some(format) = self.verdict(event) {
             return Some(format);
         }
@@ -149,7 +149,7 @@ impl Detector {
         for held in self.held.drain(..) {
             // What has been read once can be read again.
             if let Ok((event, _)) = Event::read(&held.raw, 0) {
-                let place = Place {
+                let place = FilePosition {
                     offset: held.offset,
                     lines: held.line - 1,
                     before: &[],

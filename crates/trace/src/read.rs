@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::complaint::{Complaints, Place};
+use super::complaint::{Complaints, FilePosition};
 use super::detect::Detector;
 use super::error::ReadError;
 use super::event::Event;
@@ -98,7 +98,7 @@ impl Reading<'_> {
 
 impl Sink for Reading<'_> {
     #[inline]
-    fn event(&mut self, event: &Event<'_>, place: Place<'_>) {
+    fn event(&mut self, event: &Event<'_>, place: FilePosition<'_>) {
         if let Some(reader) = &mut self.reader {
             reader.event(event, place, &mut self.out);
         } else if let Some(format) = self.detector.event(event, place) {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::byteps::Byteps;
-use super::complaint::{Complaint, Complaints, Place};
+use super::complaint::{Complaint, Complaints, FilePosition};
 use super::event::{Event, Time};
 use super::horovod::Horovod;
 use super::json::NS_MAX;
@@ -35,7 +35,7 @@ impl<'v> Out<'v> {
     }
 
     /// When a whole event (`X`) was; none, with a complaint, if it does not say. Without a duration it took no time.
-    pub(super) fn span(&mut self, event: &Event<'_>, place: Place<'_>) -> Option<Span> {
+    pub(super) fn span(&mut self, event: &Event<'_>, place: FilePosition<'_>) -> Option<Span> {
         let Time::Ns(began) = event.at else {
             self.complaints.add(Complaint::BadTime, place, String::new);
             return None;
@@ -77,7 +77,7 @@ impl Reader {
 
     /// The next event.
     #[inline]
-    pub(super) fn event(&mut self, event: &Event<'_>, place: Place<'_>, out: &mut Out<'_>) {
+    pub(super) fn event(&mut self, event: &Event<'_>, place: FilePosition<'_>, out: &mut Out<'_>) {
         match self {
             Self::Horovod(reader) => reader.event(event, place, out),
             Self::Byteps(reader) => reader.event(event, place, out),

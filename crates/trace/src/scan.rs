@@ -10,7 +10,7 @@ use std::io::Read;
 
 use memchr::{memchr, memchr_iter};
 
-use super::complaint::{Complaint, Complaints, Place};
+use super::complaint::{Complaint, Complaints, FilePosition};
 use super::event::{Event, is_event_key};
 use super::json::{Cursor, Stop};
 
@@ -23,7 +23,7 @@ pub(super) const EVENT_BYTES_MAX: usize = 16 << 20;
 /// Takes what is found.
 pub(super) trait Sink {
     /// An event.
-    fn event(&mut self, event: &Event<'_>, place: Place<'_>);
+    fn event(&mut self, event: &Event<'_>, place: FilePosition<'_>);
     /// A member beside the events of the object they are in; `value` as it stands in the file.
     fn header(&mut self, key: &str, value: &[u8]);
     /// Where complaints go.
@@ -160,7 +160,7 @@ impl<R: Read> Scanner<R> {
         let text = &self.window[..self.filled];
         match Event::read(text, self.at) {
             Ok((event, end)) => {
-                let place = Place {
+                let place = FilePosition {
                     offset: self.offset + self.at as u64,
                     lines: self.lines,
                     before: &text[..self.at],
@@ -256,7 +256,7 @@ impl<R: Read> Scanner<R> {
         self.lost = Some((offset, complaint));
         let before = &self.window[..self.at];
         let excerpt = &self.window[self.at..self.filled.min(self.at + 40)];
-        let place = Place {
+        let place = FilePosition {
             offset,
             lines: self.lines,
             before,
@@ -345,7 +345,7 @@ impl<R: Read> Scanner<R> {
             }
             _ => Complaint::Unreadable,
         };
-        let place = Place {
+        let place = FilePosition {
             offset: self.offset + self.filled as u64,
             lines: self.lines,
             before: &self.window[..self.filled],

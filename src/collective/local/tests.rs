@@ -113,14 +113,14 @@ fn split_run(input: &[u8], width: usize, split: &Split, run: impl FnOnce(&[Span]
 }
 
 /// Where an operation whose output is not as long as its input writes it.
-struct Place {
+struct OutputLayout {
     output_bytes: usize,
     /// Where in the output the input lies, if it does.
     input_within: Option<usize>,
 }
 
 /// Gives `inputs` to `run`, with outputs as `places` say; the outputs. Bytes around them must stay as they were.
-fn run_placed(inputs: &[Vec<u8>], places: &[Place], run: impl FnOnce(&[Span])) -> Vec<Vec<u8>> {
+fn run_placed(inputs: &[Vec<u8>], places: &[OutputLayout], run: impl FnOnce(&[Span])) -> Vec<Vec<u8>> {
     const GUARD: [u8; 8] = [0xaa; 8];
     let mut inputs: Vec<Vec<u8>> = inputs.to_vec();
     let mut outputs: Vec<Vec<u8>> = places

@@ -26,7 +26,7 @@ mod rounds;
 mod staging;
 mod transfer;
 
-pub(crate) use hierarchical::{HierarchicalCollective, Host, Lane, Map};
+pub(crate) use hierarchical::{HierarchicalCollective, IntraNode, Lane, Map};
 use staging::{Lap, Staging};
 
 /// Bytes of a chunk, of all its parts together: few enough that a few of them stay in cache.

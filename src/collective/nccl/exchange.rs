@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::lane::Trouble;
-use super::{Company, Place, gpu_error};
+use super::state::Trouble;
+use super::{Company, SetRank, gpu_error};
 use crate::error::{Error, PeerError};
 use crate::gpu::{GpuError, UniqueId};
 use crate::transport::Transport;
@@ -23,10 +23,10 @@ struct Unable {
 /// Brings to all ranks of the set what each brings: an id, nothing, or why it cannot take part, which is then the end of it for all.
 pub(super) fn exchange(
     own: Result<Option<UniqueId>, GpuError>,
-    place: Place,
+    set_rank: SetRank,
     company: &mut Company<'_>,
 ) -> Result<Vec<Option<UniqueId>>, Trouble> {
-    let rank = company.members[place.rank];
+    let rank = company.members[set_rank.rank];
     let transport = &mut *company.transport;
     let word = match &own {
         Ok(id) => Ok(id.map(|id| Id(id.to_vec()))),
@@ -37,7 +37,8 @@ pub(super) fn exchange(
     };
     let members = company.members;
     let words = gather(transport, members, &word).map_err(Trouble::OfRank)?;
-    let all: Option<Result<Vec<Option<Id>>, Unable>> = (place.rank == 0).then(|| words.into_iter().collect());
+    let all: Option<Result<Vec<Option<Id>>, Unable>> =
+        (set_rank.rank == 0).then(|| words.into_iter().collect());
     let all: Result<Vec<Option<Id>>, Unable> =
         broadcast(transport, members, all.as_ref()).map_err(Trouble::OfRank)?;
     let of_batch = |error| Trouble::OfBatch(gpu_error(rank, error));
@@ -46,7 +47,7 @@ pub(super) fn exchange(
     let bytes = |id: Option<Id>| id.map(|Id(bytes)| bytes.try_into()).transpose();
     let ids: Result<Vec<Option<UniqueId>>, _> = all.into_iter().map(bytes).collect();
     match ids {
-        Ok(ids) if ids.len() == place.size => Ok(ids),
+        Ok(ids) if ids.len() == set_rank.size => Ok(ids),
         _ => Err(Trouble::OfRank(invalid(
             members[0],
             "NCCL ids of another length or number",
@@ -55,10 +56,10 @@ pub(super) fn exchange(
 }
 
 /// The least of what all ranks say.
-pub(super) fn least(own: u64, place: Place, company: &mut Company<'_>) -> Result<u64, Error> {
+pub(super) fn least(own: u64, set_rank: SetRank, company: &mut Company<'_>) -> Result<u64, Error> {
     let (transport, members) = (&mut *company.transport, company.members);
     let all = gather(transport, members, &own)?;
-    let least = (place.rank == 0).then(|| all.into_iter().min().unwrap_or(0));
+    let least = (set_rank.rank == 0).then(|| all.into_iter().min().unwrap_or(0));
     let least = broadcast(transport, members, least.as_ref())?;
     if least > own {
         return Err(invalid(

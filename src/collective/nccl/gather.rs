@@ -2,7 +2,7 @@
 
 use super::layout::{places, room};
 use super::program::{Copies, Program, entry};
-use super::{Batch, Place, Scratch};
+use super::{Batch, Scratch, SetRank};
 use crate::gpu::{Call, Number};
 use crate::tensor::Span;
 
@@ -22,7 +22,7 @@ pub(super) fn broadcast_sink(batch: &Batch<'_>) -> usize {
     }
 }
 
-pub(super) fn broadcast(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Program {
+pub(super) fn broadcast(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) -> Program {
     let call = |from, to, count| Call::Broadcast {
         from,
         to,
@@ -47,7 +47,7 @@ pub(super) fn broadcast(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Pr
     let Some(&total @ 1..) = at.last() else {
         return Program::default();
     };
-    let is_root = place.rank == batch.root;
+    let is_root = set_rank.rank == batch.root;
     let stretches = || batch.spans.iter().zip(&at);
     let inward = stretches()
         .filter(|_| is_root)
@@ -93,22 +93,22 @@ fn stretches(batch: &Batch<'_>, size: usize) -> Vec<usize> {
     places
 }
 
-pub(super) fn allgather_bytes(batch: &Batch<'_>, place: Place) -> usize {
+pub(super) fn allgather_bytes(batch: &Batch<'_>, set_rank: SetRank) -> usize {
     match batch.spans {
         [_] => 0,
-        _ => stretches(batch, place.size)[place.size],
+        _ => stretches(batch, set_rank.size)[set_rank.size],
     }
 }
 
-pub(super) fn allgather_sink(batch: &Batch<'_>, place: Place) -> usize {
+pub(super) fn allgather_sink(batch: &Batch<'_>, set_rank: SetRank) -> usize {
     match batch.spans {
-        [span] if span.keeps_nothing() => stretches(batch, place.size)[place.size],
+        [span] if span.keeps_nothing() => stretches(batch, set_rank.size)[set_rank.size],
         _ => 0,
     }
 }
 
-pub(super) fn allgather(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Program {
-    let Place { rank, size } = place;
+pub(super) fn allgather(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) -> Program {
+    let SetRank { rank, size } = set_rank;
     let at = stretches(batch, size);
     if at[size] == 0 {
         return Program::default();
@@ -184,24 +184,24 @@ fn gathering(at: &[usize], rank: usize, input: u64, output: u64) -> Vec<Call> {
 
 // ---- alltoall ------------------------------------------------------------------------------------------------------
 
-fn received(batch: &Batch<'_>, tensor: usize, place: Place) -> usize {
-    let Place { rank, size } = place;
+fn received(batch: &Batch<'_>, tensor: usize, set_rank: SetRank) -> usize {
+    let SetRank { rank, size } = set_rank;
     (0..size)
         .map(|from| batch.bytes[(tensor * size + from) * size + rank])
         .sum()
 }
 
-pub(super) fn alltoall_sink(batch: &Batch<'_>, place: Place) -> usize {
+pub(super) fn alltoall_sink(batch: &Batch<'_>, set_rank: SetRank) -> usize {
     let spans = batch.spans.iter().enumerate();
     let dropped = spans.filter(|(_, span)| span.keeps_nothing());
     dropped
-        .map(|(tensor, _)| received(batch, tensor, place))
+        .map(|(tensor, _)| received(batch, tensor, set_rank))
         .max()
         .unwrap_or(0)
 }
 
-pub(super) fn alltoall(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Program {
-    let Place { rank, size } = place;
+pub(super) fn alltoall(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) -> Program {
+    let SetRank { rank, size } = set_rank;
     let mut calls = Vec::new();
     for (tensor, span) in batch.spans.iter().enumerate() {
         let bytes = |from: usize, to: usize| batch.bytes[(tensor * size + from) * size + to];

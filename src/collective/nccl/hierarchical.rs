@@ -14,10 +14,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::exchange::exchange;
-use super::lane::Trouble;
 use super::number;
+use super::state::Trouble;
 use super::track::Track;
-use super::{Company, Crossing, Place};
+use super::{Company, Crossing, SetRank};
 use crate::collective::{HostPlace, InterNode, Reduction};
 use crate::gpu::{Call, Combine, Combined, Communicator, Device, GpuError, Mark, UniqueId};
 use crate::tensor::{ReduceOp, Span};
@@ -51,7 +51,7 @@ impl Hierarchical {
     /// Makes it, together with all other ranks of the set.
     pub(super) fn make(
         place: HostPlace,
-        in_set: Place,
+        in_set: SetRank,
         track: &Track,
         company: &mut Company<'_>,
     ) -> Result<Self, Trouble> {

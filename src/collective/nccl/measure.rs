@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use super::{Batch, Place, Scratch};
+use super::{Batch, Scratch, SetRank};
 use crate::collective::Reduction;
 use crate::gpu::{
     Call, Combine, Combined, Communicator, CudaVec, GpuError, Number, Stopwatch, Stream, devices,
@@ -13,7 +13,7 @@ use crate::gpu::{
 use crate::negotiation::OpKind;
 use crate::tensor::{Dtype, ReduceOp, Span};
 
-const ALONE: Place = Place { rank: 0, size: 1 };
+const ALONE: SetRank = SetRank { rank: 0, size: 1 };
 
 /// Copies of all bytes that give the host time: each takes tens of microseconds.
 const LEAD: usize = 6;

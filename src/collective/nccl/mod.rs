@@ -3,7 +3,7 @@
 //! A batch becomes a [`Program`]: a pure list of what goes onto the stream, the same on all ranks where ranks must do the same. It is
 //! *launched*, not executed: this returns when all of it is on the stream, behind the events that say when the callers' data is
 //! ready, and `cycle/device.rs` hears from the last event when it is over. So no call here waits for the device, but for
-//! making a communicator and for fusion buffers that grow, which ranks do together ([`lane`]), and for hierarchical
+//! making a communicator and for fusion buffers that grow, which ranks do together ([`state`]), and for hierarchical
 //! allreduces ([`hierarchical`]).
 //!
 //! Results are the same on all ranks, but not, as in host memory, bit for bit whatever the fusion: NCCL adds in an order that
@@ -21,7 +21,6 @@ use crate::transport::Transport;
 mod exchange;
 mod gather;
 mod hierarchical;
-mod lane;
 mod layout;
 #[doc(hidden)]
 pub mod measure;
@@ -29,13 +28,14 @@ mod number;
 mod program;
 mod reduce;
 mod scatter;
+mod state;
 #[cfg(test)]
 mod tests;
 mod track;
 
-pub(crate) use lane::{Lane, Trouble};
 use number::Travel;
 use program::Program;
+pub(crate) use state::{NcclCollective, Trouble};
 
 /// A batch of tensors on the GPU, as [`super::Collective`] describes batches.
 pub(crate) struct Batch<'a> {
@@ -50,9 +50,9 @@ pub(crate) struct Batch<'a> {
     pub(crate) root: usize,
 }
 
-/// This rank's place in the set.
+/// This rank's number in the process set, and the set's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SetRank {
     pub(crate) rank: usize,
     pub(crate) size: usize,
 }
@@ -110,42 +110,42 @@ struct Scratch {
 
 impl Batch<'_> {
     /// What goes onto the stream.
-    fn program(&self, place: Place, scratch: Scratch) -> Program {
+    fn program(&self, set_rank: SetRank, scratch: Scratch) -> Program {
         match self.kind {
-            OpKind::Allreduce => reduce::program(self, place, scratch),
-            OpKind::Broadcast => gather::broadcast(self, place, scratch),
-            OpKind::Allgather => gather::allgather(self, place, scratch),
-            OpKind::Alltoall => gather::alltoall(self, place, scratch),
-            OpKind::Reducescatter => scatter::program(self, place, scratch),
+            OpKind::Allreduce => reduce::program(self, set_rank, scratch),
+            OpKind::Broadcast => gather::broadcast(self, set_rank, scratch),
+            OpKind::Allgather => gather::allgather(self, set_rank, scratch),
+            OpKind::Alltoall => gather::alltoall(self, set_rank, scratch),
+            OpKind::Reducescatter => scatter::program(self, set_rank, scratch),
             OpKind::Join | OpKind::Barrier | OpKind::Agree => Program::default(),
         }
     }
 
     /// How the elements of a reduction travel.
-    fn travel(&self, place: Place) -> Travel {
-        let travel = Travel::new(self.reduction.dtype, self.reduction.op, place.size);
+    fn travel(&self, set_rank: SetRank) -> Travel {
+        let travel = Travel::new(self.reduction.dtype, self.reduction.op, set_rank.size);
         self.wire_dtype.map_or(travel, |dtype| travel.compressed(dtype))
     }
 
     /// What it wants of the fusion buffer; the same on all ranks.
-    fn buffer_bytes(&self, place: Place) -> usize {
+    fn buffer_bytes(&self, set_rank: SetRank) -> usize {
         match self.kind {
-            OpKind::Allreduce => reduce::buffer_bytes(self, place),
+            OpKind::Allreduce => reduce::buffer_bytes(self, set_rank),
             OpKind::Broadcast => gather::broadcast_bytes(self),
-            OpKind::Allgather => gather::allgather_bytes(self, place),
-            OpKind::Reducescatter => scatter::buffer_bytes(self, place),
+            OpKind::Allgather => gather::allgather_bytes(self, set_rank),
+            OpKind::Reducescatter => scatter::buffer_bytes(self, set_rank),
             OpKind::Alltoall | OpKind::Join | OpKind::Barrier | OpKind::Agree => 0,
         }
     }
 
     /// What it wants of the sink on this rank.
-    fn sink_bytes(&self, place: Place) -> usize {
+    fn sink_bytes(&self, set_rank: SetRank) -> usize {
         match self.kind {
-            OpKind::Allreduce => reduce::sink_bytes(self, place),
+            OpKind::Allreduce => reduce::sink_bytes(self, set_rank),
             OpKind::Broadcast => gather::broadcast_sink(self),
-            OpKind::Allgather => gather::allgather_sink(self, place),
-            OpKind::Alltoall => gather::alltoall_sink(self, place),
-            OpKind::Reducescatter => scatter::sink_bytes(self, place),
+            OpKind::Allgather => gather::allgather_sink(self, set_rank),
+            OpKind::Alltoall => gather::alltoall_sink(self, set_rank),
+            OpKind::Reducescatter => scatter::sink_bytes(self, set_rank),
             OpKind::Join | OpKind::Barrier | OpKind::Agree => 0,
         }
     }
@@ -161,11 +161,12 @@ impl Batch<'_> {
     }
 
     /// The batch in parts that want no more than `limit` bytes of the fusion buffer each, as far as one tensor can do with it.
-    fn parts(&self, place: Place, limit: usize) -> Vec<std::ops::Range<usize>> {
+    fn parts(&self, set_rank: SetRank, limit: usize) -> Vec<std::ops::Range<usize>> {
         let mut parts: Vec<std::ops::Range<usize>> = Vec::new();
         for tensor in 0..self.spans.len() {
             let with_it = |part: &std::ops::Range<usize>| part.start..tensor + 1;
-            let fits = |part: &std::ops::Range<usize>| self.part(with_it(part)).buffer_bytes(place) <= limit;
+            let fits =
+                |part: &std::ops::Range<usize>| self.part(with_it(part)).buffer_bytes(set_rank) <= limit;
             match parts.last_mut() {
                 Some(last) if fits(last) => *last = with_it(last),
                 _ => parts.push(tensor..tensor + 1),

@@ -6,7 +6,7 @@
 use super::layout::{places, room};
 use super::number::Travel;
 use super::program::{Copies, Program, entry};
-use super::{Batch, Place, Scratch};
+use super::{Batch, Scratch, SetRank};
 use crate::gpu::{Call, Kernel};
 
 fn is_direct(batch: &Batch<'_>, travel: &Travel) -> bool {
@@ -23,8 +23,8 @@ fn places_of(batch: &Batch<'_>, travel: &Travel) -> Vec<usize> {
     places(elements(batch).map(|elements| elements * travel.wire.bytes()))
 }
 
-pub(super) fn buffer_bytes(batch: &Batch<'_>, place: Place) -> usize {
-    let travel = batch.travel(place);
+pub(super) fn buffer_bytes(batch: &Batch<'_>, set_rank: SetRank) -> usize {
+    let travel = batch.travel(set_rank);
     if is_direct(batch, &travel) {
         0
     } else {
@@ -32,16 +32,16 @@ pub(super) fn buffer_bytes(batch: &Batch<'_>, place: Place) -> usize {
     }
 }
 
-pub(super) fn sink_bytes(batch: &Batch<'_>, place: Place) -> usize {
+pub(super) fn sink_bytes(batch: &Batch<'_>, set_rank: SetRank) -> usize {
     match batch.spans {
-        [span] if span.keeps_nothing() && is_direct(batch, &batch.travel(place)) => room(span.bytes()),
+        [span] if span.keeps_nothing() && is_direct(batch, &batch.travel(set_rank)) => room(span.bytes()),
         _ => 0,
     }
 }
 
-pub(super) fn program(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Program {
+pub(super) fn program(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) -> Program {
     let Scratch { buffer, sink } = scratch;
-    let travel = batch.travel(place);
+    let travel = batch.travel(set_rank);
     let (prescale, postscale) = (batch.reduction.prescale, batch.reduction.postscale);
     let at = places_of(batch, &travel);
     let total_bytes = at.last().copied().unwrap_or(0);

@@ -7,7 +7,7 @@ use super::layout::{places, room};
 use super::number::Travel;
 use super::program::{Copies, Program, entry};
 use super::reduce::{neutral, units};
-use super::{Batch, Place, Scratch};
+use super::{Batch, Scratch, SetRank};
 use crate::gpu::Call;
 
 /// Elements of rank `rank`'s share of a tensor.
@@ -32,22 +32,22 @@ fn region(batch: &Batch<'_>, travel: &Travel, size: usize) -> usize {
     (0..size).map(of_rank).max().unwrap_or(0)
 }
 
-pub(super) fn buffer_bytes(batch: &Batch<'_>, place: Place) -> usize {
-    let travel = batch.travel(place);
-    if is_direct(batch, &travel, place.size) {
+pub(super) fn buffer_bytes(batch: &Batch<'_>, set_rank: SetRank) -> usize {
+    let travel = batch.travel(set_rank);
+    if is_direct(batch, &travel, set_rank.size) {
         0
     } else {
-        place.size * region(batch, &travel, place.size)
+        set_rank.size * region(batch, &travel, set_rank.size)
     }
 }
 
-pub(super) fn sink_bytes(batch: &Batch<'_>, place: Place) -> usize {
-    let travel = batch.travel(place);
+pub(super) fn sink_bytes(batch: &Batch<'_>, set_rank: SetRank) -> usize {
+    let travel = batch.travel(set_rank);
     match batch.spans {
-        [span] if span.keeps_nothing() && is_direct(batch, &travel, place.size) => {
+        [span] if span.keeps_nothing() && is_direct(batch, &travel, set_rank.size) => {
             let share = batch.bytes[0];
             if span.is_absent() {
-                room(place.size * share)
+                room(set_rank.size * share)
             } else {
                 share
             }
@@ -56,9 +56,9 @@ pub(super) fn sink_bytes(batch: &Batch<'_>, place: Place) -> usize {
     }
 }
 
-pub(super) fn program(batch: &Batch<'_>, place: Place, scratch: Scratch) -> Program {
-    let Place { rank, size } = place;
-    let travel = batch.travel(place);
+pub(super) fn program(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) -> Program {
+    let SetRank { rank, size } = set_rank;
+    let travel = batch.travel(set_rank);
     let (prescale, postscale) = (batch.reduction.prescale, batch.reduction.postscale);
     let is_absent = batch.spans.iter().all(crate::tensor::Span::is_absent);
     let reduced = |from, to, count| Call::Reducescatter(travel.combined(from, to, count));

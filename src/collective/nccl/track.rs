@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lane::Trouble;
+use super::state::Trouble;
 use super::{Awaited, gpu_error};
 use crate::error::Error;
 use crate::gpu::{Communicator, Device, GpuError, Mark, Stream};

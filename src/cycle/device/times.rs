@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allreduce_by_hosts_has_parts_of_its_own() {
+    fn a_hierarchical_allreduce_has_parts_of_its_own() {
         let crossing = Some(Crossed {
             names: ["NCCL_REDUCESCATTER", "NCCL_ALLGATHER"],
             reduced: at(400),

@@ -150,7 +150,7 @@ fn both_ends_of_the_window_are_in_it_and_it_is_written_when_they_have_passed() {
         recording.step(step * 100, &["a", "b"]);
     }
     // An order to begin what has begun comes back when the writer has come round.
-    let order = crate::timeline::Order::Start {
+    let order = crate::timeline::TimelineCommand::Start {
         path: "t.json".into(),
         mark_cycles: false,
     };

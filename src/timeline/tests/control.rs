@@ -3,10 +3,10 @@
 use super::*;
 use crate::error::Error;
 use crate::knobs::StepRange;
-use crate::timeline::Order;
+use crate::timeline::TimelineCommand;
 
-fn start(path: &str) -> Order {
-    Order::Start {
+fn start(path: &str) -> TimelineCommand {
+    TimelineCommand::Start {
         path: path.into(),
         mark_cycles: false,
     }
@@ -14,7 +14,7 @@ fn start(path: &str) -> Order {
 
 impl Recording {
     /// As a cycle does it that brings an order.
-    fn order(&mut self, order: &Order) -> Result<(), Error> {
+    fn order(&mut self, order: &TimelineCommand) -> Result<(), Error> {
         self.track.interrupt();
         self.timeline.apply(order)
     }
@@ -35,7 +35,7 @@ fn what_is_recorded_is_what_lies_between_start_and_stop() {
         ..Options::default()
     };
     let mut recording = Recording::new(memory.timeline(options));
-    recording.order(&Order::Stop).unwrap(); // nothing to stop
+    recording.order(&TimelineCommand::Stop).unwrap(); // nothing to stop
     recording.step(10, &["a"]);
     assert!(memory.names().is_empty());
     recording.order(&start("t.json")).unwrap();
@@ -46,11 +46,11 @@ fn what_is_recorded_is_what_lies_between_start_and_stop() {
     recording.order(&start("u.json")).unwrap(); // elsewhere
     assert_eq!(ends(&memory.text()), [26, 36]); // complete when the command has been applied
     recording.step(40, &["a"]);
-    recording.order(&Order::Stop).unwrap();
+    recording.order(&TimelineCommand::Stop).unwrap();
     assert_eq!(ends(&memory.text_of("u.json")), [46]);
     assert!(!recording.track.is_on());
     recording.step(50, &["a"]);
-    recording.order(&Order::Stop).unwrap();
+    recording.order(&TimelineCommand::Stop).unwrap();
     recording.order(&start("t.json")).unwrap(); // anew
     recording.step(60, &["c"]);
     recording.finish();
@@ -161,7 +161,7 @@ fn nothing_is_recorded_behind_a_window() {
     }
     // Has come round when this is answered.
     recording.order(&start("u.json")).unwrap();
-    recording.order(&Order::Stop).unwrap();
+    recording.order(&TimelineCommand::Stop).unwrap();
     assert_eq!(ends(&memory.text()), [106, 206, 306]);
     recording.step(500, &["a"]);
     assert!(!recording.track.is_on());

@@ -176,7 +176,7 @@ fn a_compressed_file_cut_short_decodes_as_far_as_it_goes() {
     let mut recording = Recording::new(memory.timeline(options));
     recording.step(10, &["a"]);
     // An order that changes nothing has come round when all before it is written.
-    let order = super::super::Order::Start {
+    let order = super::super::TimelineCommand::Start {
         path: "t.json.gz".into(),
         mark_cycles: false,
     };

@@ -9,30 +9,30 @@ use crate::transport::{Doorbell, Park, Role};
 pub(crate) struct MpiDoorbell {
     heartbeat: Arc<Heartbeat>,
     set: u64,
-    /// This host's sleepers.
-    host: Arc<dyn Doorbell>,
+    /// The doorbell of this host's ranks.
+    local: Arc<dyn Doorbell>,
 }
 
 impl MpiDoorbell {
     /// For the process set that messages call `set`.
-    pub(super) fn new(heartbeat: &Arc<Heartbeat>, set: u64, host: Arc<dyn Doorbell>) -> Self {
+    pub(super) fn new(heartbeat: &Arc<Heartbeat>, set: u64, local: Arc<dyn Doorbell>) -> Self {
         Self {
             heartbeat: Arc::clone(heartbeat),
             set,
-            host,
+            local,
         }
     }
 }
 
 impl Bell for MpiDoorbell {
     fn rung(&self, cycle: u64) -> bool {
-        let is_news = self.host.rung() < cycle;
-        self.host.ring(cycle);
+        let is_news = self.local.rung() < cycle;
+        self.local.ring(cycle);
         is_news
     }
 
     fn alarm(&self) {
-        self.host.wake_self();
+        self.local.wake_self();
     }
 }
 
@@ -45,31 +45,31 @@ impl Doorbell for MpiDoorbell {
     }
 
     fn rung(&self) -> u64 {
-        self.host.rung()
+        self.local.rung()
     }
 
     fn eager(&self, cycle: u64, own: bool) {
-        self.host.eager(cycle, own);
+        self.local.eager(cycle, own);
     }
 
     /// Whether every rank of this host would: a host enters when its own part holds.
     fn all_eager(&self, cycle: u64) -> bool {
-        self.host.all_eager(cycle)
+        self.local.all_eager(cycle)
     }
 
     fn wakes(&self) -> u32 {
-        self.host.wakes()
+        self.local.wakes()
     }
 
     fn park(&self, role: Role, seen: u32, park: Park) {
-        self.host.park(role, seen, park);
+        self.local.park(role, seen, park);
     }
 
     fn wake_self(&self) {
-        self.host.wake_self();
+        self.local.wake_self();
     }
 
     fn present(&self, driver: bool) {
-        self.host.present(driver);
+        self.local.present(driver);
     }
 }

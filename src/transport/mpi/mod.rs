@@ -28,7 +28,7 @@ mod places;
 mod record;
 
 use doorbell::MpiDoorbell;
-pub(crate) use places::Places;
+pub(crate) use places::HostLayout;
 use places::{length_of, pack, packed_bytes_max, record_range, unpack};
 use record::Record;
 
@@ -43,7 +43,7 @@ pub(crate) struct MpiTransport {
     rank: usize,
     members: Arc<[usize]>,
     is_world: bool,
-    places: Places,
+    places: HostLayout,
     /// Where each set rank's block lies among all.
     order: Vec<usize>,
     set: u64,
@@ -73,14 +73,14 @@ impl MpiTransport {
         rank: usize,
         members: &Arc<[usize]>,
         is_world: bool,
-        places: Places,
+        places: HostLayout,
     ) -> Self {
         let entered = if is_world {
             Arc::clone(&job.entered)
         } else {
             Arc::default()
         };
-        let host: Arc<dyn Doorbell> = match &places.here {
+        let local: Arc<dyn Doorbell> = match &places.here {
             Some(here) => {
                 let (heartbeat, set) = (Arc::clone(&job.heartbeat), communicators.set);
                 here.heed(Box::new(move |waited| heartbeat.check_wait(set, waited)));
@@ -88,7 +88,7 @@ impl MpiTransport {
             }
             None => Arc::new(own_bell(Arc::clone(&entered), job.spin)),
         };
-        let doorbell = Arc::new(MpiDoorbell::new(&job.heartbeat, communicators.set, host));
+        let doorbell = Arc::new(MpiDoorbell::new(&job.heartbeat, communicators.set, local));
         let count = places.hosts.len();
         let next_hosts = distances(count)
             .map(|distance| members[places.hosts[(places.own + distance) % count][0]])

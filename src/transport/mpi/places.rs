@@ -7,7 +7,7 @@ use crate::transport::FRAME_BYTES_MAX;
 use crate::transport::local::LocalTransport;
 
 /// The members of a set, grouped by host, and this rank's position.
-pub(crate) struct Places {
+pub(crate) struct HostLayout {
     /// Set ranks, ascending; the hosts in the order of their first ones.
     pub(crate) hosts: Vec<Vec<usize>>,
     /// Which of them is this rank's.
@@ -18,7 +18,7 @@ pub(crate) struct Places {
     pub(crate) leaders: Option<CommId>,
 }
 
-impl Places {
+impl HostLayout {
     /// How many ranks each host has.
     pub(super) fn sizes(&self) -> impl Iterator<Item = usize> + use<'_> {
         self.hosts.iter().map(Vec::len)
@@ -72,8 +72,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_by_turns_lie_host_by_host() {
-        let places = Places {
+    fn ranks_by_turns_are_grouped_by_host() {
+        let places = HostLayout {
             hosts: vec![vec![0, 2, 4], vec![1, 3]],
             own: 1,
             here: None,

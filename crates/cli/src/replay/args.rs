@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// Cycle times in ms, likewise [default: 0.25 to 25]
     #[arg(long, value_name = "LIST", value_parser = cycle_ms)]
     pub(super) cycle_ms: Option<Values>,
-    /// Allreduces host by host: on, off or both [default: both where there are several hosts of several ranks]
+    /// Hierarchical allreduces: on, off or both [default: both where there are several hosts of several ranks]
     #[arg(long, value_name = "on,off", value_delimiter = ',')]
     pub(super) hierarchical: Vec<Switch>,
     /// The response cache: on, off or both [default: on]

@@ -12,7 +12,7 @@ use crate::timeline::input::{Inputs, Run};
 use crate::timeline::output::check_distinct;
 use crate::timeline::profile as extracted;
 use ronde_job::replay::profile::Profile;
-use ronde_job::replay::{Fit, Hosts, Place};
+use ronde_job::replay::{Fit, Hosts, JobTopology};
 
 /// Largest profile read, in bytes: as the benchmark's.
 const PROFILE_BYTES_MOST: u64 = 64 << 20;
@@ -68,7 +68,7 @@ impl Job {
             }
         };
         if let Some(per_host) = recording.ranks_per_host {
-            job.fit.place = Place {
+            job.fit.place = JobTopology {
                 ranks_per_host: per_host.clamp(1, job.fit.place.ranks.max(1)),
                 hosts: Hosts::Known,
                 ..job.fit.place

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::hosts::{self, HostsError, Place};
+use super::hosts::{self, HostsError, RankPlacement};
 use super::mpi_flags::MpiFlags;
 use super::mpirun::{Launch, MpirunError};
 
@@ -29,7 +29,7 @@ impl Elsewhere<'_> {
     /// Hosts that cannot be read, or have too few slots.
     pub(crate) fn is_elsewhere(&self, num_proc: usize) -> Result<bool, ElsewhereError> {
         let place = hosts::place(Some(self.hosts), None, num_proc)?;
-        Ok(matches!(place, Place::Hosts(_)))
+        Ok(matches!(place, RankPlacement::Hosts(_)))
     }
 
     /// The command line that starts `num_proc` ranks of `command`, to whom `environment` is set beside this process's variables.
@@ -42,7 +42,8 @@ impl Elsewhere<'_> {
         environment: Vec<(OsString, OsString)>,
         command: Vec<OsString>,
     ) -> Result<Vec<OsString>, ElsewhereError> {
-        let (Place::Here(hosts) | Place::Hosts(hosts)) = hosts::place(Some(self.hosts), None, num_proc)?;
+        let (RankPlacement::Here(hosts) | RankPlacement::Hosts(hosts)) =
+            hosts::place(Some(self.hosts), None, num_proc)?;
         let launch = Launch {
             num_proc,
             hosts,

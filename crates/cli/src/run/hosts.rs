@@ -60,7 +60,7 @@ pub(crate) enum NameReason {
 
 /// Where the ranks of a job are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum RankPlacement {
     /// All on this machine, under these names with so many on each, where it was named.
     Here(Vec<(String, usize)>),
     /// On these hosts, so many on each.
@@ -75,7 +75,7 @@ pub(super) fn place(
     hosts: Option<&str>,
     hostfile: Option<&Path>,
     num_proc: usize,
-) -> Result<Place, HostsError> {
+) -> Result<RankPlacement, HostsError> {
     let entries = match (hosts, hostfile) {
         (Some(hosts), _) => parse_list(hosts)?,
         (None, Some(path)) => {
@@ -85,7 +85,7 @@ pub(super) fn place(
             })?;
             parse_file(&text, path)?
         }
-        (None, None) => return Ok(Place::Here(Vec::new())),
+        (None, None) => return Ok(RankPlacement::Here(Vec::new())),
     };
     let slots = entries
         .iter()
@@ -96,9 +96,9 @@ pub(super) fn place(
     }
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Ok(if entries.iter().all(|(host, _)| is_local(host, &name)) {
-        Place::Here(entries)
+        RankPlacement::Here(entries)
     } else {
-        Place::Hosts(entries)
+        RankPlacement::Hosts(entries)
     })
 }
 
@@ -257,9 +257,9 @@ mod tests {
     fn hosts_are_this_machine_or_not_and_too_few_slots_are_refused() {
         let of = |hosts, num_proc| place(Some(hosts), None, num_proc).map_err(|error| error.to_string());
         let here = vec![("localhost".to_owned(), 2), ("127.0.0.1".to_owned(), 2)];
-        assert_eq!(of("localhost:2,127.0.0.1:2", 4), Ok(Place::Here(here)));
+        assert_eq!(of("localhost:2,127.0.0.1:2", 4), Ok(RankPlacement::Here(here)));
         let both = vec![("localhost".to_owned(), 2), ("far-away".to_owned(), 2)];
-        assert_eq!(of("localhost:2,far-away:2", 4), Ok(Place::Hosts(both)));
+        assert_eq!(of("localhost:2,far-away:2", 4), Ok(RankPlacement::Hosts(both)));
         assert!(
             of("localhost:2", 3)
                 .unwrap_err()

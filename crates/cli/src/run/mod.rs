@@ -27,7 +27,7 @@ pub use job::launch;
 pub(crate) use job::{Ended, launch_until};
 pub use spec::{LaunchError, LaunchSpec, Output};
 
-use hosts::Place;
+use hosts::RankPlacement;
 use mpirun::Launch;
 use threads::Threads;
 
@@ -135,9 +135,9 @@ pub(super) fn main(args: Args) -> ExitCode {
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
-    let is_elsewhere = args.mpi.wanted() || matches!(place, Place::Hosts(_));
+    let is_elsewhere = args.mpi.wanted() || matches!(place, RankPlacement::Hosts(_));
     // Without a list of hosts, mpirun takes those of a batch system.
-    let are_here = !is_elsewhere || matches!(&place, Place::Here(hosts) if !hosts.is_empty());
+    let are_here = !is_elsewhere || matches!(&place, RankPlacement::Here(hosts) if !hosts.is_empty());
     let threads = Threads::new(!args.no_thread_limit, are_here, num_proc, threads::cores());
     environment.extend(threads.variable());
     if let Some(note) = threads.note() {
@@ -169,13 +169,13 @@ pub(super) fn main(args: Args) -> ExitCode {
 fn start_elsewhere(
     args: Args,
     num_proc: usize,
-    place: Place,
+    place: RankPlacement,
     environment: Vec<(OsString, OsString)>,
 ) -> ExitCode {
     let launch = Launch {
         num_proc,
         hosts: match place {
-            Place::Here(hosts) | Place::Hosts(hosts) => hosts,
+            RankPlacement::Here(hosts) | RankPlacement::Hosts(hosts) => hosts,
         },
         environment,
         prefix: !args.no_prefix,

@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// The response cache: on, off or both [default: on]
     #[arg(long, value_name = "on,off", value_delimiter = ',')]
     pub(super) cache: Vec<Switch>,
-    /// Allreduces host by host: on, off or both; needs several hosts [default: off]
+    /// Hierarchical allreduces: on, off or both; needs several hosts [default: off]
     #[arg(long, value_name = "on,off", value_delimiter = ',')]
     pub(super) hierarchical_allreduce: Vec<Switch>,
     /// Hosts and their slots, as in node1:2,node2:2, this one first: mpirun starts the ranks

@@ -1,7 +1,7 @@
 //! What the supervisor of a sweep and rank 0 of its job say to each other: JSON lines over a socket that only they know of.
 //!
 //! The socket's name is abstract, so nothing is left in a file system, and drawn at random; both ends belong to the same
-//! user. The supervisor sends an [`Order`] for each measurement; rank 0 sends [`Message`]s. The channel's end ends the job.
+//! user. The supervisor sends a [`MeasurementRequest`] for each measurement; rank 0 sends [`Message`]s. The channel's end ends the job.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A measurement to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(super) struct MeasurementRequest {
     /// The settings.
     pub(super) point: Point,
     pub(super) series: Series,
@@ -150,7 +150,7 @@ mod tests {
         let listener = Listener::bind().unwrap();
         let rank = connect(listener.name()).unwrap();
         let supervisor = listener.accept(&AtomicBool::new(false)).unwrap().unwrap();
-        let order = Order {
+        let order = MeasurementRequest {
             point: Point::default_of(2),
             series: Series {
                 warmup_steps: 3,
@@ -162,7 +162,7 @@ mod tests {
         };
         send(&supervisor, &order).unwrap();
         let mut orders = Lines::new(rank.try_clone().unwrap());
-        assert_eq!(orders.next::<Order>().unwrap(), Some(order));
+        assert_eq!(orders.next::<MeasurementRequest>().unwrap(), Some(order));
 
         let messages = [
             Message::Ready,

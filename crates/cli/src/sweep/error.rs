@@ -39,7 +39,7 @@ pub(super) enum Error {
     #[error(transparent)]
     Elsewhere(#[from] ElsewhereError),
     #[error(
-        "--hierarchical-allreduce on: {because}, so nothing can go host by host; name several hosts, as in -np 4 -H node1:2,node2:2, \
+        "--hierarchical-allreduce on: {because}, so no operation can be hierarchical; name several hosts, as in -np 4 -H node1:2,node2:2, \
          or leave it out"
     )]
     Flat { because: &'static str },

@@ -42,7 +42,7 @@ use super::timeline::text::{Look, capitalized, harmless};
 use super::{fail, print};
 use ronde::identity::{Identity, Source};
 use ronde_lab::bench::Workload;
-use ronde_lab::sweep::order::Order;
+use ronde_lab::sweep::order::SweepOrder;
 use ronde_lab::sweep::{Design, Row, Status, Verdict, verdict};
 
 /// Exit code of a program that a signal ended, but for the signal's number.
@@ -143,7 +143,7 @@ fn check(plan: &Plan, workload: &Workload) -> Result<(), Error> {
 
 /// Measures what is left of the grid and of its confirmation, and reports.
 fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Result<ExitCode, Error> {
-    let order = Order::new(&plan.design);
+    let order = SweepOrder::new(&plan.design);
     say(&format!(
         "{} settings, {}, about {} measurements to make; they go to {}",
         plan.points.len(),
@@ -161,7 +161,7 @@ fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Res
         budget_s: None,
         ..plan.design.clone()
     };
-    let missing = Order::new(&whole).left(&rows);
+    let missing = SweepOrder::new(&whole).left(&rows);
     let report = |unfinished, halt| {
         let about = about(plan, (plan.name(), plan.how()), unfinished);
         conclude(

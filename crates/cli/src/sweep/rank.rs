@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use super::channel::{self, Lines, Message, Order};
+use super::channel::{self, Lines, MeasurementRequest, Message};
 use crate::bench::{LoadArgs, LoadError};
 use crate::fail;
 use ronde::context::Context;
@@ -185,7 +185,7 @@ impl Supervisor {
     }
 
     /// The next order; none when there are no more.
-    fn order(&mut self) -> Result<Option<Order>, Error> {
+    fn order(&mut self) -> Result<Option<MeasurementRequest>, Error> {
         Ok(self.orders.next()?)
     }
 

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::channel::{self, Lines, Listener, Message, Order};
+use super::channel::{self, Lines, Listener, MeasurementRequest, Message};
 use super::error::Error;
 use super::plan::Plan;
 use super::rank::{CHANNEL, LOAD, RANK};
@@ -111,7 +111,7 @@ impl Ranks {
     /// [`Failure`]; the job is then of no more use.
     pub(super) fn measure(
         &mut self,
-        order: &Order,
+        order: &MeasurementRequest,
         patience: Duration,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<SeriesTimes, Failure> {

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::channel::Order;
+use super::channel::MeasurementRequest;
 use super::error::Error;
 use super::interrupt::Interrupt;
 use super::plan::Plan;
@@ -175,11 +175,11 @@ impl<'a> Supervisor<'a> {
         Err(Error::NoStart { np, reason })
     }
 
-    fn order(&self, task: &Task, time: Option<Duration>) -> Order {
+    fn order(&self, task: &Task, time: Option<Duration>) -> MeasurementRequest {
         let design = &self.plan.design;
         let may_end_early = task.phase == Phase::Grid && !task.point.is_default();
         let of_grid = self.rows.iter().filter(|row| row.phase == Phase::Grid);
-        Order {
+        MeasurementRequest {
             point: task.point,
             series: Series {
                 warmup_steps: design.warmup as usize,

@@ -78,7 +78,7 @@ impl Costs {
     /// Of a class of tensors under `setting`.
     pub fn collective(&self, class: u32, setting: &Setting) -> Collective {
         let operation = self.operations.get(class as usize).copied().unwrap_or_default();
-        let all = if setting.is_by_host(operation) {
+        let all = if setting.is_hierarchical(operation) {
             &self.hierarchical
         } else {
             &self.flat

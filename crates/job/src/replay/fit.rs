@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::linear::{Linear, Prior};
-use super::{Copying, Costs, Negotiation, Operation, Place, Rules, Setting, Simulator, Trace, Workload};
+use super::{
+    Copying, Costs, JobTopology, Negotiation, Operation, Rules, Setting, Simulator, Trace, Workload,
+};
 
 mod parts;
 mod step;
@@ -44,7 +46,7 @@ pub struct Fit {
     /// How cycles come about.
     pub rules: Rules,
     /// Where the ranks are.
-    pub place: Place,
+    pub place: JobTopology,
     /// The setting of the first trace, its median step, and what the simulator makes of it, µs.
     pub reference: Setting,
     /// See `reference`.
@@ -92,7 +94,7 @@ pub struct Spread {
 }
 
 /// Fits `traces`, the first of which is of the reference setting. None without a step or a tensor in it.
-pub fn fit(traces: &[Trace], rules: Rules, place: Place) -> Option<Fit> {
+pub fn fit(traces: &[Trace], rules: Rules, place: JobTopology) -> Option<Fit> {
     let reference = traces.first()?;
     let workload = workload(reference)?;
     let Length { us, error } = length(reference)?;
@@ -149,7 +151,7 @@ pub fn fit(traces: &[Trace], rules: Rules, place: Place) -> Option<Fit> {
     })
 }
 
-pub(super) fn likeliest(spread: &Spread, place: &Place) -> Costs {
+pub(super) fn likeliest(spread: &Spread, place: &JobTopology) -> Costs {
     let of = |linear: &Linear| {
         let [alpha_us, us_per_byte] = linear.parts();
         super::Collective {

@@ -22,7 +22,7 @@ pub use ensemble::{Ensemble, MeasuredSetting, Slowdowns};
 pub use fit::{Fit, Spread, fit};
 pub use forecast::{Forecast, Prediction, Ratio};
 pub use linear::Linear;
-pub use place::{Hosts, Place};
+pub use place::{Hosts, JobTopology};
 pub use simulate::{Rules, Simulator};
 pub use trace::{Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor};
 pub use workload::{Operation, Setting, WorkTensor, Workload};

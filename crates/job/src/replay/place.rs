@@ -6,7 +6,7 @@ use super::Collective;
 
 /// Where the ranks are, and what is believed of the way inside a host.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Place {
+pub struct JobTopology {
     /// Ranks of the job.
     pub ranks: u32,
     /// Ranks on each host, ≥ 1.
@@ -33,7 +33,7 @@ pub enum Hosts {
     Shaped,
 }
 
-impl Place {
+impl JobTopology {
     /// All ranks on one host.
     pub fn one_host(ranks: u32) -> Self {
         Self::new(ranks, ranks)
@@ -102,13 +102,13 @@ mod tests {
 
     #[test]
     fn what_is_taken_for_granted_is_not_told_as_known() {
-        let words = |hosts| Place::new(2, 1).with_hosts(hosts).words();
+        let words = |hosts| JobTopology::new(2, 1).with_hosts(hosts).words();
         assert_eq!(words(Hosts::Known), "2 ranks on 2 hosts");
         assert_eq!(words(Hosts::Assumed), "2 ranks, taken to be on 2 hosts");
         assert_eq!(
             words(Hosts::Shaped),
             "2 ranks on 1 host, taken for 2 hosts since their link was shaped"
         );
-        assert_eq!(Place::one_host(1).words(), "1 rank on 1 host");
+        assert_eq!(JobTopology::one_host(1).words(), "1 rank on 1 host");
     }
 }

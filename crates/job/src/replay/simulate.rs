@@ -363,8 +363,8 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_host_by_host_is_an_operations_own() {
-        // Host by host a message takes 10 µs and nothing for its bytes: 35 µs a tensor instead of 225.
+    fn what_is_hierarchical_is_an_operations_own() {
+        // A hierarchical message takes 10 µs and nothing for its bytes: 35 µs a tensor instead of 225.
         let costs = |operations: &[Operation]| Costs {
             hierarchical: vec![Collective {
                 alpha_us: 10.0,

@@ -35,7 +35,7 @@ pub enum Operation {
 
 impl Setting {
     /// Whether `operation` is hierarchical.
-    pub fn is_by_host(&self, operation: Operation) -> bool {
+    pub fn is_hierarchical(&self, operation: Operation) -> bool {
         match operation {
             Operation::Allreduce => self.hierarchical,
             Operation::Allgather => self.hierarchical_allgather,

@@ -5,7 +5,7 @@
 
 use super::memcpy::{self, CopyMethod};
 use super::payload::{Extent, Runtime};
-use super::verify::{PatternElement, Place, Verifier};
+use super::verify::{PatternElement, TensorInstance, Verifier};
 use ronde::error::Error;
 use ronde::gpu::{CudaVec, GpuError, Shuttle, Stopwatch, Stream};
 use ronde::tensor::ReduceOp;
@@ -66,7 +66,7 @@ impl<T: PatternElement> Buffer<T> {
     pub(super) fn write(
         &mut self,
         verifier: &Verifier,
-        place: Place<'_>,
+        place: TensorInstance<'_>,
         extent: Extent,
         shuttle: Option<&mut Shuttle>,
     ) -> Result<(), GpuError> {
@@ -88,7 +88,7 @@ impl<T: PatternElement> Buffer<T> {
     pub(super) fn fetch(
         &mut self,
         verifier: &Verifier,
-        place: Place<'_>,
+        place: TensorInstance<'_>,
         extent: Extent,
         shuttle: Option<&mut Shuttle>,
     ) -> Result<(), GpuError> {
@@ -102,7 +102,13 @@ impl<T: PatternElement> Buffer<T> {
     }
 
     /// Loads the shuttle with sentinels, if they are what matters, and on a GPU.
-    fn load(&self, verifier: &Verifier, place: Place<'_>, extent: Extent, shuttle: Option<&mut Shuttle>) {
+    fn load(
+        &self,
+        verifier: &Verifier,
+        place: TensorInstance<'_>,
+        extent: Extent,
+        shuttle: Option<&mut Shuttle>,
+    ) {
         let (Self::Gpu { values, there }, Extent::Sentinels, Some(shuttle)) = (self, extent, shuttle) else {
             return;
         };
@@ -115,7 +121,7 @@ impl<T: PatternElement> Buffer<T> {
     pub(super) fn unload(
         &mut self,
         verifier: &Verifier,
-        place: Place<'_>,
+        place: TensorInstance<'_>,
         extent: Extent,
         shuttle: Option<&mut Shuttle>,
     ) {

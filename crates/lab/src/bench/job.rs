@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::agree::{self, Difference};
 use super::payload::{Extent, Flight, Payload, Runtime};
 use super::schedule::Schedule;
-use super::verify::{Place, Verifier, VerifyError};
+use super::verify::{TensorInstance, Verifier, VerifyError};
 use super::workload::Workload;
 use ronde::error::{DeviceError, Error};
 use ronde::gpu::{GpuError, Shuttle};
@@ -191,8 +191,8 @@ pub(super) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-fn place(load: &Load, step: usize, tensor: usize) -> Place<'_> {
-    Place {
+fn place(load: &Load, step: usize, tensor: usize) -> TensorInstance<'_> {
+    TensorInstance {
         step,
         tensor,
         name: &load.workload.tensors[tensor].name,

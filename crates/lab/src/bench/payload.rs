@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use super::buffer::{self, Buffer};
 use super::memcpy::CopyMethod;
-use super::verify::{Place, Verifier, VerifyError};
+use super::verify::{TensorInstance, Verifier, VerifyError};
 use ronde::MpiTraffic;
 use ronde::context::{self, Context, Handle, ProcessSet};
 use ronde::error::Error;
@@ -121,7 +121,7 @@ macro_rules! payload {
             pub(super) fn write(
                 &mut self,
                 verifier: &Verifier,
-                place: Place<'_>,
+                place: TensorInstance<'_>,
                 extent: Extent,
                 shuttle: Option<&mut Shuttle>,
             ) -> Result<(), GpuError> {
@@ -134,7 +134,7 @@ macro_rules! payload {
             pub(super) fn fetch(
                 &mut self,
                 verifier: &Verifier,
-                place: Place<'_>,
+                place: TensorInstance<'_>,
                 extent: Extent,
                 shuttle: Option<&mut Shuttle>,
             ) -> Result<(), GpuError> {
@@ -147,7 +147,7 @@ macro_rules! payload {
             pub(super) fn unload(
                 &mut self,
                 verifier: &Verifier,
-                place: Place<'_>,
+                place: TensorInstance<'_>,
                 extent: Extent,
                 shuttle: Option<&mut Shuttle>,
             ) {
@@ -160,7 +160,7 @@ macro_rules! payload {
             pub(super) fn check(
                 &self,
                 verifier: &Verifier,
-                place: Place<'_>,
+                place: TensorInstance<'_>,
                 extent: Extent,
             ) -> Result<(), VerifyError> {
                 match (self, extent) {

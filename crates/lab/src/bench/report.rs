@@ -80,7 +80,7 @@ pub struct SettingsReport {
     pub fusion_threshold_bytes: u64,
     /// Shortest time between the starts of two cycles, in ms.
     pub cycle_time_ms: f64,
-    /// Whether allreduces go host by host.
+    /// Whether allreduces are hierarchical.
     pub hierarchical_allreduce: bool,
     /// Whether allgathers do.
     pub hierarchical_allgather: bool,

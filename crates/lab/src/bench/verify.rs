@@ -88,7 +88,7 @@ pub struct Verifier {
 
 /// Which tensor of which step a buffer is.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct TensorInstance<'a> {
     /// Step, from 0.
     pub step: usize,
     /// The tensor's position in its workload.
@@ -115,7 +115,7 @@ impl Verifier {
     }
 
     /// Fills the whole of `data` with this rank's inputs.
-    pub fn fill<T: PatternElement>(&self, place: Place<'_>, data: &mut [T]) {
+    pub fn fill<T: PatternElement>(&self, place: TensorInstance<'_>, data: &mut [T]) {
         let period: [T; PERIOD] = std::array::from_fn(|index| self.input(place, index));
         for piece in data.chunks_mut(PERIOD) {
             piece.copy_from_slice(&period[..piece.len()]);
@@ -126,7 +126,7 @@ impl Verifier {
     ///
     /// # Errors
     /// [`VerifyError`] for the first wrong element.
-    pub fn check<T: PatternElement>(&self, place: Place<'_>, data: &[T]) -> Result<(), VerifyError> {
+    pub fn check<T: PatternElement>(&self, place: TensorInstance<'_>, data: &[T]) -> Result<(), VerifyError> {
         let period: [T; PERIOD] = std::array::from_fn(|index| T::from_small(average(place, index)));
         for (number, piece) in data.chunks(PERIOD).enumerate() {
             // Whole pieces compare fast; only one that differs is looked at element by element.
@@ -139,7 +139,7 @@ impl Verifier {
     }
 
     /// Writes this rank's inputs at the step's sentinels.
-    pub fn write_sentinels<T: PatternElement>(&self, place: Place<'_>, data: &mut [T]) {
+    pub fn write_sentinels<T: PatternElement>(&self, place: TensorInstance<'_>, data: &mut [T]) {
         for index in self.sentinels::<T>(place.step, data.len()) {
             data[index] = self.input(place, index);
         }
@@ -151,7 +151,7 @@ impl Verifier {
     /// [`VerifyError`] for the first wrong element.
     pub fn check_sentinels<T: PatternElement>(
         &self,
-        place: Place<'_>,
+        place: TensorInstance<'_>,
         data: &[T],
     ) -> Result<(), VerifyError> {
         self.sentinels::<T>(place.step, data.len())
@@ -161,7 +161,7 @@ impl Verifier {
 
     fn check_element<T: PatternElement>(
         &self,
-        place: Place<'_>,
+        place: TensorInstance<'_>,
         index: usize,
         data: &[T],
     ) -> Result<(), VerifyError> {
@@ -188,7 +188,7 @@ impl Verifier {
         Ok(())
     }
 
-    fn input<T: PatternElement>(&self, place: Place<'_>, index: usize) -> T {
+    fn input<T: PatternElement>(&self, place: TensorInstance<'_>, index: usize) -> T {
         let offset = 2 * self.rank as i32 + 1 - self.size as i32;
         T::from_small(average(place, index) + offset)
     }
@@ -217,7 +217,7 @@ impl Verifier {
 }
 
 /// The average over all ranks at position `index`: an integer from 1 to 13.
-fn average(place: Place<'_>, index: usize) -> i32 {
+fn average(place: TensorInstance<'_>, index: usize) -> i32 {
     (1 + (7 * (place.step % PERIOD) + 3 * (place.tensor % PERIOD) + index % PERIOD) % PERIOD) as i32
 }
 
@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    const PLACE: Place<'static> = Place {
+    const PLACE: TensorInstance<'static> = TensorInstance {
         step: 5,
         tensor: 2,
         name: "w",
@@ -336,7 +336,7 @@ mod tests {
     fn stale_sentinels_and_inputs_left_unreduced_are_caught() {
         let verifier = Verifier::new(0, 2, 64);
         let mut data = averaged(&filled::<f32>(2, 1000));
-        let next = Place { step: 6, ..PLACE };
+        let next = TensorInstance { step: 6, ..PLACE };
         assert!(
             verifier.check_sentinels(next, &data).is_err(),
             "the last step's result is not this step's"
@@ -346,7 +346,7 @@ mod tests {
             verifier.check_sentinels(next, &data).is_err(),
             "an input is not a result"
         );
-        let neighbour = Place { tensor: 3, ..PLACE };
+        let neighbour = TensorInstance { tensor: 3, ..PLACE };
         assert!(
             verifier.check_sentinels(neighbour, &data).is_err(),
             "a tensor is not its neighbour"

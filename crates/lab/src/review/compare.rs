@@ -9,7 +9,7 @@ use super::best::Difference;
 use super::setting::Setting;
 use super::{Review, Surface};
 
-/// Places by which two surfaces are compared, in each direction of the range that both tried.
+/// HostLayout by which two surfaces are compared, in each direction of the range that both tried.
 const PLACES: usize = 6;
 /// Settings of either that are looked for among the other's: every pair is looked at.
 const SETTINGS_MOST: usize = 1000;
@@ -187,7 +187,7 @@ fn meet(a: [f64; 2], b: [f64; 2]) -> Option<[f64; 2]> {
     (both[0] <= both[1]).then_some(both)
 }
 
-/// Places a factor apart over a range.
+/// HostLayout a factor apart over a range.
 fn spread([low, high]: [f64; 2]) -> Vec<f64> {
     let from = if low > 0.0 { low } else { high / 64.0 };
     if !(from > 0.0 && high > from) {

@@ -15,7 +15,7 @@ const NEAR: f64 = 0.01;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Switch {
-    /// Allreduce host by host.
+    /// Hierarchical allreduce.
     HierarchicalAllreduce,
     /// Allgather likewise.
     HierarchicalAllgather,

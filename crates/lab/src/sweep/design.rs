@@ -17,7 +17,7 @@ pub struct Design {
     pub cycle_time_ms: Vec<f64>,
     /// Response cache.
     pub cache: Vec<bool>,
-    /// Allreduces host by host.
+    /// Hierarchical allreduces.
     pub hierarchical_allreduce: Vec<bool>,
     /// Blocks: how often the whole grid is measured.
     pub repeats: u32,

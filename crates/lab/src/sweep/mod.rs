@@ -36,7 +36,7 @@ pub struct Point {
     pub cycle_time_ms: f64,
     /// Whether known tensors are negotiated through the response cache.
     pub cache: bool,
-    /// Whether allreduces go host by host.
+    /// Whether allreduces are hierarchical.
     pub hierarchical_allreduce: bool,
 }
 

@@ -47,13 +47,13 @@ pub struct Task {
 
 /// The order of a sweep.
 #[derive(Debug)]
-pub struct Order<'a> {
+pub struct SweepOrder<'a> {
     design: &'a Design,
     /// For each number of ranks, what is confirmed after so many rows of the grid, which is long to find out.
     confirmed: RefCell<HashMap<u32, (usize, Vec<Point>)>>,
 }
 
-impl<'a> Order<'a> {
+impl<'a> SweepOrder<'a> {
     /// The order of a sweep of `design`.
     pub fn new(design: &'a Design) -> Self {
         Self {

@@ -8,7 +8,7 @@ use crate::sweep::{Status, StepTimes};
 
 /// Measures until there is nothing left; `step_ms` says what a task takes, if it succeeds.
 fn measured(design: &Design, mut rows: Vec<Row>, step_ms: impl Fn(&Task) -> Option<f64>) -> Vec<Row> {
-    let order = Order::new(design);
+    let order = SweepOrder::new(design);
     while let Some(task) = order.next(&rows) {
         assert!(rows.len() < 10_000, "there is no end");
         let mut row = match step_ms(&task) {
@@ -93,7 +93,7 @@ fn the_best_and_the_default_take_turns_after_the_grid() {
     assert_eq!(rows.iter().filter(|row| row.phase == Phase::Confirm).count(), 12);
     let without = Design { confirm: 0, ..design };
     let grid: Vec<Row> = rows.into_iter().filter(|row| row.phase == Phase::Grid).collect();
-    assert_eq!(Order::new(&without).next(&grid), None);
+    assert_eq!(SweepOrder::new(&without).next(&grid), None);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_budget_leaves_out_what_does_not_fit() {
 #[test]
 fn what_is_left_is_counted() {
     let design = design();
-    let order = Order::new(&design);
+    let order = SweepOrder::new(&design);
     // Six points and the default twice, three times; of six rounds three measurements each are expected.
     assert_eq!(order.left(&[]), 3 * 8 + 6 * 3);
     let rows = measured(&design, Vec::new(), of_point);

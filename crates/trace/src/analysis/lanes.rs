@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::collect::RankRecord;
 use super::join::shift_ns;
 use super::op::Op;
-use super::report::{Lane, LaneBar, PartKind};
+use super::report::{LaneBar, PartKind, RankBars};
 use crate::{Phase, Span};
 
 /// Steps drawn.
@@ -18,7 +18,7 @@ const SAME_NS: u64 = 1_000_000;
 
 /// The lanes of `records` of a job of `ranks` ranks, the first of which is the reference; `whole` are its whole steady
 /// steps, and `step_ms` is their median length in milliseconds.
-pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms: f64) -> Vec<Lane> {
+pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms: f64) -> Vec<RankBars> {
     let reference = &records[0];
     let Some(steps) = typical(reference, whole, step_ms) else {
         return Vec::new();
@@ -46,7 +46,7 @@ pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms
         bars.sort_by_key(|bar: &Bar| std::cmp::Reverse(bar.span.ns()));
         bars.truncate(BARS_MOST);
         bars.sort_by_key(|bar| (bar.span.began, bar.span.ended));
-        Some(Lane {
+        Some(RankBars {
             rank: record.rank(),
             step_ends_ms: spans
                 .iter()

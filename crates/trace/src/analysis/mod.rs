@@ -33,7 +33,7 @@ mod tests;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use ronde_job::replay::{Place, Rules, Trace};
+use ronde_job::replay::{JobTopology, Rules, Trace};
 
 pub use collect::{Collector, RankRecord};
 pub use compare::{Comparison, compare};
@@ -103,7 +103,7 @@ pub struct Replayable {
     /// How its cycles came about.
     pub rules: Rules,
     /// Where its ranks were: on one host if the file says that memory was shared, else one on each.
-    pub place: Place,
+    pub place: JobTopology,
 }
 
 /// As [`analyze_steps`], with the steady steps as replay wants them; none if the files do not say how tensors were negotiated and

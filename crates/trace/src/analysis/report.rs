@@ -51,7 +51,7 @@ pub struct Report {
     pub advice: Vec<Advice>,
     /// A few steady steps in full, for drawing; left out of JSON.
     #[serde(skip)]
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<RankBars>,
     /// What the reader should know before believing the numbers.
     pub warnings: Vec<String>,
 }
@@ -391,7 +391,7 @@ pub struct Advice {
 
 /// What one rank did in a few steady steps, for drawing.
 #[derive(Clone, Debug)]
-pub struct Lane {
+pub struct RankBars {
     /// The rank.
     pub rank: u32,
     /// Where its steps end, milliseconds on the reference rank's clock since the first drawn step's beginning.

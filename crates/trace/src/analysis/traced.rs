@@ -12,7 +12,7 @@ use crate::{Format, Kind, NameId, Phase};
 use ronde_job::fusion::Item;
 use ronde_job::fusion_class::{Fusible, FusionClasses, FusionKey};
 use ronde_job::replay::{
-    Hosts, Place, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor,
+    Hosts, JobTopology, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor,
 };
 
 /// Operations of a trace; steps beyond are left out, evenly.
@@ -120,9 +120,9 @@ pub(super) fn replayable(
             ..rules
         },
         place: match (on_one_host, record.source.shaped) {
-            (true, false) => Place::one_host(report.ranks),
-            (true, true) => Place::new(report.ranks, 1).with_hosts(Hosts::Shaped),
-            (false, _) => Place::new(report.ranks, 1).with_hosts(Hosts::Assumed),
+            (true, false) => JobTopology::one_host(report.ranks),
+            (true, true) => JobTopology::new(report.ranks, 1).with_hosts(Hosts::Shaped),
+            (false, _) => JobTopology::new(report.ranks, 1).with_hosts(Hosts::Assumed),
         },
     })
 }

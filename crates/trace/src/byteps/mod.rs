@@ -16,7 +16,7 @@ use std::path::Path;
 
 use smallvec::SmallVec;
 
-use super::complaint::{Complaint, Place};
+use super::complaint::{Complaint, FilePosition};
 use super::event::{Event, Id};
 use super::json::{NS_MAX, Text};
 use super::model::{Activity, Kind, NameId, Operation, Span, Tick};
@@ -63,7 +63,7 @@ struct Group {
 
 impl Byteps {
     /// The next event.
-    pub(super) fn event(&mut self, event: &Event<'_>, place: Place<'_>, out: &mut Out<'_>) {
+    pub(super) fn event(&mut self, event: &Event<'_>, place: FilePosition<'_>, out: &mut Out<'_>) {
         if event.phase != b'X' {
             return;
         }
@@ -181,7 +181,7 @@ impl Byteps {
                     continue;
                 }
                 out.complaints
-                    .add(Complaint::Orphan, Place::default(), String::new);
+                    .add(Complaint::Orphan, FilePosition::default(), String::new);
                 // A stage that comes again begins another synchronization.
                 match &mut loose {
                     Some((group, seen)) if !seen.contains(&(row.key, row.stage)) => {

@@ -1,6 +1,6 @@
 //! What a timeline says of itself: names of tensors, wall clock, and what Ronde adds.
 
-use super::super::complaint::Place;
+use super::super::complaint::FilePosition;
 use super::super::event::Event;
 use super::super::json::{Value, member};
 use super::super::model::{Clock, Format};
@@ -8,7 +8,7 @@ use super::super::reader::Out;
 use super::tracks::Tracks;
 
 /// A metadata event.
-pub(super) fn metadata(event: &Event<'_>, place: Place<'_>, tracks: &mut Tracks, out: &mut Out<'_>) {
+pub(super) fn metadata(event: &Event<'_>, place: FilePosition<'_>, tracks: &mut Tracks, out: &mut Out<'_>) {
     match event.name.raw {
         b"process_name" => {
             let epoch_us = event.argument("start_time_since_epoch_in_micros");

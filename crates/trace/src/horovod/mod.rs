@@ -17,7 +17,7 @@ pub(super) use self::header::of_ronde;
 use self::activities::Activities;
 use self::arguments::{rank, sums};
 use self::tracks::{Stage, TrackId, Tracks};
-use super::complaint::{Complaint, Place};
+use super::complaint::{Complaint, FilePosition};
 use super::event::{Event, Id, Time};
 use super::json::{NS_MAX, Value};
 use super::model::{Activity, Kind, Mark, MarkKind, Span, Tick};
@@ -38,7 +38,7 @@ pub(super) struct Horovod {
 impl Horovod {
     /// The next event.
     #[inline]
-    pub(super) fn event(&mut self, event: &Event<'_>, place: Place<'_>, out: &mut Out<'_>) {
+    pub(super) fn event(&mut self, event: &Event<'_>, place: FilePosition<'_>, out: &mut Out<'_>) {
         match event.phase {
             b'B' | b'E' | b'X' => {}
             b'M' => return header::metadata(event, place, &mut self.tracks, out),
@@ -64,7 +64,7 @@ impl Horovod {
         }
     }
 
-    fn time(&mut self, event: &Event<'_>, place: Place<'_>, out: &mut Out<'_>) -> i64 {
+    fn time(&mut self, event: &Event<'_>, place: FilePosition<'_>, out: &mut Out<'_>) -> i64 {
         if let Time::Ns(ns) = event.at {
             self.latest = ns;
         } else {
@@ -73,7 +73,7 @@ impl Horovod {
         self.latest
     }
 
-    fn instant(&mut self, event: &Event<'_>, place: Place<'_>, out: &mut Out<'_>) {
+    fn instant(&mut self, event: &Event<'_>, place: FilePosition<'_>, out: &mut Out<'_>) {
         let count = |key| event.argument(key).and_then(Value::count);
         let kind = match event.name.raw {
             b"CYCLE_START" => MarkKind::Cycle,
@@ -265,7 +265,7 @@ impl Horovod {
 #[derive(Clone, Copy)]
 struct Scene<'a> {
     event: &'a Event<'a>,
-    place: Place<'a>,
+    place: FilePosition<'a>,
     track: TrackId,
     at: i64,
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use super::super::complaint::{Complaint, Place};
+use super::super::complaint::{Complaint, FilePosition};
 use super::super::event::Id;
 use super::super::model::{Kind, NameId, Operation, Span};
 use super::super::reader::Out;
@@ -214,7 +214,7 @@ impl Tracks {
     }
 
     /// The tensor is called so.
-    pub(super) fn name(&mut self, track: TrackId, name: NameId, place: Place<'_>, out: &mut Out<'_>) {
+    pub(super) fn name(&mut self, track: TrackId, name: NameId, place: FilePosition<'_>, out: &mut Out<'_>) {
         let entry = &mut self.tracks[track.0 as usize];
         let known = entry.name.filter(|_| !entry.made_up);
         if known.is_some_and(|known| known != name) {
@@ -232,7 +232,7 @@ impl Tracks {
     }
 
     /// The operation is over: the visitor gets it, as soon as the tensor has a name.
-    pub(super) fn emit(&mut self, track: TrackId, place: Place<'_>, out: &mut Out<'_>) {
+    pub(super) fn emit(&mut self, track: TrackId, place: FilePosition<'_>, out: &mut Out<'_>) {
         let entry = &mut self.tracks[track.0 as usize];
         let Some(mut open) = entry.open.take() else {
             return;
@@ -256,7 +256,7 @@ impl Tracks {
     }
 
     /// The operation will not go on: what is known of its negotiation is all there is.
-    pub(super) fn settle(&mut self, track: TrackId, place: Place<'_>, out: &mut Out<'_>) {
+    pub(super) fn settle(&mut self, track: TrackId, place: FilePosition<'_>, out: &mut Out<'_>) {
         let Some(open) = &mut self.tracks[track.0 as usize].open else {
             return;
         };
@@ -272,7 +272,7 @@ impl Tracks {
     }
 
     /// Names the tensors that still have none after their pids.
-    fn release(&mut self, place: Place<'_>, out: &mut Out<'_>) {
+    fn release(&mut self, place: FilePosition<'_>, out: &mut Out<'_>) {
         self.held_operations = 0;
         let held = std::mem::take(&mut self.held);
         let mut held: Vec<(u32, Operation)> = held
@@ -286,7 +286,7 @@ impl Tracks {
         }
     }
 
-    fn name_or_pid(&mut self, track: TrackId, place: Place<'_>, out: &mut Out<'_>) -> NameId {
+    fn name_or_pid(&mut self, track: TrackId, place: FilePosition<'_>, out: &mut Out<'_>) -> NameId {
         let entry = &self.tracks[track.0 as usize];
         if let Some(name) = entry.name {
             return name;
@@ -305,7 +305,7 @@ impl Tracks {
 
     /// The file ends: what is still under way is told as far as it is known.
     pub(super) fn finish(&mut self, out: &mut Out<'_>) {
-        let place = Place::default();
+        let place = FilePosition::default();
         self.release(place, out);
         for number in 0..self.tracks.len() as u32 {
             let track = TrackId(number);

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use self::collectives::{Annotation, Kernel, Launch};
 use self::description::Description;
-use super::complaint::Place;
+use super::complaint::FilePosition;
 use super::event::{Event, Id};
 use super::json::{NS_MAX, Value, member};
 use super::model::{Mark, MarkKind, Operation, Span, WALL_CLOCK_MIN_NS};
@@ -48,7 +48,7 @@ type ThreadKey = (Box<[u8]>, Box<[u8]>);
 
 impl Kineto {
     /// The next event.
-    pub(super) fn event(&mut self, event: &Event<'_>, place: Place<'_>, out: &mut Out<'_>) {
+    pub(super) fn event(&mut self, event: &Event<'_>, place: FilePosition<'_>, out: &mut Out<'_>) {
         // Flow arrows, metadata, counters say nothing of time spent.
         if event.phase != b'X' {
             return;

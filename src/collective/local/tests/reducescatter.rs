@@ -46,9 +46,9 @@ fn check_shares(
                 .expect("nobody leaves");
             return;
         }
-        let places = |output_bytes: &dyn Fn(usize) -> usize| -> Vec<Place> {
+        let places = |output_bytes: &dyn Fn(usize) -> usize| -> Vec<OutputLayout> {
             (0..tensors)
-                .map(|t| Place {
+                .map(|t| OutputLayout {
                     output_bytes: output_bytes(t),
                     input_within: None,
                 })

@@ -31,8 +31,8 @@ fn check_allgather(collectives: &mut [LocalCollective], bytes: &[usize], absent:
             collective.allgather(&spans, bytes).expect("nobody leaves");
             return;
         }
-        let places: Vec<Place> = (0..tensors)
-            .map(|t| Place {
+        let places: Vec<OutputLayout> = (0..tensors)
+            .map(|t| OutputLayout {
                 output_bytes: expected[t].len(),
                 input_within: in_place.then(|| bytes[t * size..][..rank].iter().sum()),
             })
@@ -73,11 +73,11 @@ fn check_alltoall(collectives: &mut [LocalCollective], bytes: &[usize], absent: 
                 (0..size).flat_map(part).collect()
             })
             .collect();
-        let place = |expected: &Vec<u8>| Place {
+        let place = |expected: &Vec<u8>| OutputLayout {
             output_bytes: expected.len(),
             input_within: None,
         };
-        let places: Vec<Place> = expected.iter().map(place).collect();
+        let places: Vec<OutputLayout> = expected.iter().map(place).collect();
         let outputs = run_placed(&inputs[rank], &places, |spans| {
             collective.alltoall(spans, bytes).expect("nobody leaves");
         });

@@ -149,7 +149,10 @@ impl HierarchicalCollective {
         let mut parts: Vec<Vec<u8>> = lengths.iter().map(|&bytes| self.buffer(bytes)).collect();
         let window = plan.window(own, round, chunk);
         let pieces = self.contributions(spans, plan, &window, parts[own].as_mut_ptr());
-        let done = self.host.collective.alltoall(&pieces.spans, &pieces.table)?;
+        let done = self
+            .intra_node
+            .collective
+            .alltoall(&pieces.spans, &pieces.table)?;
         add(phases, &done);
         if round == 0 {
             phases.lead_in_ns = began.elapsed().as_nanos() as u64;
@@ -180,7 +183,7 @@ impl HierarchicalCollective {
 
     /// What the ranks of this host send to its lanes of `window`, tensor by tensor; this rank's lane's part is at `part`.
     fn contributions(&self, spans: &[Span], plan: &Plan, window: &Range<usize>, part: *mut u8) -> Pieces {
-        let (rank, size) = (self.host.rank, self.host.size);
+        let (rank, size) = (self.intra_node.rank, self.intra_node.size);
         let lanes = self.lane_ranges(window);
         let mut pieces = Pieces::default();
         for tensor in plan.tensors(window) {
@@ -240,7 +243,7 @@ impl HierarchicalCollective {
             all.spans.extend(pieces.spans);
             all.table.extend(pieces.table);
         }
-        let done = self.host.collective.allgather(&all.spans, &all.table)?;
+        let done = self.intra_node.collective.allgather(&all.spans, &all.table)?;
         add(phases, &done);
         if round + 1 == rounds {
             phases.tail_out_ns = began.elapsed().as_nanos() as u64;

@@ -108,7 +108,7 @@ impl HierarchicalCollective {
         });
         let intra_node = &reductions.intra_node;
         let done = self
-            .host
+            .intra_node
             .collective
             .reducescatter(&pieces.spans, &pieces.table, intra_node, &[])?;
         add(phases, &done);
@@ -144,7 +144,10 @@ impl HierarchicalCollective {
             // SAFETY: as above, the other way round.
             unsafe { Span::new(place, piece.output, own) }
         });
-        let done = self.host.collective.allgather(&pieces.spans, &pieces.table)?;
+        let done = self
+            .intra_node
+            .collective
+            .allgather(&pieces.spans, &pieces.table)?;
         add(phases, &done);
         if range.end == batch.bytes() {
             phases.tail_out_ns = began.elapsed().as_nanos() as u64;

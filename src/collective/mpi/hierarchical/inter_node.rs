@@ -12,10 +12,10 @@ impl InterNode for HierarchicalCollective {
         HostPlace {
             hosts: hosts.len(),
             first: hosts[self.map.own][0],
-            rank: self.host.rank,
-            size: self.host.size,
+            rank: self.intra_node.rank,
+            size: self.intra_node.size,
             lanes: self.map.lanes,
-            is_even: hosts.iter().all(|ranks| ranks.len() == self.host.size),
+            is_even: hosts.iter().all(|ranks| ranks.len() == self.intra_node.size),
         }
     }
 

@@ -32,22 +32,22 @@ mod inter_node;
 const PART_BYTES: usize = 512 << 10;
 const LAG: usize = 4;
 
-/// A rank's host, as a hierarchical collective sees it.
-pub(crate) struct Host {
+/// The intra-node stage: the collective of the ranks of this rank's host.
+pub(crate) struct IntraNode {
     pub(crate) collective: LocalCollective,
     /// This rank among those of the host, and their number.
     pub(crate) rank: usize,
     pub(crate) size: usize,
 }
 
-/// The lane that a rank is in.
+/// The inter-node stage of this rank's lane. Lane *i* consists of the *i*th rank of every host.
 pub(crate) struct Lane {
     pub(crate) collective: MpiCollective,
     /// The host of each rank of the lane, by its place in the [map](Map).
     pub(crate) hosts: Vec<usize>,
 }
 
-/// Who is where.
+/// Distribution of the set's ranks over hosts.
 pub(crate) struct Map {
     /// The ranks of each host, ascending, as the set counts them; hosts in the order of their first ranks.
     pub(crate) hosts: Vec<Vec<usize>>,
@@ -61,7 +61,7 @@ pub(crate) struct Map {
 pub(crate) struct HierarchicalCollective {
     flat: MpiCollective,
     map: Map,
-    host: Host,
+    intra_node: IntraNode,
     /// None for a rank that the least host has no counterpart of.
     lane: Option<Lane>,
     /// Ranks of all hosts.
@@ -93,14 +93,14 @@ static HIERARCHICAL: Activities = Activities {
 
 impl HierarchicalCollective {
     /// Goes through `flat` until it is told otherwise.
-    pub(crate) fn new(flat: MpiCollective, map: Map, host: Host, lane: Option<Lane>) -> Self {
-        assert_eq!(lane.is_some(), host.rank < map.lanes);
-        assert_eq!(map.hosts[map.own].len(), host.size);
+    pub(crate) fn new(flat: MpiCollective, map: Map, intra_node: IntraNode, lane: Option<Lane>) -> Self {
+        assert_eq!(lane.is_some(), intra_node.rank < map.lanes);
+        assert_eq!(map.hosts[map.own].len(), intra_node.size);
         Self {
             size: flat.size,
             flat,
             map,
-            host,
+            intra_node,
             lane,
             hierarchy: Hierarchy::default(),
             was_hierarchical: false,
@@ -122,7 +122,7 @@ impl HierarchicalCollective {
 
     /// What of the chunk `range` is this rank's to bring across; nothing if it has no lane.
     fn own_range(&self, range: &Range<usize>) -> Range<usize> {
-        let own = self.lane_ranges(range).into_iter().nth(self.host.rank);
+        let own = self.lane_ranges(range).into_iter().nth(self.intra_node.rank);
         own.unwrap_or(range.end..range.end)
     }
 
@@ -141,12 +141,14 @@ impl HierarchicalCollective {
             let of_piece = piece.at..piece.at + piece.bytes;
             let share = |rank: usize| lanes.get(rank).map(|lane| overlap(lane, &of_piece));
             let bytes = |rank: usize| share(rank).map_or(0, |share| share.len());
-            pieces.table.extend((0..self.host.size).map(bytes));
-            let place = match share(self.host.rank).filter(|share| !share.is_empty()) {
-                Some(share) => part.wrapping_add(share.start - lanes[self.host.rank].start),
+            pieces.table.extend((0..self.intra_node.size).map(bytes));
+            let place = match share(self.intra_node.rank).filter(|share| !share.is_empty()) {
+                Some(share) => part.wrapping_add(share.start - lanes[self.intra_node.rank].start),
                 None => part,
             };
-            pieces.spans.push(span(&piece, place, bytes(self.host.rank)));
+            pieces
+                .spans
+                .push(span(&piece, place, bytes(self.intra_node.rank)));
         }
         pieces
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::{Batch, Place, Scratch};
+use super::super::{Batch, Scratch, SetRank};
 use super::expected::{differs, elements, expected};
 use crate::collective::Reduction;
 use crate::gpu::simulated::{Did, Fabric, SimulatedGpu};
@@ -231,19 +231,19 @@ impl Case {
                 wire_dtype: self.wire_dtype(),
                 root: self.root,
             };
-            let place = Place {
+            let set_rank = SetRank {
                 rank,
                 size: self.size,
             };
-            let parts = self.parts(&batch, place);
+            let parts = self.parts(&batch, set_rank);
             assert_eq!(*common.get_or_insert(parts.clone()), parts, "rank {rank}");
-            let scratch = ranks.scratch(&batch, place, &parts);
-            (batch, place, scratch)
+            let scratch = ranks.scratch(&batch, set_rank, &parts);
+            (batch, set_rank, scratch)
         });
         let batches: Vec<_> = batches.collect();
         for (part, _) in common.unwrap_or_default() {
-            for (batch, place, scratch) in &batches {
-                ranks.put(&batch.part(part.clone()), *place, *scratch);
+            for (batch, set_rank, scratch) in &batches {
+                ranks.put(&batch.part(part.clone()), *set_rank, *scratch);
             }
         }
         let mark = |(device, stream): (&Arc<Device>, &Stream)| {
@@ -268,16 +268,16 @@ impl Case {
     }
 
     /// The batch's parts, and what they want of the fusion buffer.
-    fn parts(&self, batch: &Batch<'_>, place: Place) -> Vec<(Range<usize>, usize)> {
+    fn parts(&self, batch: &Batch<'_>, set_rank: SetRank) -> Vec<(Range<usize>, usize)> {
         let parts = match self.limit {
-            Some(limit) => batch.parts(place, limit),
+            Some(limit) => batch.parts(set_rank, limit),
             None => std::iter::once(0..batch.spans.len()).collect(),
         };
         assert!(
             parts.iter().cloned().flatten().eq(0..batch.spans.len()),
             "{parts:?}"
         );
-        let wanted = |part: Range<usize>| (part.clone(), batch.part(part).buffer_bytes(place));
+        let wanted = |part: Range<usize>| (part.clone(), batch.part(part).buffer_bytes(set_rank));
         let parts: Vec<(Range<usize>, usize)> = parts.into_iter().map(wanted).collect();
         let fits = |(part, wanted): &(Range<usize>, usize)| {
             self.limit.is_none_or(|limit| part.len() == 1 || *wanted <= limit)
@@ -346,17 +346,17 @@ impl Ranks {
     }
 
     /// Memory for the parts of a batch, and not a byte more.
-    fn scratch(&self, batch: &Batch<'_>, place: Place, parts: &[(Range<usize>, usize)]) -> Scratch {
+    fn scratch(&self, batch: &Batch<'_>, set_rank: SetRank, parts: &[(Range<usize>, usize)]) -> Scratch {
         let allocated = |bytes: Option<usize>| match bytes {
             None | Some(0) => 0, // where nothing is
-            Some(bytes) => self.devices[place.rank]
+            Some(bytes) => self.devices[set_rank.rank]
                 .gpu
                 .allocate(bytes)
                 .expect("there is memory"),
         };
         let sunk = parts
             .iter()
-            .map(|(part, _)| batch.part(part.clone()).sink_bytes(place));
+            .map(|(part, _)| batch.part(part.clone()).sink_bytes(set_rank));
         Scratch {
             buffer: allocated(parts.iter().map(|(_, wanted)| *wanted).max()),
             sink: allocated(sunk.max()),
@@ -364,12 +364,12 @@ impl Ranks {
     }
 
     /// Puts a batch onto the rank's stream.
-    fn put(&self, batch: &Batch<'_>, place: Place, scratch: Scratch) {
-        let (device, stream) = (&self.devices[place.rank], self.streams[place.rank]);
-        let program = batch.program(place, scratch);
+    fn put(&self, batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) {
+        let (device, stream) = (&self.devices[set_rank.rank], self.streams[set_rank.rank]);
+        let program = batch.program(set_rank, scratch);
         let outcome = program
             .copy_in(device, stream)
-            .and_then(|()| program.call(device, self.communicators[place.rank], stream))
+            .and_then(|()| program.call(device, self.communicators[set_rank.rank], stream))
             .and_then(|()| program.copy_out(device, stream));
         outcome.expect("nothing is broken");
     }

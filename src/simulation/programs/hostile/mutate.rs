@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use super::Draw;
 use crate::negotiation::response::{decode, encode};
 use crate::negotiation::{
-    Agreed, Block, Group, JOIN, OpKind, Order, Params, Refusal, Request, RequestList, Response, ResponseList,
-    Status,
+    Agreed, Block, Group, JOIN, JobCommand, OpKind, Params, Refusal, Request, RequestList, Response,
+    ResponseList, Status,
 };
 use crate::settings::SettingsChange;
 use crate::tensor::{Dtype, ReduceOp};
@@ -99,7 +99,7 @@ pub(super) fn responses(draw: &mut Draw, frame: &mut Vec<u8>) {
         2 => {
             let mut nanos = 0;
             number(draw, &mut nanos);
-            list.orders.push(Order::Settings(SettingsChange {
+            list.commands.push(JobCommand::Settings(SettingsChange {
                 fusion_threshold_bytes: draw.one_in(2).then(|| edge(draw)),
                 cycle_time: draw.one_in(2).then_some(std::time::Duration::from_nanos(nanos)),
                 cache: draw.one_in(2).then_some(false),

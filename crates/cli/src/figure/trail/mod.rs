@@ -56,7 +56,7 @@ pub(crate) struct TrailPoint {
 pub(crate) struct TrailLine {
     /// What the legend says, such as "model, 90 % band".
     pub(crate) name: String,
-    /// Places on it, by rising x.
+    /// HostLayout on it, by rising x.
     pub(crate) points: Vec<TrailLinePoint>,
 }
 

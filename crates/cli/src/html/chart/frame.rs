@@ -1,6 +1,6 @@
 //! What all charts with two axes share: the picture's title, grid, labels.
 //!
-//! Places are percentages of a box as wide as the page allows, sizes are pixels: a chart fills a phone and a desk
+//! HostLayout are percentages of a box as wide as the page allows, sizes are pixels: a chart fills a phone and a desk
 //! alike, and its letters keep their size. (SVG's paths know no percentages, so that all is lines, boxes and circles.)
 
 use maud::{Markup, html};

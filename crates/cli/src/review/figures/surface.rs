@@ -5,7 +5,7 @@ use crate::figure::{AxisValues, Better, Kind, Scale, Surface, SurfaceSample};
 use ronde_lab::review::words::number;
 use ronde_lab::review::{Review, Setting, Switch, Writer};
 
-/// Places of a surface's grid in either direction, beside 0.
+/// HostLayout of a surface's grid in either direction, beside 0.
 pub(super) const GRID: usize = 48;
 /// Surfaces that are drawn of one review: of the combinations of switches, those that were tried most.
 const SURFACES: usize = 4;

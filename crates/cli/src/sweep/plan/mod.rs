@@ -156,7 +156,7 @@ impl Plan {
         Ok(self)
     }
 
-    /// Checks that what is to go host by host can.
+    /// Checks that what is to be hierarchical can be.
     fn check_hierarchy(&self) -> Result<(), Error> {
         let mut many = true;
         for &np in &self.design.np {

@@ -126,14 +126,14 @@ fn what_cannot_be_swept_is_refused() {
 }
 
 #[test]
-fn host_by_host_takes_several_hosts() {
+fn hierarchical_operations_take_several_hosts() {
     let workload = models::workload("many-small").unwrap();
     let plan = |text: &str| Plan::new(&args(text), &workload);
     for here in ["", "-n 2 -H localhost:2"] {
         let flat = plan(&format!("{here} --hierarchical-allreduce on,off")).unwrap_err();
         assert_eq!(
             flat.to_string(),
-            "--hierarchical-allreduce on: all ranks are on one host, so nothing can go host by host; name several hosts, as in \
+            "--hierarchical-allreduce on: all ranks are on one host, so no operation can be hierarchical; name several hosts, as in \
              -np 4 -H node1:2,node2:2, or leave it out"
         );
         assert_eq!(
@@ -145,7 +145,7 @@ fn host_by_host_takes_several_hosts() {
         );
     }
     let several = plan("-n 4 -H node1:2,node2:2 --hierarchical-allreduce on,off").unwrap();
-    // The default fusion threshold and cycle time, which the default point has too, and that host by host.
+    // The default fusion threshold and cycle time, which the default point has too, and the hierarchical one.
     assert_eq!(several.points.len(), 2);
     assert!(several.points[1].hierarchical_allreduce && several.points[0].is_default());
     assert!(several.job().contains("on node1:2,node2:2"), "{}", several.job());

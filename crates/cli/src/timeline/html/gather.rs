@@ -3,7 +3,7 @@
 //!
 //! A trace has a bar for every tensor, and a batch of a hundred would be a wall of a hundred equal bars.
 
-use ronde_trace::analysis::report::{Lane, LaneBar, PartKind};
+use ronde_trace::analysis::report::{LaneBar, PartKind, RankBars};
 
 /// Bars this close are taken for the same batch: its members are written one after another.
 const NEAR_MS: f64 = 0.02;
@@ -15,10 +15,10 @@ const RECENT: usize = 16;
 const FAR_MS: f64 = 1e11;
 
 /// The same lanes with a bar for each batch, rows dealt anew, and without times that are none.
-pub(super) fn gathered(lanes: &[Lane]) -> Vec<Lane> {
+pub(super) fn gathered(lanes: &[RankBars]) -> Vec<RankBars> {
     lanes
         .iter()
-        .map(|lane| Lane {
+        .map(|lane| RankBars {
             rank: lane.rank,
             step_ends_ms: lane
                 .step_ends_ms
@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn told(bars: Vec<LaneBar>) -> Vec<(String, u32, f64, f64)> {
-        let lane = Lane {
+        let lane = RankBars {
             rank: 0,
             step_ends_ms: vec![f64::NAN, 5.0],
             bars,
@@ -200,7 +200,7 @@ mod tests {
         #[test]
         fn bars_of_a_row_never_overlap(times in prop::collection::vec((0usize..7, 0.0..50.0f64, 0.0..9.0f64), 0..60)) {
             let bars = times.iter().map(|(part, from, length)| bar("x", PartKind::ALL[*part], *from, from + length));
-            let lanes = gathered(&[Lane { rank: 0, step_ends_ms: vec![], bars: bars.collect() }]);
+            let lanes = gathered(&[RankBars { rank: 0, step_ends_ms: vec![], bars: bars.collect() }]);
             let bars = &lanes[0].bars;
             for (i, a) in bars.iter().enumerate() {
                 for b in &bars[i + 1..] {

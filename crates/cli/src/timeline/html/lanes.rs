@@ -14,7 +14,7 @@ use crate::html::chart::{legend, swatch};
 use crate::html::number::{count, counted, digits, ms};
 use crate::html::text::{Foreign, embedded_json, shortened, visible};
 use crate::html::{folded, wide};
-use ronde_trace::analysis::report::{Lane, LaneBar};
+use ronde_trace::analysis::report::{LaneBar, RankBars};
 
 pub(super) const STYLE: &str = include_str!("lanes.css");
 pub(super) const SCRIPT: &str = include_str!("lanes.js");
@@ -52,7 +52,7 @@ struct LaneData<'a> {
     bars: Vec<i64>,
 }
 
-pub(super) fn show(lanes: &[Lane]) -> Markup {
+pub(super) fn show(lanes: &[RankBars]) -> Markup {
     let shown = &gathered(&lanes[..lanes.len().min(MOST_LANES)])[..];
     let total = bars(shown).count();
     if total == 0 {
@@ -97,14 +97,14 @@ pub(super) fn show(lanes: &[Lane]) -> Markup {
     }
 }
 
-fn bars(lanes: &[Lane]) -> impl Iterator<Item = (u32, &LaneBar)> {
+fn bars(lanes: &[RankBars]) -> impl Iterator<Item = (u32, &LaneBar)> {
     lanes
         .iter()
         .flat_map(|lane| lane.bars.iter().map(|bar| (lane.rank, bar)))
 }
 
 /// From when on bars are left out so that the data stays small: at the end of a step if one fits, else anywhere.
-fn until_ms(lanes: &[Lane]) -> f64 {
+fn until_ms(lanes: &[RankBars]) -> f64 {
     let mut all: Vec<(f64, &str)> = bars(lanes)
         .map(|(_, bar)| (bar.began_ms, bar.label.as_str()))
         .collect();
@@ -133,7 +133,7 @@ fn until_ms(lanes: &[Lane]) -> f64 {
         .unwrap_or(*full_ms)
 }
 
-fn data(lanes: &[Lane], until_ms: f64) -> Data<'_> {
+fn data(lanes: &[RankBars], until_ms: f64) -> Data<'_> {
     let mut labels = Vec::new();
     let mut numbers = HashMap::new();
     let lanes = lanes
@@ -177,7 +177,7 @@ fn data(lanes: &[Lane], until_ms: f64) -> Data<'_> {
     }
 }
 
-fn longest(lanes: &[Lane]) -> Markup {
+fn longest(lanes: &[RankBars]) -> Markup {
     let mut all: Vec<(u32, &LaneBar)> = bars(lanes).collect();
     let length = |bar: &LaneBar| bar.ended_ms - bar.began_ms;
     all.sort_by(|a, b| length(b.1).total_cmp(&length(a.1)));
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn bars_travel_as_differences() {
-        let lane = Lane {
+        let lane = RankBars {
             rank: 3,
             step_ends_ms: vec![10.0],
             bars: vec![
@@ -244,7 +244,7 @@ mod tests {
         let bars = (0..100_000)
             .map(|i| bar("a", 0, f64::from(i), f64::from(i) + 0.5))
             .collect();
-        let lane = Lane {
+        let lane = RankBars {
             rank: 0,
             step_ends_ms: vec![10_000.0, 30_000.0, 70_000.0],
             bars,

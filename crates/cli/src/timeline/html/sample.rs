@@ -3,9 +3,9 @@
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{
-    ActivityRow, Advice, Bandwidth, BandwidthPoint, Bin, Cut, CutReason, Fit, Fusion, Lane, LaneBar, Part,
-    PartKind, Quantiles, SourceReport, Step, StepsFoundBy, StragglerRank, StragglerTensor, Stragglers,
-    Summary, TensorRow,
+    ActivityRow, Advice, Bandwidth, BandwidthPoint, Bin, Cut, CutReason, Fit, Fusion, LaneBar, Part,
+    PartKind, Quantiles, RankBars, SourceReport, Step, StepsFoundBy, StragglerRank, StragglerTensor,
+    Stragglers, Summary, TensorRow,
 };
 use ronde_trace::{Clock, Format, Kind, Phase};
 
@@ -140,7 +140,7 @@ fn tensor_name(i: usize) -> String {
     )
 }
 
-fn lane(rank: u32, noise: &mut Noise) -> Lane {
+fn lane(rank: u32, noise: &mut Noise) -> RankBars {
     let mut bars = Vec::new();
     for step in 0..3 {
         let zero = f64::from(step) * 61.5;
@@ -176,7 +176,7 @@ fn lane(rank: u32, noise: &mut Noise) -> Lane {
         }
     }
     bars.sort_by(|a, b| a.began_ms.total_cmp(&b.began_ms));
-    Lane {
+    RankBars {
         rank,
         step_ends_ms: vec![61.5, 123.0, 184.5],
         bars,

@@ -14,7 +14,7 @@ pub(super) struct Lanes {
 
 /// Where a bar goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lane {
+pub(super) struct BarThread {
     /// The thread.
     pub(super) tid: u64,
     /// Its number among the tensor's, if this is its first bar.
@@ -23,18 +23,18 @@ pub(super) struct Lane {
 
 impl Lanes {
     /// A thread on which nothing overlaps `span`, `next_tid` if there is none yet.
-    pub(super) fn place(&mut self, span: Span, next_tid: u64) -> Lane {
+    pub(super) fn place(&mut self, span: Span, next_tid: u64) -> BarThread {
         if let Some((tid, end)) = self.lanes.iter_mut().find(|(_, end)| *end <= span.began) {
             *end = span.ended;
-            return Lane { tid: *tid, new: None };
+            return BarThread { tid: *tid, new: None };
         }
         if self.lanes.len() == LANES_MAX {
             let (tid, end) = &mut self.lanes[LANES_MAX - 1];
             *end = span.ended.max(*end);
-            return Lane { tid: *tid, new: None };
+            return BarThread { tid: *tid, new: None };
         }
         self.lanes.push((next_tid, span.ended));
-        Lane {
+        BarThread {
             tid: next_tid,
             new: Some(self.lanes.len() - 1),
         }
@@ -54,10 +54,10 @@ mod tests {
     fn what_overlaps_gets_another_lane() {
         let mut lanes = Lanes::default();
         let mut place = |began, ended, next| lanes.place(Span { began, ended }, next);
-        assert_eq!(place(0, 10, 5), Lane { tid: 5, new: Some(0) });
-        assert_eq!(place(10, 20, 6), Lane { tid: 5, new: None });
-        assert_eq!(place(15, 30, 6), Lane { tid: 6, new: Some(1) });
-        assert_eq!(place(20, 25, 7), Lane { tid: 5, new: None });
+        assert_eq!(place(0, 10, 5), BarThread { tid: 5, new: Some(0) });
+        assert_eq!(place(10, 20, 6), BarThread { tid: 5, new: None });
+        assert_eq!(place(15, 30, 6), BarThread { tid: 6, new: Some(1) });
+        assert_eq!(place(20, 25, 7), BarThread { tid: 5, new: None });
         for next in 7..200 {
             place(0, 1, next);
         }

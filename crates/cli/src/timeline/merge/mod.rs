@@ -76,7 +76,7 @@ pub(super) fn write(output: Output, sources: &[Source]) -> Result<Vec<String>, E
 
 /// Where a file's events go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct TrackOffset {
     /// The process that is its rank.
     pid: u32,
     /// What is added to its times.
@@ -85,7 +85,7 @@ struct Place {
 
 /// Processes and clocks of the files: those of the lowest rank are taken as rank 0's, and the file that begins first
 /// begins at zero.
-fn place(sources: &[Source]) -> (Vec<Place>, Vec<String>) {
+fn place(sources: &[Source]) -> (Vec<TrackOffset>, Vec<String>) {
     let mut taken: BTreeSet<u32> = sources.iter().filter_map(|source| source.rank).collect();
     let mut pid = |source: &Source| {
         source.rank.unwrap_or_else(|| {
@@ -132,7 +132,7 @@ fn place(sources: &[Source]) -> (Vec<Place>, Vec<String>) {
         .collect();
     let first = begins.iter().copied().min().unwrap_or(0);
     let places = pids.into_iter().zip(begins);
-    let places = places.map(|(pid, began)| Place {
+    let places = places.map(|(pid, began)| TrackOffset {
         pid,
         shift_ns: began.saturating_sub(first),
     });

@@ -5,7 +5,7 @@ use smallvec::smallvec;
 
 use super::events::{Events, Micros};
 use super::merger::{Merger, Process};
-use super::{Place, place};
+use super::{TrackOffset, place};
 use ronde_trace::{
     Activity, Clock, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, Source, Span, Tick, Visitor,
 };
@@ -152,7 +152,7 @@ fn source(name: &str, rank: Option<u32>, zero_ns: Option<i64>, epoch_ns: Option<
     }
 }
 
-fn shifts(places: &[Place]) -> Vec<(u32, i64)> {
+fn shifts(places: &[TrackOffset]) -> Vec<(u32, i64)> {
     places.iter().map(|place| (place.pid, place.shift_ns)).collect()
 }
 

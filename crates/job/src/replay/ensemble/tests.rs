@@ -1,6 +1,8 @@
 //! What jobs are drawn, and what measurements make of them.
 
-use super::super::{Place, Rules, Spread, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, fit};
+use super::super::{
+    JobTopology, Rules, Spread, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, fit,
+};
 use super::*;
 use crate::fusion::Item;
 
@@ -59,7 +61,7 @@ fn unfused() -> Trace {
 }
 
 fn ensemble(traces: &[Trace]) -> Ensemble {
-    Ensemble::new(fit(traces, Rules::RONDE, Place::new(16, 4)).unwrap(), 7)
+    Ensemble::new(fit(traces, Rules::RONDE, JobTopology::new(16, 4)).unwrap(), 7)
 }
 
 fn measured(setting: Setting, ms: f64) -> MeasuredSetting {
@@ -104,7 +106,7 @@ fn equal_seeds_draw_equal_jobs_and_others_others() {
 
 #[test]
 fn a_fit_of_nothing_but_priors_still_draws_finite_costs() {
-    let mut fitted = fit(&[unfused()], Rules::RONDE, Place::one_host(2)).unwrap();
+    let mut fitted = fit(&[unfused()], Rules::RONDE, JobTopology::one_host(2)).unwrap();
     fitted.spread = Spread::default();
     let ensemble = Ensemble::new(fitted, 1);
     let setting = setting(1 << 20, 1_000.0, true);

@@ -22,7 +22,7 @@ pub(super) fn batches(trace: &Trace) -> impl Iterator<Item = (bool, u32, f64, f6
     batches.map(move |b| {
         let operation = trace.operations.get(b.class as usize).copied();
         (
-            trace.setting.is_by_host(operation.unwrap_or_default()),
+            trace.setting.is_hierarchical(operation.unwrap_or_default()),
             b.class,
             b.bytes as f64,
             f64::from(b.tensors),

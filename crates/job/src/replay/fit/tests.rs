@@ -64,7 +64,7 @@ fn trace(hierarchical: bool, batch_us: impl Fn(f64) -> f64 + Copy) -> Trace {
 
 #[test]
 fn what_was_put_in_comes_out() {
-    let place = Place::new(16, 4);
+    let place = JobTopology::new(16, 4);
     let flat = trace(false, |bytes| 100.0 + 1e-3 * bytes);
     let fitted = fit(std::slice::from_ref(&flat), Rules::RONDE, place).unwrap();
     let Collective {
@@ -119,7 +119,7 @@ fn copies_of_large_buffers_that_fall_out_of_the_cache_are_told_from_others() {
         operations: Vec::new(),
         steps: vec![one; 3],
     };
-    let fitted = fit(&[trace], Rules::RONDE, Place::one_host(2)).unwrap();
+    let fitted = fit(&[trace], Rules::RONDE, JobTopology::one_host(2)).unwrap();
     let Copying {
         slowdown,
         knee_bytes,
@@ -132,16 +132,16 @@ fn copies_of_large_buffers_that_fall_out_of_the_cache_are_told_from_others() {
 
 #[test]
 fn nothing_seen_is_no_fit_and_a_strange_tensor_is_no_part_of_the_step() {
-    assert!(fit(&[], Rules::RONDE, Place::one_host(2)).is_none());
+    assert!(fit(&[], Rules::RONDE, JobTopology::one_host(2)).is_none());
     let empty = Trace {
         setting: setting(false),
         operations: Vec::new(),
         steps: Vec::new(),
     };
-    assert!(fit(&[empty], Rules::RONDE, Place::one_host(2)).is_none());
+    assert!(fit(&[empty], Rules::RONDE, JobTopology::one_host(2)).is_none());
     let mut trace = trace(false, |bytes| bytes * 1e-3);
     trace.steps[0].tensors[0].key = 7_777;
-    let fitted = fit(&[trace], Rules::RONDE, Place::one_host(2)).unwrap();
+    let fitted = fit(&[trace], Rules::RONDE, JobTopology::one_host(2)).unwrap();
     assert_eq!(fitted.workload.tensors.len(), 35);
 }
 
@@ -180,7 +180,7 @@ fn predictions_are_no_surer_than_the_recording_nor_than_the_model() {
     let mut fitted = fit(
         &[trace(false, |bytes| bytes * 1e-3)],
         Rules::RONDE,
-        Place::one_host(2),
+        JobTopology::one_host(2),
     )
     .unwrap();
     let mut level = |measured_us, modelled_us, measured_error| {

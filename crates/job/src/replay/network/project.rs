@@ -3,7 +3,7 @@
 use super::formula::{Algorithm, Terms, Topology, terms};
 use super::order::expected_maximum;
 use super::preset::{Link, Network};
-use crate::replay::{Collective, Costs, Negotiation, Place, Workload};
+use crate::replay::{Collective, Costs, JobTopology, Negotiation, Workload};
 
 /// A collective is launched in this time at most, µs: what is longer was the link's latency. (NCCL's tuning model has 8.4.)
 const LAUNCH_MOST_US: f64 = 10.0;
@@ -26,7 +26,7 @@ const DOUBLING_SD: Widening = Widening {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Where the ranks were.
-    pub place: Place,
+    pub place: JobTopology,
     /// How allreduces are taken to have gone.
     pub algorithm: Algorithm,
     /// Share of a message's latency that was its launch, 0 to 1: no recording tells.
@@ -97,7 +97,7 @@ struct Links {
 
 impl Target {
     /// The target that is where the job was.
-    pub fn same(place: &Place) -> Self {
+    pub fn same(place: &JobTopology) -> Self {
         Self {
             topology: Topology::new(place.ranks, place.ranks_per_host),
             network: None,
@@ -107,7 +107,7 @@ impl Target {
     }
 
     /// Whether nothing is different from `place`.
-    pub fn is_same(&self, place: &Place) -> bool {
+    pub fn is_same(&self, place: &JobTopology) -> bool {
         self.network.is_none()
             && self.local.is_none()
             && self.topology == Topology::new(place.ranks, place.ranks_per_host)
@@ -156,7 +156,7 @@ impl Target {
     }
 
     /// How unsure costs at this target are beyond what was measured at `place`.
-    pub fn widening(&self, place: &Place) -> Widening {
+    pub fn widening(&self, place: &JobTopology) -> Widening {
         let named = f64::from(u8::from(self.network.is_some() || self.local.is_some()));
         let doublings = (f64::from(self.topology.ranks) / f64::from(place.ranks.max(1)))
             .log2()
@@ -170,7 +170,7 @@ impl Target {
     }
 
     /// What is taken for granted, in sentences: the same ones for all targets of which the same holds.
-    pub fn assumptions(&self, place: &Place) -> Vec<String> {
+    pub fn assumptions(&self, place: &JobTopology) -> Vec<String> {
         if self.is_same(place) {
             return Vec::new();
         }
@@ -285,7 +285,7 @@ impl Target {
     }
 
     /// With more ranks the first is ready sooner and the last later.
-    fn workload(&self, place: &Place, workload: &Workload) -> Workload {
+    fn workload(&self, place: &JobTopology, workload: &Workload) -> Workload {
         let (from, to) = (
             expected_maximum(place.ranks),
             expected_maximum(self.topology.ranks),

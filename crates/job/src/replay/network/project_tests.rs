@@ -39,7 +39,7 @@ fn workload() -> Workload {
     }
 }
 
-fn measured(place: Place) -> Measured {
+fn measured(place: JobTopology) -> Measured {
     Measured {
         place,
         algorithm: Algorithm::Ring,
@@ -59,7 +59,7 @@ fn target(ranks: u32, per_host: u32, network: Option<&str>) -> Target {
 #[test]
 fn a_ring_of_more_ranks_has_more_hops_and_hardly_more_bytes() {
     // Four ranks on a host each: 600 µs are 6 hops of 100; 1.5 ns a byte is 1 ns on the link.
-    let from = measured(Place::new(4, 1));
+    let from = measured(JobTopology::new(4, 1));
     let there = target(16, 1, None)
         .project(&from, &workload(), &costs(600.0, 1.5e-3))
         .unwrap();
@@ -77,7 +77,7 @@ fn a_ring_of_more_ranks_has_more_hops_and_hardly_more_bytes() {
 
 #[test]
 fn another_network_has_its_own_numbers() {
-    let from = measured(Place::one_host(2));
+    let from = measured(JobTopology::one_host(2));
     let there = target(2, 1, Some("1000,2.5"))
         .project(&from, &workload(), &costs(20.0, 1e-4))
         .unwrap();
@@ -93,7 +93,7 @@ fn another_network_has_its_own_numbers() {
 
 #[test]
 fn hierarchy_saves_hops_across() {
-    let from = measured(Place::one_host(8));
+    let from = measured(JobTopology::one_host(8));
     let there = target(64, 8, Some("25gbe"))
         .project(&from, &workload(), &costs(28.0, 1.75e-4))
         .unwrap();
@@ -116,21 +116,24 @@ fn what_was_not_measured_has_to_be_named() {
         to.project(&measured(place), &workload(), &costs(20.0, 1e-4))
             .map(|_| ())
     };
-    let error = project(Place::one_host(2), target(16, 2, None)).unwrap_err();
+    let error = project(JobTopology::one_host(2), target(16, 2, None)).unwrap_err();
     assert!(
         error.to_string().contains("8 hosts of 16 ranks") && error.to_string().contains("--network 25gbe")
     );
     assert_eq!(
-        project(Place::one_host(1), target(16, 1, None)),
+        project(JobTopology::one_host(1), target(16, 1, None)),
         Err(ProjectError::NothingMeasured)
     );
-    assert_eq!(project(Place::one_host(1), target(16, 1, Some("10gbe"))), Ok(()));
-    assert_eq!(project(Place::one_host(2), target(16, 16, None)), Ok(()));
+    assert_eq!(
+        project(JobTopology::one_host(1), target(16, 1, Some("10gbe"))),
+        Ok(())
+    );
+    assert_eq!(project(JobTopology::one_host(2), target(16, 16, None)), Ok(()));
 }
 
 #[test]
 fn the_same_place_changes_nothing_and_farther_is_less_sure() {
-    let place = Place::new(4, 2);
+    let place = JobTopology::new(4, 2);
     let same = Target::same(&place);
     let there = same
         .project(&measured(place), &workload(), &costs(20.0, 1e-4))
@@ -145,7 +148,7 @@ fn the_same_place_changes_nothing_and_farther_is_less_sure() {
 
 #[test]
 fn what_holds_for_several_targets_is_said_of_all_in_the_same_words() {
-    let place = Place::new(2, 1).with_hosts(crate::replay::Hosts::Shaped);
+    let place = JobTopology::new(2, 1).with_hosts(crate::replay::Hosts::Shaped);
     let said = |ranks| target(ranks, 2, Some("25gbe")).assumptions(&place);
     assert_eq!(said(16), said(1024));
     assert!(

@@ -7,7 +7,7 @@ use crate::Dtype;
 use crate::fusion::Item;
 use crate::replay::fit::{likeliest, unsaid_error};
 use crate::replay::{
-    Copying, Fit, Hosts, Linear, Place, Rules, Setting, Simulator, Spread, WorkTensor, Workload,
+    Copying, Fit, Hosts, JobTopology, Linear, Rules, Setting, Simulator, Spread, WorkTensor, Workload,
 };
 
 /// How sure the costs of a profile without `replay` are, in ln: about a fifth; and what nobody gave.
@@ -35,7 +35,7 @@ impl Profile {
         }
         let mut assumed = Vec::new();
         let workload = self.workload(&mut assumed)?;
-        let place = Place::one_host(self.np.unwrap_or(2).max(1)).with_hosts(Hosts::Assumed);
+        let place = JobTopology::one_host(self.np.unwrap_or(2).max(1)).with_hosts(Hosts::Assumed);
         match self.np {
             Some(1) | None => assumed.push(format!(
                 "the profile {}; it is taken for one of {} on one host",

@@ -193,12 +193,12 @@ fn no_fusion_is_said_in_words() {
         ..DEFAULT
     };
     assert_eq!(settings.to_string(), "no fusion, cycle 0.5 ms");
-    let by_host = SettingsReport {
+    let hierarchical = SettingsReport {
         hierarchical_allreduce: true,
         ..settings
     };
     assert_eq!(
-        by_host.to_string(),
+        hierarchical.to_string(),
         "no fusion, cycle 0.5 ms, hierarchical allreduce"
     );
 }

@@ -11,10 +11,10 @@ use super::member::{Member, RankState, Setup};
 use super::record::{Diary, Log};
 use crate::clock::Clock;
 use crate::error::{Error, PeerError, SettingsError};
-use crate::negotiation::Order;
+use crate::negotiation::JobCommand;
 use crate::settings::SettingsChange;
 use crate::sync::lock;
-use crate::timeline::Order::{Start, Stop};
+use crate::timeline::TimelineCommand::{Start, Stop};
 use crate::transport::simulated::{SimulatedSet, World};
 
 /// Threads of rank 0 that order things.
@@ -37,20 +37,20 @@ struct Outcome {
     logs: Vec<Log>,
     diaries: Vec<Diary>,
     /// Orders and what their callers were told.
-    told: Vec<(Order, Result<(), Error>)>,
+    told: Vec<(JobCommand, Result<(), Error>)>,
 }
 
-fn order(commander: usize, number: usize) -> Order {
+fn order(commander: usize, number: usize) -> JobCommand {
     match ["a", "b", "no", "stop", "change"][(2 * commander + number) % 5] {
-        "change" => Order::Settings(SettingsChange {
+        "change" => JobCommand::Settings(SettingsChange {
             fusion_threshold_bytes: Some(8 * number as u64),
             cycle_time: Some(Duration::from_micros(100 * (1 + number as u64))),
             cache: Some(number.is_multiple_of(2)),
             hierarchical_allreduce: Some(number % 4 < 2),
             hierarchical_allgather: Some(commander == 0),
         }),
-        "stop" => Order::Timeline(Stop),
-        path => Order::Timeline(Start {
+        "stop" => JobCommand::Timeline(Stop),
+        path => JobCommand::Timeline(Start {
             path: path.into(),
             mark_cycles: number % 2 == 1,
         }),
@@ -79,7 +79,7 @@ impl Ordered {
                 for number in 0..ORDERS_EACH {
                     in_world.sleep_until(in_world.now() + Duration::from_micros(in_world.draw(3_000)));
                     let order = order(commander, number);
-                    let outcome = member.order(order.clone()).and_then(|ticket| {
+                    let outcome = member.command(order.clone()).and_then(|ticket| {
                         member.wait(&ticket, None);
                         ticket.outcome().expect("waited for")
                     });
@@ -170,11 +170,11 @@ proptest! {
         }
         for (order, outcome) in &outcome.told {
             match (order, outcome) {
-                (Order::Timeline(Start { path, .. }), Err(Error::Settings(SettingsError::Output { path: named, .. }))) => {
+                (JobCommand::Timeline(Start { path, .. }), Err(Error::Settings(SettingsError::Output { path: named, .. }))) => {
                     prop_assert_eq!((path.to_str(), path), (Some("no"), named));
                 }
-                (Order::Timeline(Start { path, .. }), Ok(())) => prop_assert_ne!(path.to_str(), Some("no")),
-                (Order::Timeline(Stop) | Order::Settings(_), Ok(())) => {}
+                (JobCommand::Timeline(Start { path, .. }), Ok(())) => prop_assert_ne!(path.to_str(), Some("no")),
+                (JobCommand::Timeline(Stop) | JobCommand::Settings(_), Ok(())) => {}
                 other => prop_assert!(false, "{:?}", other),
             }
         }
@@ -190,7 +190,7 @@ proptest! {
         let outcome = Ordered { ranks, seed, is_spread, setup: Job::default().setup, death }.run();
         prop_assert_eq!(outcome.told.len(), COMMANDERS * ORDERS_EACH);
         for (order, told) in &outcome.told {
-            let is_refused = matches!(order, Order::Timeline(Start { path, .. }) if path.as_os_str() == "no");
+            let is_refused = matches!(order, JobCommand::Timeline(Start { path, .. }) if path.as_os_str() == "no");
             match told {
                 Ok(()) => prop_assert!(!is_refused),
                 Err(Error::Settings(SettingsError::Output { .. })) => prop_assert!(is_refused),
@@ -239,8 +239,12 @@ fn who_stops_when_a_peer_has_left_already_has_stopped() {
             world.spawn(rank, "its program".into(), move || {
                 if rank == 0 {
                     in_world.sleep_until(in_world.now() + Duration::from_secs(1)); // rank 1 has left
-                    for order in [Order::Timeline(Stop), Order::Timeline(Stop), order(0, 0)] {
-                        let outcome = member.order(order).and_then(|ticket| {
+                    for order in [
+                        JobCommand::Timeline(Stop),
+                        JobCommand::Timeline(Stop),
+                        order(0, 0),
+                    ] {
+                        let outcome = member.command(order).and_then(|ticket| {
                             member.wait(&ticket, None);
                             ticket.outcome().expect("waited for")
                         });

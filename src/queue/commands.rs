@@ -1,18 +1,18 @@
-//! Queue of rank 0's orders: they wait for the next cycle, which sends them to every rank.
+//! Queue of rank 0's commands: they wait for the next cycle, which sends them to every rank.
 
 use std::sync::Arc;
 
 use super::Ticket;
 use crate::error::Error;
-use crate::negotiation::Order;
+use crate::negotiation::JobCommand;
 
-/// An order and who waits for it.
-pub(crate) struct Ordered {
-    pub(crate) order: Order,
+/// A command and who waits for it.
+pub(crate) struct PendingCommand {
+    pub(crate) command: JobCommand,
     pub(crate) ticket: Arc<Ticket>,
 }
 
-impl Drop for Ordered {
+impl Drop for PendingCommand {
     /// Whatever happens to it, its caller gets an answer.
     fn drop(&mut self) {
         if !self.ticket.is_done() {

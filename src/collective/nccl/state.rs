@@ -1,4 +1,4 @@
-//! The lane of a process set on this rank's device: stream, communicator, fusion buffer.
+//! NCCL state of a process set on this rank's device: stream, communicator, fusion buffer.
 //!
 //! What ranks must do together they do over the transport, in the cycle that brings the first tensor on a GPU, and in those in which
 //! the fusion buffer must grow: all ranks are in the same batch then, so each knows that the others call too ([`super::exchange`]).
@@ -9,7 +9,7 @@ use super::exchange::{exchange, invalid, least};
 use super::hierarchical::Hierarchical;
 use super::program::Program;
 use super::track::Track;
-use super::{Awaited, Batch, Company, Crossing, Launched, Place, Scratch};
+use super::{Awaited, Batch, Company, Crossing, Launched, Scratch, SetRank};
 use crate::error::Error;
 use crate::gpu::{Communicator, Device, GpuError, Stream};
 use crate::transport::Transport;
@@ -27,8 +27,8 @@ pub(crate) enum Trouble {
 }
 
 /// See the module.
-pub(crate) struct Lane {
-    place: Place,
+pub(crate) struct NcclCollective {
+    set_rank: SetRank,
     communicator: Option<Communicator>,
     /// State of hierarchical allreduces; created for the first such batch.
     hierarchical: Option<Hierarchical>,
@@ -48,23 +48,23 @@ struct Buffer {
     bytes: usize,
 }
 
-impl Lane {
-    /// Makes the lane on `device`, or says why there is none, together with the set's other ranks.
+impl NcclCollective {
+    /// Creates the state on `device`, or returns why that failed, together with the set's other ranks.
     pub(crate) fn make(
-        place: Place,
+        set_rank: SetRank,
         device: Result<Arc<Device>, GpuError>,
         company: &mut Company<'_>,
     ) -> Result<Self, Trouble> {
-        let rank = company.members[place.rank];
+        let rank = company.members[set_rank.rank];
         let own = device.and_then(|device| {
-            let id = (place.rank == 0).then(|| device.gpu.unique_id()).transpose()?;
+            let id = (set_rank.rank == 0).then(|| device.gpu.unique_id()).transpose()?;
             Ok((Track::new(device, rank)?, id))
         });
         let (track, id) = match own {
             Ok((track, id)) => (Ok(track), Ok(id)),
             Err(error) => (Err(()), Err(error)),
         };
-        let ids = exchange(id, place, company)?;
+        let ids = exchange(id, set_rank, company)?;
         let (Ok(track), Some(Some(id))) = (track, ids.into_iter().next()) else {
             // A rank that cannot take part has its own error by now.
             return Err(Trouble::OfRank(invalid(company.members[0], "no NCCL id")));
@@ -72,10 +72,10 @@ impl Lane {
         let communicator = track
             .device
             .gpu
-            .join(&id, place.rank, place.size)
+            .join(&id, set_rank.rank, set_rank.size)
             .map_err(|error| track.fatal(error))?;
-        let lane = Self {
-            place,
+        let new = Self {
+            set_rank,
             communicator: Some(communicator),
             hierarchical: None,
             buffer: Buffer::default(),
@@ -84,8 +84,8 @@ impl Lane {
             sink: Buffer::default(),
             track,
         };
-        lane.track.settle(communicator, company.transport)?;
-        Ok(lane)
+        new.track.settle(communicator, company.transport)?;
+        Ok(new)
     }
 
     /// The device.
@@ -107,27 +107,27 @@ impl Lane {
         is_timed: bool,
         company: &mut Company<'_>,
     ) -> Result<Launched, Trouble> {
-        let wanted = batch.buffer_bytes(self.place);
+        let wanted = batch.buffer_bytes(self.set_rank);
         self.grow(wanted, company)?;
         let parts = if wanted <= self.shared_bytes {
             std::iter::once(0..batch.spans.len()).collect()
         } else {
-            batch.parts(self.place, self.shared_bytes)
+            batch.parts(self.set_rank, self.shared_bytes)
         };
         let parts: Vec<Batch<'_>> = parts.into_iter().map(|tensors| batch.part(tensors)).collect();
         if let Some(part) = parts
             .iter()
-            .find(|part| part.buffer_bytes(self.place) > self.shared_bytes)
+            .find(|part| part.buffer_bytes(self.set_rank) > self.shared_bytes)
         {
             // The same on all ranks, as is what they share of their buffers.
             return Err(Trouble::OfBatch(self.track.error(GpuError::OutOfMemory {
                 ordinal: self.track.device.ordinal,
-                bytes: part.buffer_bytes(self.place),
+                bytes: part.buffer_bytes(self.set_rank),
             })));
         }
         let sunk = parts
             .iter()
-            .map(|part| part.sink_bytes(self.place))
+            .map(|part| part.sink_bytes(self.set_rank))
             .max()
             .unwrap_or(0);
         self.ensure_sink(sunk, company.transport)?;
@@ -137,7 +137,7 @@ impl Lane {
         };
         let programs: Vec<Program> = parts
             .iter()
-            .map(|part| part.program(self.place, scratch))
+            .map(|part| part.program(self.set_rank, scratch))
             .collect();
         self.ensure_hierarchical(&programs, company)?;
         self.track.follow(awaited)?;
@@ -203,7 +203,7 @@ impl Lane {
             && programs.iter().any(|program| program.allreduce().is_some())
         {
             let place = inter_node.place();
-            let made = Hierarchical::make(place, self.place, &self.track, company)?;
+            let made = Hierarchical::make(place, self.set_rank, &self.track, company)?;
             self.hierarchical = Some(made);
         }
         Ok(())
@@ -252,7 +252,7 @@ impl Lane {
             }
         }
         let own = self.buffer.bytes as u64;
-        let least = least(own, self.place, company).map_err(Trouble::OfRank)?;
+        let least = least(own, self.set_rank, company).map_err(Trouble::OfRank)?;
         self.shared_bytes = least as usize;
         self.is_limited = self.shared_bytes < wanted;
         if self.is_limited {
@@ -287,7 +287,7 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for NcclCollective {
     /// Nothing is in flight, or it has been aborted.
     fn drop(&mut self) {
         let gpu = &self.track.device.gpu;
