@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use ronde::settings::{PartialSettings, Settings, Versioned};
-use ronde::{Context, Error, ReduceOp};
+use ronde::{Context, Error, ReduceOp, SettingsError};
 use support::{job, job_with};
 
 fn context() -> Context {
@@ -14,7 +14,7 @@ fn context() -> Context {
 
 fn refusal(context: &Context, change: PartialSettings) -> String {
     match context.set_settings(change) {
-        Err(error @ Error::SettingsRefused { .. }) => error.to_string(),
+        Err(error @ Error::Settings(SettingsError::Refused { .. })) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }

@@ -12,7 +12,7 @@ use super::record::{Diary, Log};
 use crate::clock::Clock;
 use crate::command::Command;
 use crate::command::TimelineCommand::{Start, Stop};
-use crate::error::Error;
+use crate::error::{Error, PeerError, SettingsError};
 use crate::settings::PartialSettings;
 use crate::sync::lock;
 use crate::transport::simulated::{SimulatedSet, World};
@@ -172,7 +172,7 @@ proptest! {
         }
         for (command, outcome) in &outcome.told {
             match (command, outcome) {
-                (Command::Timeline(Start { path, .. }), Err(Error::Output { path: named, .. })) => {
+                (Command::Timeline(Start { path, .. }), Err(Error::Settings(SettingsError::Output { path: named, .. }))) => {
                     prop_assert_eq!((path.to_str(), path), (Some("no"), named));
                 }
                 (Command::Timeline(Start { path, .. }), Ok(())) => prop_assert_ne!(path.to_str(), Some("no")),
@@ -195,8 +195,8 @@ proptest! {
             let is_refused = matches!(command, Command::Timeline(Start { path, .. }) if path.as_os_str() == "no");
             match told {
                 Ok(()) => prop_assert!(!is_refused),
-                Err(Error::Output { .. }) => prop_assert!(is_refused),
-                Err(Error::PeerLost { rank, .. }) => prop_assert_eq!(*rank, victim),
+                Err(Error::Settings(SettingsError::Output { .. })) => prop_assert!(is_refused),
+                Err(Error::Peer(PeerError::Lost { rank, .. })) => prop_assert_eq!(*rank, victim),
                 Err(error) => prop_assert!(false, "{}", error),
             }
         }
@@ -259,7 +259,7 @@ fn who_stops_when_a_peer_has_left_already_has_stopped() {
         assert!(
             told[1..]
                 .iter()
-                .all(|told| matches!(told, Err(Error::PeerLeft { rank: 1 }))),
+                .all(|told| matches!(told, Err(Error::Peer(PeerError::Left { rank: 1 })))),
             "{told:?}"
         );
     }

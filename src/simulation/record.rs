@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::{Alignment, Nanos};
 use crate::command::TimelineCommand;
 use crate::cycle::Stalls;
-use crate::error::Error;
+use crate::error::{Error, SettingsError};
 use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
 use crate::settings::{Settings, Versioned};
 use crate::sync::lock;
@@ -83,12 +83,13 @@ impl Observer for Recorder {
         let cycle = log.versions.len();
         log.commands.push((cycle, command.clone()));
         match command {
-            TimelineCommand::Start { path, .. } if path.as_os_str() == "no" => Err(Error::Output {
+            TimelineCommand::Start { path, .. } if path.as_os_str() == "no" => Err(SettingsError::Output {
                 what: "the timeline",
                 path: path.clone(),
                 variable: "start_timeline",
                 source: Arc::new(std::io::ErrorKind::PermissionDenied.into()),
-            }),
+            }
+            .into()),
             _ => Ok(()),
         }
     }
