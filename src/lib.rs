@@ -74,7 +74,10 @@ pub use context::{
     RawOutput, RawTensor, Reduce, Scope, ScopedHandle,
 };
 pub use delivery::{Delivery, Memory};
-pub use error::Error;
+pub use error::{
+    ArgumentError, DeviceError, Error, LimitError, NegotiationError, PeerError, ProcessSetError,
+    SettingsError, StartError,
+};
 pub use gpu::{CudaVec, GpuError, nccl_version};
 pub use settings::{Settings, Versioned};
 pub use tensor::{Device, Dtype, Element, ReduceOp};

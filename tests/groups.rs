@@ -5,7 +5,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ronde::{Context, Error, Operation, RawOutput, RawTensor, ReduceOp};
+use ronde::{ArgumentError, Context, Error, Operation, RawOutput, RawTensor, ReduceOp};
 use support::{Folder, job, job_separately, job_with};
 
 fn context() -> Context {
@@ -276,7 +276,7 @@ fn a_refused_member_fails_alone() {
                 .err()
                 .expect("in flight");
             assert!(
-                matches!(failed.error, Error::DuplicateName { .. }),
+                matches!(failed.error, Error::Argument(ArgumentError::DuplicateName { .. })),
                 "{}",
                 failed.error
             );

@@ -2,7 +2,7 @@
 
 mod support;
 
-use ronde::{Context, Error, Reduce, ReduceOp};
+use ronde::{ArgumentError, Context, Error, Reduce, ReduceOp};
 use support::{Draw, job};
 
 fn context() -> Context {
@@ -299,7 +299,10 @@ fn what_is_wrong_on_one_rank_alone_is_refused_at_once() {
                 .err()
                 .expect("in flight");
             assert!(
-                matches!(failed.error, Error::DuplicateName { rank: 0, .. }),
+                matches!(
+                    failed.error,
+                    Error::Argument(ArgumentError::DuplicateName { rank: 0, .. })
+                ),
                 "{}",
                 failed.error
             );
@@ -331,11 +334,11 @@ fn what_is_wrong_on_one_rank_alone_is_refused_at_once() {
         assert!(
             matches!(
                 failed.error,
-                Error::ShapeMismatch {
+                Error::Argument(ArgumentError::ShapeMismatch {
                     expected: 6,
                     found: 5,
                     ..
-                }
+                })
             ),
             "{}",
             failed.error

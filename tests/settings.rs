@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use ronde::settings::{PartialSettings, Settings, Versioned};
-use ronde::{Context, Error, ReduceOp};
+use ronde::{Context, Error, ReduceOp, SettingsError};
 use support::{job, job_with};
 
 fn context() -> Context {
@@ -14,7 +14,7 @@ fn context() -> Context {
 
 fn refusal(context: &Context, change: PartialSettings) -> String {
     match context.set_settings(change) {
-        Err(error @ Error::SettingsRefused { .. }) => error.to_string(),
+        Err(error @ Error::Settings(SettingsError::Refused { .. })) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -56,7 +56,7 @@ fn every_rank_goes_on_with_what_rank_0_has_set() {
                     ..Settings::default()
                 },
             };
-            // Rank 0's next order may be there already.
+            // Rank 0's next change may be there already.
             let settings = context.settings();
             assert!(
                 settings == expected || (context.rank() > 0 && settings.version == round + 2),

@@ -31,7 +31,7 @@ pub use report::{AutotuneReport, AutotuneVerdict, NotTuned};
 use trace::Tracer;
 pub(crate) use tuning::Tuning;
 
-use crate::error::Error;
+use crate::error::{Error, SettingsError};
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
 use crate::replay::Operation;
@@ -88,7 +88,8 @@ impl Autotune {
         progress: Arc<Progress>,
         quiet: bool,
     ) -> Result<Self, Error> {
-        let configuration = |error: ronde_tuner::Error| Error::Configuration(Arc::new(error));
+        let configuration =
+            |error: ronde_tuner::Error| Error::Settings(SettingsError::Invalid(Arc::new(error)));
         let facts = Facts {
             ranks,
             hosts,

@@ -10,7 +10,7 @@ use crate::backend::{Backend, Failure, MpiTraffic, Opened};
 use crate::clock::{Clock, Reference};
 use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts};
-use crate::error::Error;
+use crate::error::{Error, ProcessSetError, StartError};
 use crate::gpu::{self, DeviceBinding, Registry};
 use crate::identity::{self, Hosts, Identity};
 use crate::knobs::Knobs;
@@ -124,7 +124,7 @@ impl Job {
         let binding = self.binding();
         let running = self
             .start(config, observer, &binding)
-            .map_err(|failure| failure.into_error(Error::Rendezvous))?;
+            .map_err(|failure| failure.into_error(StartError::Rendezvous))?;
         Ok(self.set(0, members, binding, Some(running)))
     }
 
@@ -162,7 +162,7 @@ impl Job {
         let running = self
             .start(config, Box::new(observer), &binding)
             .map_err(|failure| {
-                failure.into_error(|source| Error::ProcessSetStart {
+                failure.into_error(|source| ProcessSetError::Start {
                     set: id,
                     members: members.to_vec(),
                     source,
@@ -329,9 +329,9 @@ enum StartFailure {
 }
 
 impl StartFailure {
-    fn into_error(self, rendezvous: impl FnOnce(Failure) -> Error) -> Error {
+    fn into_error<E: Into<Error>>(self, rendezvous: impl FnOnce(Failure) -> E) -> Error {
         match self {
-            Self::Rendezvous(source) => rendezvous(source),
+            Self::Rendezvous(source) => rendezvous(source).into(),
             Self::Thread(error) => error,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Context, fork};
 use crate::command::Command;
-use crate::error::Error;
+use crate::error::{Error, SettingsError};
 use crate::knobs::Knobs;
 use crate::settings::{PartialSettings, Settings, Versioned};
 
@@ -28,13 +28,13 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Error::SettingsRefused`] on other ranks, while the tuner is on, for values that the knobs could not have, and for
+    /// [`SettingsError::Refused`] on other ranks, while the tuner is on, for values that the knobs could not have, and for
     /// hierarchical operations where there is one host or a rank to each; a rank that is lost or has left.
     pub fn set_settings(&self, change: PartialSettings) -> Result<Versioned<Settings>, Error> {
         if fork::forked() {
             return Err(Error::Forked);
         }
-        let refused = |reason: String| Err(Error::SettingsRefused { reason });
+        let refused = |reason: String| Err(Error::Settings(SettingsError::Refused { reason }));
         if self.job.identity.rank != 0 {
             let rank = self.job.identity.rank;
             return refused(format!("this is rank {rank}, and rank 0 decides"));

@@ -2,7 +2,7 @@
 
 use super::Cycle;
 use crate::command::{Command, TimelineCommand};
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::observer::NoObserver;
 use crate::queue::Submission;
 
@@ -54,7 +54,7 @@ impl Cycle {
             // Where a peer has left before it heard of the command, what it was to stop has ended
             // all the same.
             let is_done = pending.command == Command::Timeline(TimelineCommand::Stop)
-                && matches!(error, Error::PeerLeft { .. });
+                && matches!(error, Error::Peer(PeerError::Left { .. }));
             let outcome = if is_done { Ok(()) } else { Err(error.clone()) };
             pending.ticket.complete(outcome);
         }

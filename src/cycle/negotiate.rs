@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::clocks::micros;
 use super::{Cycle, internal};
 use crate::command::{Command, TimelineCommand};
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::negotiation::coordinator::Ticks;
 use crate::negotiation::response::{decode, encode};
 use crate::negotiation::{Agreed, OpKind, Receiver, Refusal, RequestList, Response, ResponseList, Status};
@@ -79,10 +79,10 @@ impl Cycle {
 
     /// The lowest rank's answer cannot be right.
     fn invalid_answer(&self, problem: String) -> Error {
-        Error::InvalidPeerData {
+        Error::Peer(PeerError::InvalidData {
             rank: self.members[0],
             problem,
-        }
+        })
     }
 
     fn take_common_hits(&mut self) -> Result<(), Error> {
@@ -186,9 +186,11 @@ impl Cycle {
         if let Some(coordinator) = &mut self.coordinator {
             let from = self.members.iter().zip(&self.frames);
             let lists = from.map(|(&rank, frame)| {
-                decode::<RequestList>(frame).map_err(|error| Error::InvalidPeerData {
-                    rank,
-                    problem: format!("requests that cannot be decoded: {error}"),
+                decode::<RequestList>(frame).map_err(|error| {
+                    Error::Peer(PeerError::InvalidData {
+                        rank,
+                        problem: format!("requests that cannot be decoded: {error}"),
+                    })
                 })
             });
             let lists: Vec<RequestList> = lists.collect::<Result<_, _>>()?;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::request::{Group, OpKind, Params};
 use crate::command::TimelineCommand;
-use crate::error::{Error, Mismatch, Mismatched, Submitted};
+use crate::error::{Error, LimitError, Mismatch, Mismatched, NegotiationError, Submitted};
 
 /// Why a tensor will not travel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,23 +50,24 @@ impl Refusal {
                 let (what, [expected, found]) = expected
                     .difference(&found)
                     .unwrap_or((Mismatched::Operation, [same.clone(), same]));
-                Error::Mismatch(Box::new(Mismatch {
+                Mismatch {
                     tensor,
                     what,
                     first_rank: first_rank as usize,
                     expected,
                     rank: rank as usize,
                     found,
-                }))
+                }
+                .into()
             }
-            Self::TooLarge { .. } => Error::OutOfMemory {
+            Self::TooLarge { .. } => Error::Limit(LimitError::Memory {
                 tensor,
                 bytes: usize::MAX,
-            },
-            Self::Joined { rank } => Error::RankJoined {
+            }),
+            Self::Joined { rank } => Error::Negotiation(NegotiationError::RankJoined {
                 tensor,
                 rank: rank as usize,
-            },
+            }),
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) use ticket::Ticket;
 
 use crate::clock::{Clock, Nanos};
 use crate::command::Command;
-use crate::error::Error;
+use crate::error::{ArgumentError, Error, LimitError};
 use crate::gpu::OnDevice;
 use crate::negotiation::{OpKind, Params};
 use crate::sync::lock;
@@ -455,11 +455,12 @@ impl Intake {
     /// Refuses `more` tensors, of which `name` is one, if they are too many.
     fn check_room(&self, more: usize, name: &str, rank: usize) -> Result<(), Error> {
         if self.in_flight + more > IN_FLIGHT_MAX {
-            return Err(Error::TooManyInFlight {
+            return Err(LimitError::InFlight {
                 tensor: name.to_owned(),
                 rank,
                 limit: IN_FLIGHT_MAX,
-            });
+            }
+            .into());
         }
         Ok(())
     }
@@ -474,10 +475,11 @@ impl Intake {
             on,
         } = entry;
         if self.joined {
-            return Err(Error::HasJoined {
+            return Err(ArgumentError::HasJoined {
                 tensor: name.to_owned(),
                 rank,
-            });
+            }
+            .into());
         }
         let is_join = params.kind == OpKind::Join;
         let Known {
@@ -553,8 +555,8 @@ impl Intake {
 }
 
 fn duplicate(name: &str, rank: usize) -> Error {
-    Error::DuplicateName {
+    Error::Argument(ArgumentError::DuplicateName {
         tensor: name.to_owned(),
         rank,
-    }
+    })
 }

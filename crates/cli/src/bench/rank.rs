@@ -34,7 +34,7 @@ pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
 /// 2 where a GPU was asked for that cannot be had, 1 otherwise.
 fn exit_code(error: &Error) -> u8 {
     match error {
-        Error::Gpu { .. } => EXIT_USAGE,
+        Error::Device(_) => EXIT_USAGE,
         _ => 1,
     }
 }
