@@ -102,7 +102,7 @@ pub mod internal {
     pub mod identity {
         pub use crate::identity::{
             HostFacts, IDENTITY_VARIABLES, Identity, IdentityError, MAX_RANKS, Process, ProcessTable,
-            Processes, Source, host_key, job_key, random_job_key,
+            Processes, Source, environment, host_key, job_key, random_job_key,
         };
     }
 
