@@ -36,6 +36,7 @@ mod autotune;
 mod backend;
 pub mod clock;
 pub mod collective;
+mod command;
 pub mod context;
 mod cycle;
 mod delivery;
@@ -50,6 +51,7 @@ pub mod negotiation;
 mod observer;
 mod queue;
 mod ready;
+mod settings_cell;
 mod shm;
 #[cfg(test)]
 mod simulation;
@@ -76,7 +78,7 @@ pub use error::{
     SettingsError, StartError,
 };
 pub use gpu::{CudaVec, GpuError, nccl_version};
-pub use settings::Settings;
+pub use settings::{Settings, Versioned};
 pub use tensor::{Device, Dtype, Element, ReduceOp};
 
 /// The README's program must compile and run.

@@ -17,7 +17,7 @@ use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
 use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
 use crate::queue::Tensor;
-use crate::settings::Settings;
+use crate::settings::{Settings, Versioned};
 use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
 use crate::timeline::{Timeline, TimelineCommand, Track};
 
@@ -26,15 +26,14 @@ mod recording;
 /// See the module.
 pub(crate) struct Telemetry {
     clock: Arc<dyn Clock>,
-    progress: Arc<Progress>,
-    /// Those last shown to callers; none before the first cycle.
-    settings: Option<Settings>,
+    /// Those last written to the timeline; none before the first cycle.
+    settings: Option<Versioned<Settings>>,
     track: Track,
     /// When the ranks had agreed on the cycle under way.
     agreed: Nanos,
     tuning: Option<Tuning>,
     stalls: Option<Stalls>,
-    /// Whether settings are those of the set of all ranks, to be taken over.
+    /// Whether this is another set than that of all ranks, which records settings.
     follows: bool,
 }
 
@@ -77,7 +76,6 @@ impl Telemetry {
             .transpose()?;
         Ok(Self {
             clock,
-            progress,
             settings: None,
             track: timeline.track(None, rank),
             agreed: Nanos(0),
@@ -94,12 +92,10 @@ impl Telemetry {
         rank: usize,
         size: usize,
         clock: Arc<dyn Clock>,
-        progress: Arc<Progress>,
         timeline: &Arc<Timeline>,
     ) -> Self {
         Self {
             clock,
-            progress,
             settings: None,
             track: timeline.track(Some(set), rank),
             agreed: Nanos(0),
@@ -176,7 +172,7 @@ impl Tuning {
         }
         self.start
             .take()
-            .filter(|start| !start.equals(&cycle.settings))
+            .filter(|start| *start != cycle.settings.value)
             .or_else(|| self.next.take())
     }
 }
@@ -255,10 +251,6 @@ impl Observer for Telemetry {
         self.track.timeline().apply(command)
     }
 
-    fn switched(&mut self, settings: Settings) {
-        self.progress.set_settings(settings); // at once, for the caller who ordered it
-    }
-
     fn aligned(&mut self, alignment: &Alignment) {
         self.track.timeline().align(alignment);
     }
@@ -266,15 +258,9 @@ impl Observer for Telemetry {
     fn cycle_ended(&mut self, cycle: &CycleEnd) -> Option<Settings> {
         self.track.mark_steps(&cycle.step_marks);
         self.track.mark_epochs(&cycle.epoch_marks);
-        if self.follows {
-            self.track.end_cycle();
-            let newest = self.progress.agreed_settings();
-            return newest.filter(|newest| newest.version > cycle.settings.version);
-        }
-        if self.settings != Some(cycle.settings) {
+        if !self.follows && self.settings != Some(cycle.settings) {
             self.settings = Some(cycle.settings);
-            self.track.settings(cycle.settings, self.agreed);
-            self.progress.set_settings(cycle.settings);
+            self.track.settings(cycle.settings.value, self.agreed);
         }
         self.track.end_cycle();
         self.tuning.as_mut()?.cycle_ended(cycle)
@@ -294,41 +280,5 @@ impl Drop for Telemetry {
             self.track.interrupt();
             self.track.timeline().finish();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::MonotonicClock;
-    use crate::timeline::Options;
-
-    #[test]
-    fn a_process_set_takes_over_what_the_set_of_all_ranks_has_changed_to() {
-        let progress = Arc::<Progress>::default();
-        let knobs = Knobs::default();
-        let clock = Arc::new(MonotonicClock);
-        let timeline = Timeline::new(Options::default(), &MonotonicClock).unwrap();
-        let mut telemetry =
-            Telemetry::of_process_set(&knobs, 1, 1, 2, clock, Arc::clone(&progress), &timeline);
-        let of = |version, cycle_time_ns| Settings {
-            version,
-            cycle_time_ns,
-            ..Settings::default()
-        };
-        let mut ended = |settings| {
-            telemetry.cycle_ended(&CycleEnd {
-                settings,
-                step_marks: Vec::new(),
-                epoch_marks: Vec::new(),
-            })
-        };
-        assert_eq!(ended(of(0, 700)), None); // nothing is agreed on yet
-        progress.set_settings(of(0, 500)); // rank 0's environment says otherwise than this rank's
-        assert_eq!(ended(of(0, 700)), Some(of(1, 500)));
-        progress.set_settings(of(3, 600));
-        assert_eq!(ended(of(1, 500)), Some(of(4, 600)));
-        assert_eq!(ended(of(4, 600)), None);
-        assert_eq!(ended(of(5, 900)), None); // another member knew first
     }
 }

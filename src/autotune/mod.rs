@@ -221,7 +221,7 @@ impl Autotune {
     /// The settings of the search in charge if they are not `before`: then a step is to be left out.
     fn change_from(&mut self, before: &Settings) -> Option<Settings> {
         let now = self.search.settings();
-        let changes = !now.equals(before);
+        let changes = now != *before;
         self.skip = u32::from(changes);
         changes.then_some(now)
     }

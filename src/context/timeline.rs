@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Context, fork};
+use crate::command::{Command, TimelineCommand};
 use crate::error::{Error, SettingsError};
-use crate::negotiation;
-use crate::timeline::TimelineCommand;
 
 /// Longest path that Linux takes; a longer one is not sent to the other ranks.
 const PATH_BYTES_MAX: usize = 4096;
@@ -116,6 +115,6 @@ impl Context {
         if self.job.identity.rank != 0 {
             return Ok(());
         }
-        self.command(negotiation::JobCommand::Timeline(command))
+        self.command(Command::Timeline(command))
     }
 }

@@ -16,9 +16,10 @@ pub(crate) use marks::Marks;
 pub(crate) use ticket::Ticket;
 
 use crate::clock::{Clock, Nanos};
+use crate::command::Command;
 use crate::error::{ArgumentError, Error, LimitError};
 use crate::gpu::OnDevice;
-use crate::negotiation::{JobCommand, OpKind, Params};
+use crate::negotiation::{OpKind, Params};
 use crate::sync::lock;
 use crate::tensor::Span;
 use crate::timeline::period::{Item, PeriodFinder, mix};
@@ -279,7 +280,7 @@ impl TensorQueue {
 
     /// Has the next cycle bring `command` to every rank, and asks for that cycle; on rank 0, in the set of all ranks. The
     /// ticket says what has become of it on this rank.
-    pub(crate) fn command(&self, command: JobCommand) -> Result<Arc<Ticket>, Error> {
+    pub(crate) fn command(&self, command: Command) -> Result<Arc<Ticket>, Error> {
         let mut intake = self.open_intake()?;
         let ticket = Arc::<Ticket>::default();
         intake.commands.push(PendingCommand {

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 
 use super::documents::Documents;
-use super::event::TimelineCommand;
 use super::files::{Disk, Files, of_rank};
 use super::line::Line;
 use super::options::Options;
 use super::track::Track;
 use super::writer::{Command, Writer};
 use crate::clock::{Alignment, Clock};
+use crate::command::TimelineCommand;
 use crate::error::{Error, SettingsError};
 use crate::sync::lock;
 

@@ -66,7 +66,7 @@ fn report(
         steps: measurement.step_ms.len(),
         tensors: workload.tensors.len(),
         bytes_per_step,
-        settings: context.settings().into(),
+        settings: context.settings().value.into(),
         step_ms,
         gb_per_s: (args.load.compute_ms() == 0.0 && args.load.slow_rank.is_none())
             .then(|| gb_per_s(bytes_per_step, step_ms.p50)),
