@@ -34,6 +34,7 @@
 pub mod adasum;
 mod autotune;
 mod backend;
+mod buffer;
 pub mod clock;
 pub mod collective;
 mod command;

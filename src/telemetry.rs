@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::autotune::{Autotune, Progress, Tracer};
+use crate::autotune::{Progress, Tuning};
 use crate::clock::{Alignment, Clock, Nanos};
 use crate::cycle::Stalls;
 use crate::error::Error;
@@ -18,7 +18,6 @@ use crate::negotiation::OpKind;
 use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
 use crate::queue::Tensor;
 use crate::settings::{Settings, Versioned};
-use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
 use crate::timeline::{Timeline, TimelineCommand, Track};
 
 mod recording;
@@ -35,15 +34,6 @@ pub(crate) struct Telemetry {
     stalls: Option<Stalls>,
     /// Whether this is another set than that of all ranks, which records settings.
     follows: bool,
-}
-
-struct Tuning {
-    meter: StepMeter,
-    tracer: Tracer,
-    autotune: Autotune,
-    /// Settings to begin with, until they have been asked for.
-    start: Option<Settings>,
-    next: Option<Settings>,
 }
 
 impl Telemetry {
@@ -116,72 +106,10 @@ fn stalls(knobs: &Knobs, rank: usize, size: usize) -> Option<Stalls> {
     Stalls::new(rank, size, warning, shutdown.map(Duration::from_secs))
 }
 
-impl Tuning {
-    fn new(
-        knobs: &Knobs,
-        place: (usize, Hosts),
-        progress: &Arc<Progress>,
-        quiet: bool,
-    ) -> Result<Self, Error> {
-        let autotune = Autotune::new(knobs, place, Arc::clone(progress), quiet)?;
-        let start = Some(autotune.start());
-        Ok(Self {
-            meter: StepMeter::new(),
-            tracer: Tracer::default(),
-            autotune,
-            start,
-            next: None,
-        })
-    }
-
-    fn executed(&mut self, batch: &Executed<'_>) {
-        let collective_ns = batch.moving_ns();
-        let executed = ExecutedBatch {
-            ended: batch.ended,
-            collective_ns,
-            wait_ns: batch.phases.wait_ns,
-        };
-        if batch.on_device.is_some() {
-            self.tracer.disturbed(); // replay knows no batch that goes on while the next cycle runs
-        } else if self.autotune.wants_traces() {
-            self.tracer.executed(batch);
-        }
-        let items = batch.members.iter().map(|member| member.submission.item);
-        let step = self.meter.executed(&executed, items);
-        self.take(step);
-    }
-
-    fn take(&mut self, step: Option<Step>) {
-        if let Some(Step::Sample(sample)) = step {
-            // A change waits for the end of the cycle; a later one in the same cycle replaces it.
-            self.next = self
-                .autotune
-                .on_step(&sample, &mut self.tracer)
-                .or(self.next.take());
-        }
-    }
-
-    fn cycle_ended(&mut self, cycle: &CycleEnd) -> Option<Settings> {
-        for &mark in &cycle.step_marks {
-            let step = self.meter.mark_step(mark);
-            self.take(step);
-        }
-        let whole = self.meter.take_whole();
-        if self.autotune.wants_traces() {
-            self.tracer.cycle_ended(&cycle.settings, whole);
-        }
-        self.start
-            .take()
-            .filter(|start| *start != cycle.settings.value)
-            .or_else(|| self.next.take())
-    }
-}
-
 impl Observer for Telemetry {
     fn connected(&mut self, hosts: Hosts) {
         if let Some(tuning) = &mut self.tuning {
-            tuning.autotune.connected(hosts);
-            tuning.start = Some(tuning.autotune.start());
+            tuning.connected(hosts);
         }
     }
 
@@ -203,25 +131,17 @@ impl Observer for Telemetry {
             ticks.for_each(drop);
         }
         if let Some(tuning) = &mut self.tuning
-            && tuning.autotune.wants_traces()
             && first_us <= last_us
         {
             let nanos = |us: u64| Nanos(us.saturating_mul(1_000));
-            tuning
-                .tracer
-                .negotiated(negotiated, nanos(first_us), nanos(last_us));
+            tuning.negotiated(negotiated, nanos(first_us), nanos(last_us));
         }
     }
 
     fn agreed(&mut self, began: Nanos, now: Nanos, joined: bool) {
         self.agreed = now;
         if let Some(tuning) = &mut self.tuning {
-            tuning.meter.cycle(began, (now - began).as_nanos() as u64);
-            tuning.tracer.agreed(began, now);
-            if joined {
-                tuning.meter.disturbed(); // a step without all ranks is no sample
-                tuning.tracer.disturbed();
-            }
+            tuning.agreed(began, now, joined);
         }
     }
 
@@ -236,7 +156,7 @@ impl Observer for Telemetry {
 
     fn refused(&mut self, tensor: &Tensor, _error: &Error) {
         if let Some(tuning) = &mut self.tuning {
-            tuning.tracer.refused(tensor);
+            tuning.refused(tensor);
         }
         if self.track.is_on() {
             let id = recording::timeline_id(&mut self.track, tensor);

@@ -56,7 +56,7 @@ fn every_rank_goes_on_with_what_rank_0_has_set() {
                     ..Settings::default()
                 },
             };
-            // Rank 0's next order may be there already.
+            // Rank 0's next change may be there already.
             let settings = context.settings();
             assert!(
                 settings == expected || (context.rank() > 0 && settings.version == round + 2),

@@ -22,12 +22,14 @@ mod signatures;
 mod space;
 mod store;
 mod trace;
+mod tuning;
 mod turn;
 mod worker;
 
 pub(crate) use report::Progress;
 pub use report::{AutotuneReport, AutotuneVerdict, NotTuned};
-pub(crate) use trace::Tracer;
+use trace::Tracer;
+pub(crate) use tuning::Tuning;
 
 use crate::error::{Error, SettingsError};
 use crate::identity::Hosts;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use super::buffer::{Buffer, Failed};
 use super::fork;
 use super::gathered::Returned;
+use crate::buffer::{Buffer, Failed};
 use crate::cycle::engine::Engine;
 use crate::delivery::Delivery;
 use crate::error::{DeviceError, Error};

@@ -3,7 +3,6 @@
 
 use std::ops::Deref;
 
-mod buffer;
 mod builder;
 pub(crate) mod fork;
 mod gathered;
@@ -18,7 +17,7 @@ mod scope;
 mod settings;
 mod timeline;
 
-pub use buffer::{Buffer, Failed};
+pub use crate::buffer::{Buffer, Failed};
 pub use builder::Builder;
 pub use gathered::{Gathered, Returned};
 pub use handle::{GroupHandle, Handle, RawHandle};

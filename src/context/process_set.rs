@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use super::buffer::{Buffer, Failed};
 use super::gathered::{Gathered, Returned};
 use super::handle::{Handle, RawHandle};
 use super::operation::{Operation, RawOutput, RawTensor, shape_of};
 use super::{Reduce, Scope, fork, scope};
+use crate::buffer::{Buffer, Failed};
 use crate::cycle::engine::Engine;
 use crate::error::{ArgumentError, Error, ProcessSetError};
 use crate::gpu::DeviceBinding;

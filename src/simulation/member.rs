@@ -1,4 +1,4 @@
-//! A rank's engine in one simulated set: the real cycle and the real drivers on simulated seams.
+//! A rank's engine in one simulated set: the real cycle and the real drivers on simulated interfaces.
 //!
 //! The one place where simulated programs touch the runtime's interior.
 

@@ -20,7 +20,7 @@ pub(super) struct Log {
     /// Settings version in force in each cycle.
     pub(super) versions: Vec<u64>,
     /// Timeline commands that were applied, and after how many cycles.
-    pub(super) orders: Vec<(usize, TimelineCommand)>,
+    pub(super) commands: Vec<(usize, TimelineCommand)>,
     /// Settings that came into force, and after how many cycles.
     pub(super) switched: Vec<(usize, Versioned<Settings>)>,
     /// What each batch that moved something went through, such as `SIM_ALLREDUCE_HIERARCHICAL`.
@@ -81,7 +81,7 @@ impl Observer for Recorder {
     fn apply_timeline_command(&mut self, command: &TimelineCommand) -> Result<(), Error> {
         let mut log = lock(&self.log);
         let cycle = log.versions.len();
-        log.orders.push((cycle, command.clone()));
+        log.commands.push((cycle, command.clone()));
         match command {
             TimelineCommand::Start { path, .. } if path.as_os_str() == "no" => Err(SettingsError::Output {
                 what: "the timeline",
