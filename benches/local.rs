@@ -7,6 +7,8 @@
 //! anything. Ranks are pinned to a core each where there are enough. Options: `--ranks N`, `--rounds N`, `--f16`. Without
 //! `--bench`, which `cargo bench` passes and `cargo test` does not, or with `--small` it does the same with little data.
 
+#![allow(unsafe_code)] // spans over the benchmark's own buffers
+
 use std::fs::File;
 use std::hint::black_box;
 use std::os::fd::AsRawFd;

@@ -1,5 +1,7 @@
 //! Buffers that callers lend or give to the runtime, and what comes back when something fails.
 
+#![allow(unsafe_code)] // the contract of a buffer: its address is stable
+
 use crate::error::Error;
 use crate::tensor::{Device, Dtype, Element};
 

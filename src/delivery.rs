@@ -1,5 +1,7 @@
 //! What an operation brings whose size the caller did not know: memory allocated for it, and its shape.
 
+#![allow(unsafe_code)] // memory that the runtime allocates for results
+
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::Arc;

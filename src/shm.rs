@@ -4,6 +4,8 @@
 //! bytes are reached by raw address ([`Area`]), by the collective, under its own protocol. A region is zero when
 //! created; every type in it means "nothing yet" at zero.
 
+#![allow(unsafe_code)] // maps memory that the ranks of a host share
+
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -18,6 +20,7 @@ use rustix::process::{Pid, getpid};
 
 use crate::error::Error;
 
+#[deny(unsafe_code)]
 pub(crate) mod primitive;
 
 use primitive::{AtomicU32, AtomicU64, Ordering, fence, futex_wait, futex_wake};

@@ -1,5 +1,7 @@
 //! Tensors as the runtime sees them: an element type, a shape, and where the bytes lie.
 
+#![allow(unsafe_code)] // addresses that are sent to another thread
+
 use smallvec::SmallVec;
 
 pub use ronde_job::{Dtype, ReduceOp};

@@ -1,5 +1,7 @@
 //! Batches between real processes: tensors that are submitted at once and do not wait for one another.
 
+#![allow(unsafe_code)] // submits the test's own buffers
+
 mod support;
 
 use ronde::{

@@ -1,5 +1,7 @@
 //! What survivors see when a rank dies, leaves, stops or forks: an error that names it, in time, and no hang.
 
+#![allow(unsafe_code)] // forks
+
 mod support;
 
 use std::process::Command;

@@ -1,5 +1,7 @@
 //! Groups between real processes: what is submitted together travels together.
 
+#![allow(unsafe_code)] // submits the test's own buffers
+
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,7 @@
 //! The operations: what goes in, what must come out, and how each is asked for.
 
+#![allow(unsafe_code)] // spans over the benchmark's own buffers
+
 use ronde::internal::collective::local::LocalCollective;
 use ronde::internal::collective::{Collective, Phases, Reduction};
 use ronde::tensor::{Dtype, ReduceOp, Span};

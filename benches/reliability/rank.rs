@@ -19,6 +19,8 @@
 //! Exit code: 0 after all its steps, 1 for a fault that exits, 3 after an error, 4 after a wrong
 //! result.
 
+#![allow(unsafe_code)] // sets the handler of a signal
+
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};

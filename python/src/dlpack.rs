@@ -4,6 +4,8 @@
 //! take. Whoever takes the capsule renames it and calls the deleter in the end; a capsule that nobody has taken calls it
 //! itself.
 
+#![allow(unsafe_code)] // the C interface of DLPack
+
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 

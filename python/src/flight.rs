@@ -3,6 +3,8 @@
 //! A tensor is let go of only here, under the GIL, when its operation is over; whatever its owner does meanwhile, its
 //! memory stays. (But `resize_` and `set_` give a tensor other memory: that is found out when it is reaped, and is too late.)
 
+#![allow(unsafe_code)] // copies memory that Python objects own
+
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, PoisonError};

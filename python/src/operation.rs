@@ -1,5 +1,7 @@
 //! The operations, as Python calls them: each returns a handle at once.
 
+#![allow(unsafe_code)] // submits memory that Python objects own
+
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;

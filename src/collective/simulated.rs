@@ -3,6 +3,8 @@
 //! reference. Members that do not make the same call fail at once, and also where one of them would be hierarchical and
 //! another would not.
 
+#![allow(unsafe_code)] // copies from and to memory of the caller
+
 use std::fmt::Debug;
 use std::sync::Arc;
 

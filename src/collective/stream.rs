@@ -1,5 +1,7 @@
 //! A stream: pieces of memory laid end to end, addressed by byte.
 
+#![allow(unsafe_code)] // addresses that are sent to another thread
+
 use std::ops::Range;
 
 use crate::tensor::Span;

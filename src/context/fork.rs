@@ -4,6 +4,8 @@
 //! shared mappings are gone and the cycle thread does not exist, so every call must refuse and every drop must
 //! leave things alone.
 
+#![allow(unsafe_code)] // maps a page that the kernel clears in a child
+
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 

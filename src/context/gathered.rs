@@ -1,5 +1,7 @@
 //! Results whose size the caller cannot know beforehand.
 
+#![allow(unsafe_code)] // takes over memory that the collective has written
+
 use crate::buffer::Buffer;
 use crate::delivery::Delivery;
 

@@ -1,5 +1,7 @@
 //! Groups: tensors of a process set that are submitted, fused and handed back together.
 
+#![allow(unsafe_code)] // the contract of submitted memory: it outlives the operation
+
 use std::sync::Arc;
 
 use super::Reduce;

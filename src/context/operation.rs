@@ -1,5 +1,7 @@
 //! Operations as front ends describe them that manage memory themselves, and the checks that one rank can make alone.
 
+#![allow(unsafe_code)] // the contract of submitted memory: it outlives the operation
+
 use std::sync::Arc;
 
 use super::ProcessSet;

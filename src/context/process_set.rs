@@ -1,5 +1,7 @@
 //! A process set: some ranks of a job, and the operations among them.
 
+#![allow(unsafe_code)] // the contract of submitted memory: it outlives the operation
+
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 

@@ -1,5 +1,7 @@
 //! Borrowed tensors, in the manner of `std::thread::scope`.
 
+#![allow(unsafe_code)] // submits borrowed memory; the scope waits for the operations
+
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;

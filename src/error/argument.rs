@@ -8,8 +8,8 @@ use crate::tensor::Dtype;
 pub enum ArgumentError {
     /// A tensor of this name is still in flight on this rank.
     #[error(
-        "tensor {tensor} is already in flight on rank {rank}; wait for its handle, or give this one \
-         another name"
+        "tensor {tensor} is already in flight on rank {rank}; wait for its handle, or give this \
+         one another name"
     )]
     DuplicateName {
         /// The name.
@@ -33,8 +33,8 @@ pub enum ArgumentError {
     },
     /// An operation is not defined for elements of this type.
     #[error(
-        "{what} is not defined for {dtype} (tensor {tensor}); convert the tensor first, or use another \
-         operation"
+        "{what} is not defined for {dtype} (tensor {tensor}); convert the tensor first, or use \
+         another operation"
     )]
     InvalidDtype {
         /// The tensor.
@@ -46,8 +46,8 @@ pub enum ArgumentError {
     },
     /// An element type that cannot be sent as the wire type asked for.
     #[error(
-        "elements of tensor {tensor} ({dtype}) cannot be sent as {wire} here: those of float32 and \
-         float64 in reductions on GPUs can be sent as float16 or bfloat16"
+        "elements of tensor {tensor} ({dtype}) cannot be sent as {wire} here: those of float32 \
+         and float64 in reductions on GPUs can be sent as float16 or bfloat16"
     )]
     InvalidCompression {
         /// The tensor.
@@ -67,8 +67,8 @@ pub enum ArgumentError {
     },
     /// The splits of an alltoall do not fit its tensor or its process set.
     #[error(
-        "splits {splits:?} of tensor {tensor} must be {size} numbers, one per rank, that add up to its \
-         {rows} rows"
+        "splits {splits:?} of tensor {tensor} must be {size} numbers, one per rank, that add up \
+         to its {rows} rows"
     )]
     InvalidSplits {
         /// The tensor.
@@ -82,8 +82,8 @@ pub enum ArgumentError {
     },
     /// An alltoall without splits, whose rows cannot be divided evenly.
     #[error(
-        "the {rows} rows of tensor {tensor} are not an even multiple of {size} ranks; give the splits \
-         of its alltoall"
+        "the {rows} rows of tensor {tensor} are not an even multiple of {size} ranks; give the \
+         splits of its alltoall"
     )]
     UnevenRows {
         /// The tensor.
@@ -95,8 +95,8 @@ pub enum ArgumentError {
     },
     /// The memory given for a result has another size.
     #[error(
-        "the result of tensor {tensor} has shape {shape:?}, {expected_bytes} bytes; the memory given \
-         for it has {found_bytes}"
+        "the result of tensor {tensor} has shape {shape:?}, {expected_bytes} bytes; the memory \
+         given for it has {found_bytes}"
     )]
     OutputSize {
         /// The tensor.

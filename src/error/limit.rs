@@ -6,8 +6,8 @@
 pub enum LimitError {
     /// More tensors are in flight than the runtime keeps.
     #[error(
-        "tensor {tensor} would be one too many in flight on rank {rank} (limit {limit}); wait for some \
-         handles first"
+        "tensor {tensor} would be one too many in flight on rank {rank} (limit {limit}); wait \
+         for some handles first"
     )]
     InFlight {
         /// The name.

@@ -71,8 +71,8 @@ pub enum Error {
     ShutDown,
     /// Used in a child process made by `fork`.
     #[error(
-        "this process was forked after the context was created; create one of its own, or submit from \
-         the parent"
+        "this process was forked after the context was created; create one of its own, or \
+         submit from the parent"
     )]
     Forked,
     /// The cycle thread panicked: a bug in Ronde.
@@ -86,7 +86,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the job has lost a rank, in whatever way: nothing more can be reduced in this context.
+    /// Whether the job has lost a rank, in whatever way: nothing more can be reduced in this
+    /// context.
     pub fn is_peer_gone(&self) -> bool {
         matches!(self, Self::Peer(_))
     }

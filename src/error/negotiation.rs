@@ -11,9 +11,9 @@ pub enum NegotiationError {
     Mismatch(Box<Mismatch>),
     /// Tensors were missing on some ranks for longer than the stall limit.
     #[error(
-        "tensor {tensor} was submitted by ranks {submitted:?} and missing on ranks {missing:?} for \
-         {waited_seconds} s (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS={limit_seconds}); make every rank \
-         submit the same tensors"
+        "tensor {tensor} was submitted by ranks {submitted:?} and missing on ranks {missing:?} \
+         for {waited_seconds} s (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS={limit_seconds}); make \
+         every rank submit the same tensors"
     )]
     Stalled {
         /// A tensor that not all ranks submitted.

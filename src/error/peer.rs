@@ -6,8 +6,8 @@
 pub enum PeerError {
     /// A rank's process is gone.
     #[error(
-        "rank {rank} died (process {pid}); look at its last output for the first error, then start \
-         the job again"
+        "rank {rank} died (process {pid}); look at its last output for the first error, then \
+         start the job again"
     )]
     Lost {
         /// The rank that died.
@@ -17,8 +17,8 @@ pub enum PeerError {
     },
     /// A rank has left the job with `shutdown` while others still had work for it.
     #[error(
-        "rank {rank} has shut down while this rank still had work for it; make every rank submit the \
-         same tensors"
+        "rank {rank} has shut down while this rank still had work for it; make every rank \
+         submit the same tensors"
     )]
     Left {
         /// The rank that left.
@@ -26,8 +26,9 @@ pub enum PeerError {
     },
     /// Nothing has been heard of a rank on another host.
     #[error(
-        "rank {rank} on host {host} has been silent for {silent_seconds} s: it was killed or stopped, \
-         or its host or the network to it is gone; look at its last output, then start the job again"
+        "rank {rank} on host {host} has been silent for {silent_seconds} s: it was killed or \
+         stopped, or its host or the network to it is gone; look at its last output, then start \
+         the job again"
     )]
     Silent {
         /// The rank.
@@ -48,8 +49,8 @@ pub enum PeerError {
     /// A rank did not answer within the stall limit.
     #[error(
         "rank {rank} has not answered for {waited_seconds} s \
-         (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS={limit_seconds}); is it stopped, or stuck outside of the \
-         training loop?"
+         (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS={limit_seconds}); is it stopped, or stuck outside \
+         of the training loop?"
     )]
     Stalled {
         /// The silent rank.
@@ -61,9 +62,9 @@ pub enum PeerError {
     },
     /// A rank sent control data that no rank of this build can send: a bug, or faulty memory.
     #[error(
-        "rank {rank} sent invalid control data: {problem}; make sure that all ranks run the same \
-         program with the same build of ronde, look at the first error of each rank, then start the \
-         job again"
+        "rank {rank} sent invalid control data: {problem}; make sure that all ranks run the \
+         same program with the same build of ronde, look at the first error of each rank, then \
+         start the job again"
     )]
     InvalidData {
         /// The rank that sent it, as far as this rank can tell.
@@ -73,8 +74,9 @@ pub enum PeerError {
     },
     /// A word of the memory that the ranks of a host share has a value that no rank writes.
     #[error(
-        "the job's shared memory holds an invalid value: {word} is {value:#x}; a process of this user \
-         has overwritten it: look for memory errors in native code, then start the job again"
+        "the job's shared memory holds an invalid value: {word} is {value:#x}; a process of \
+         this user has overwritten it: look for memory errors in native code, then start the \
+         job again"
     )]
     InvalidSharedMemory {
         /// Which word.
@@ -84,8 +86,8 @@ pub enum PeerError {
     },
     /// An MPI call failed: another rank or the network may be gone.
     #[error(
-        "rank {rank} on host {host}: {call} failed: {reason}; another rank or the network may be gone: \
-         look for the first error of all ranks"
+        "rank {rank} on host {host}: {call} failed: {reason}; another rank or the network may \
+         be gone: look for the first error of all ranks"
     )]
     Mpi {
         /// This rank.

@@ -57,8 +57,8 @@ pub enum ProcessSetError {
     },
     /// Process sets cannot change in this job.
     #[error(
-        "process sets are fixed when the context is made; set HOROVOD_DYNAMIC_PROCESS_SETS=1 on all \
-         ranks to add and remove them later"
+        "process sets are fixed when the context is made; set HOROVOD_DYNAMIC_PROCESS_SETS=1 on \
+         all ranks to add and remove them later"
     )]
     Static,
     /// The process set was removed.
@@ -69,8 +69,8 @@ pub enum ProcessSetError {
     },
     /// A process set that is to be removed still has work.
     #[error(
-        "process set {set} has {in_flight} tensors in flight on rank {rank}; wait for their handles, \
-         then remove it"
+        "process set {set} has {in_flight} tensors in flight on rank {rank}; wait for their \
+         handles, then remove it"
     )]
     Busy {
         /// The set's number.

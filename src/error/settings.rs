@@ -1,4 +1,4 @@
-//! Errors of settings: in the environment, changed while the job runs, and the files that they name.
+//! Errors of settings: in the environment, changed while the job runs, and of the files they name.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,8 +18,9 @@ pub enum SettingsError {
     },
     /// A timeline is to be started or stopped in a job that was not set up for one.
     #[error(
-        "timelines are off in this job: set HOROVOD_TIMELINE=DYNAMIC on all ranks to start and stop \
-         them while it runs, or HOROVOD_TIMELINE=<file> to record from the beginning as well"
+        "timelines are off in this job: set HOROVOD_TIMELINE=DYNAMIC on all ranks to start and \
+         stop them while it runs, or HOROVOD_TIMELINE=<file> to record from the beginning as \
+         well"
     )]
     TimelineNotEnabled,
     /// A file that the runtime is to write cannot be written.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 pub enum StartError {
     /// The ranks are on several hosts, which shared memory does not reach.
     #[error(
-        "the job has {size} ranks, only {local_size} of them on this host: ranks on several hosts need \
-         the MPI backend; build ronde with --features mpi (and leave RONDE_BACKEND at auto), or start \
-         all ranks on one host"
+        "the job has {size} ranks, only {local_size} of them on this host: ranks on several \
+         hosts need the MPI backend; build ronde with --features mpi (and leave RONDE_BACKEND \
+         at auto), or start all ranks on one host"
     )]
     SeveralHosts {
         /// Number of ranks.
@@ -20,8 +20,8 @@ pub enum StartError {
     },
     /// MPI is asked for in a build without it.
     #[error(
-        "RONDE_BACKEND=mpi: this build of ronde has no MPI; build it with --features mpi, or leave the \
-         backend at auto"
+        "RONDE_BACKEND=mpi: this build of ronde has no MPI; build it with --features mpi, or \
+         leave the backend at auto"
     )]
     NoMpi,
     /// The rendezvous with the other ranks failed.

@@ -107,6 +107,7 @@ pub(crate) enum Call {
 }
 
 /// One device, as this process uses it. Any thread may call; what one of them makes all may use.
+#[allow(unsafe_code)] // copies from and to host addresses
 pub(crate) trait Gpu: Send + Sync {
     /// A stream that others, the legacy default one too, are not ordered with.
     fn make_stream(&self) -> Result<Stream, GpuError>;

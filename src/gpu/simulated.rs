@@ -270,6 +270,7 @@ impl SimulatedGpu {
     }
 }
 
+#[allow(unsafe_code)] // copies from and to host addresses
 impl Gpu for SimulatedGpu {
     fn make_stream(&self) -> Result<Stream, GpuError> {
         self.act("make_stream", |world| {

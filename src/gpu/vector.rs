@@ -1,5 +1,7 @@
 //! Elements on a GPU, for programs that have nothing else to hold them.
 
+#![allow(unsafe_code)] // copies between the device and host memory
+
 use std::marker::PhantomData;
 use std::sync::Arc;
 

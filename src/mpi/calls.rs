@@ -2,6 +2,8 @@
 //!
 //! Lengths are C integers in MPI; nothing here moves more than a chunk at a time, so they fit.
 
+#![allow(unsafe_code)] // calls to MPI
+
 use std::ffi::{CStr, c_char, c_int};
 use std::rc::Rc;
 

@@ -1,5 +1,7 @@
 //! A call under way.
 
+#![allow(unsafe_code)] // calls to MPI
+
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;

@@ -1,5 +1,7 @@
 //! How MPI begins and ends in this process.
 
+#![allow(unsafe_code)] // registers a function for the end of the process
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

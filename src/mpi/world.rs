@@ -1,5 +1,7 @@
 //! What the engine's thread has at hand: its communicators.
 
+#![allow(unsafe_code)] // calls to MPI
+
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -2,6 +2,8 @@
 //!
 //! The one place where simulated programs touch the runtime's interior.
 
+#![allow(unsafe_code)] // spans over the test's own buffers
+
 use std::sync::{Arc, Mutex, TryLockError};
 
 use super::record::{Diary, Log, Recorder};

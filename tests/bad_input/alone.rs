@@ -1,5 +1,7 @@
 //! What a rank sees without asking the others: refused at once, there alone, with nothing in flight afterwards.
 
+#![allow(unsafe_code)] // submits the test's own buffers
+
 use ronde::{
     ArgumentError, Context, Dtype, Error, Failed, Operation, ProcessSetError, RawOutput, RawTensor, Reduce,
     ReduceOp,

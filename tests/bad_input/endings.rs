@@ -1,5 +1,7 @@
 //! Handles that are waited for twice or dropped, ranks that have joined, contexts that have been shut down.
 
+#![allow(unsafe_code)] // a buffer that counts its drops
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

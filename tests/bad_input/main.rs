@@ -63,12 +63,14 @@ impl Ask<'_> {
         }
     }
 
+    #[allow(unsafe_code)] // submits the test's own buffers
     fn submit(&self, set: &ProcessSet, name: &str) -> Result<RawHandle, Error> {
         // SAFETY: the input lives for ever, nobody writes it, and it is long enough (`raw`); the output is new.
         unsafe { set.submit(&self.operation, &self.raw(name)) }
     }
 }
 
+#[allow(unsafe_code)] // submits the test's own buffers
 fn submit_group(set: &ProcessSet, name: &str, parts: &[(&str, Ask<'_>)]) -> Result<Vec<RawHandle>, Error> {
     let parts: Vec<_> = parts
         .iter()

@@ -1,5 +1,7 @@
 //! What goes wrong, and what is said of it.
 
+#![allow(unsafe_code)] // submits device memory
+
 use std::time::{Duration, Instant};
 
 use ronde::{Context, CudaVec, Error, GpuError, PeerError, ReduceOp};

@@ -1,5 +1,7 @@
 //! The ways to submit tensors on a GPU, and how near the results must be.
 
+#![allow(unsafe_code)] // submits device memory
+
 use half::{bf16, f16};
 use ronde::{
     Context, CudaVec, Dtype, Element, Gathered, Handle, Operation, ProcessSet, RawHandle, RawOutput,

@@ -1,6 +1,8 @@
 //! Ranks on several hosts: hierarchical allreduces, through NCCL, host memory and MPI. They are `mpirun`'s to start: left out unless
 //! `TEST_RONDE_MPIRUN` names it. The hosts are made up.
 
+#![allow(unsafe_code)] // sets environment variables
+
 use ronde::internal::identity::Identity;
 use ronde::settings::PartialSettings;
 use ronde::{Context, CudaVec, ReduceOp};

@@ -1,5 +1,7 @@
 //! What jobs do beside one operation after another.
 
+#![allow(unsafe_code)] // submits device memory
+
 use half::{bf16, f16};
 use ronde::{Context, CudaVec, Dtype, ProcessSet, RawHandle, RawOutput, RawTensor, ReduceOp};
 

@@ -73,6 +73,7 @@ pub(crate) fn gpu_job(test: &str, ranks: usize, env: &[(&str, &str)], body: impl
 }
 
 /// The context of a rank, and its device.
+#[allow(unsafe_code)] // sets an environment variable
 pub(crate) fn start() -> (Context, u32) {
     if is_real() {
         let rank = std::env::var("HOROVOD_RANK").expect("a rank");

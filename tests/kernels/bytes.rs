@@ -1,5 +1,7 @@
 //! `ronde_copy` and `ronde_fill`.
 
+#![allow(unsafe_code)] // calls the compiled kernels
+
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};

@@ -1,5 +1,7 @@
 //! The kernels, compiled by the C compiler that Rust links with, and loaded.
 
+#![allow(unsafe_code)] // loads and calls the compiled kernels
+
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::path::Path;

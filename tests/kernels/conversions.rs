@@ -1,5 +1,7 @@
 //! `ronde_<from>_<to>`.
 
+#![allow(unsafe_code)] // calls the compiled kernels
+
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 

@@ -1,5 +1,7 @@
 //! Test data of every element type, and what a reduction of it has to give: one element at a time, in rank order.
 
+#![allow(unsafe_code)] // elements as bytes
+
 use half::{bf16, f16};
 use ronde::{Dtype, Element, Operation, ReduceOp};
 

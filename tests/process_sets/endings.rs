@@ -1,5 +1,7 @@
 //! How sets end: with a member, with the context, in a forked child.
 
+#![allow(unsafe_code)] // forks, and kills its own process
+
 use std::time::{Duration, Instant};
 
 use ronde::{Error, PeerError, ProcessSet, ReduceOp};

@@ -1,5 +1,7 @@
 //! What cannot be a set, and what is said to that.
 
+#![allow(unsafe_code)] // limits the number of open files
+
 use ronde::{Context, Error, ProcessSetError, ReduceOp};
 
 use super::support::{job, job_separately};

@@ -213,6 +213,7 @@ fn both_formats_at_once_on_every_rank() {
 }
 
 #[test]
+#[allow(unsafe_code)] // forks
 fn a_forked_child_leaves_the_files_to_its_parent() {
     let test = "a_forked_child_leaves_the_files_to_its_parent";
     let folder = Folder::new();

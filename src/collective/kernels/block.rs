@@ -1,5 +1,7 @@
 //! The one loop of all kernels: block by block, read every rank's elements, combine them in registers, write.
 
+#![allow(unsafe_code)] // vector instructions, and elements at addresses
+
 #[cfg(target_arch = "x86_64")]
 use super::isa::F16c;
 use super::isa::{Baseline, Isa};

@@ -3,6 +3,8 @@
 //! Not libc's: that changes its method with the length (`rep movsb`, non-temporal stores past a share of the cache), and
 //! knows nothing of lines that another core holds. Here the caller chooses.
 
+#![allow(unsafe_code)] // vector instructions, and bytes at addresses
+
 use super::Level;
 
 /// Bytes moved at a time: one cache line.

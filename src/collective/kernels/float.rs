@@ -1,5 +1,7 @@
 //! Floating point: f32 and f64 in their own type, f16 and bf16 in f32 with one rounding at the end.
 
+#![allow(unsafe_code)] // vector instructions
+
 use std::marker::PhantomData;
 use std::ops::{Div, Mul};
 

@@ -1,5 +1,7 @@
 //! Integers: wrapping sums and products, exact averages, scale factors by way of f64.
 
+#![allow(unsafe_code)] // vector instructions
+
 use std::marker::PhantomData;
 
 use super::block::{LANES, Scaling, Scheme};

@@ -1,5 +1,7 @@
 //! Instruction sets: which one this processor has, and the f16 conversions that differ among them.
 
+#![allow(unsafe_code)] // vector instructions
+
 use super::block::LANES;
 use half::f16;
 #[cfg(target_arch = "x86_64")]

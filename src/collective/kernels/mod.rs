@@ -86,6 +86,7 @@ impl Reducer {
     /// Every source must be readable and every output writable for `bytes` bytes, a multiple of the element size; an
     /// output may be the same range as a source or as the other output, and else overlaps nothing. `sources` is not
     /// empty. Alignment does not matter.
+    #[allow(unsafe_code)] // elements at addresses
     pub(crate) unsafe fn combine(
         &self,
         sources: &[*const u8],

@@ -1,3 +1,5 @@
+#![allow(unsafe_code)] // calls the kernels
+
 use std::ptr;
 
 use half::{bf16, f16};

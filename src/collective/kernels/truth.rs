@@ -1,5 +1,7 @@
 //! Truth values: bytes that are 0 or not, combined by OR or AND into bytes that are 0 or 1.
 
+#![allow(unsafe_code)] // vector instructions
+
 use std::marker::PhantomData;
 
 use super::block::{LANES, Scaling, Scheme};

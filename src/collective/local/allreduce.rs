@@ -1,5 +1,7 @@
 //! Allreduce: the three stages, their pipeline, and the short cuts for tiny batches and for one rank.
 
+#![allow(unsafe_code)] // reduces in memory that other processes write
+
 use std::ptr;
 
 use smallvec::SmallVec;

@@ -5,6 +5,8 @@
 //! 3 × size      rank 0 │ rank 1 │ … │ rank n-1    rank 0 │ …
 //! ```
 
+#![allow(unsafe_code)] // addresses in shared memory
+
 use std::ops::Range;
 
 use crate::shm::{Area, Counter, View};

@@ -79,6 +79,7 @@ impl Split {
 
 /// Gives `input`, split as `split` says and each span in memory of its own that starts one element off its vector's
 /// beginning, to `run`; the outputs, joined.
+#[allow(unsafe_code)] // spans over the test's own buffers
 fn split_run(input: &[u8], width: usize, split: &Split, run: impl FnOnce(&[Span])) -> Vec<u8> {
     let mut at = 0;
     let mut inputs: Vec<Vec<u8>> = Vec::new();
@@ -120,6 +121,7 @@ struct OutputLayout {
 }
 
 /// Gives `inputs` to `run`, with outputs as `places` say; the outputs. Bytes around them must stay as they were.
+#[allow(unsafe_code)] // spans over the test's own buffers
 fn run_placed(inputs: &[Vec<u8>], places: &[OutputLayout], run: impl FnOnce(&[Span])) -> Vec<Vec<u8>> {
     const GUARD: [u8; 8] = [0xaa; 8];
     let mut inputs: Vec<Vec<u8>> = inputs.to_vec();
@@ -260,6 +262,7 @@ fn counters_wrap() {
 }
 
 /// Operation `step % 6` of 3 ranks on `elements` elements a rank, and a look at what it gives.
+#[allow(unsafe_code)] // spans over the test's own buffers
 fn every_operation(
     rank: usize,
     collective: &mut LocalCollective,

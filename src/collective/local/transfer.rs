@@ -14,6 +14,8 @@
 //! | through; past, and taken | 4.1 | 7.9 | 6.1 | 9.3 |
 //! | past; past | 4.8 | 7.3 | 3.3 | 5.8 |
 
+#![allow(unsafe_code)] // copies from and to shared memory
+
 use super::routes::Routes;
 use super::{Lap, LocalCollective};
 use crate::collective::kernels::Copier;

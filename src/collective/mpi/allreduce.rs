@@ -4,6 +4,8 @@
 //! to what is sent in one go. Whatever has arrived is taken on at once, the chunk that is nearest to its end first, as that
 //! makes room for the next; MPI gets a look after every step, for a peer may wait for an answer from it.
 
+#![allow(unsafe_code)] // reduces in memory of the caller
+
 use std::collections::VecDeque;
 use std::ops::Range;
 

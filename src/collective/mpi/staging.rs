@@ -1,5 +1,7 @@
 //! Where bytes lie between the tensors and MPI, and the time it takes to bring them there.
 
+#![allow(unsafe_code)] // copies from and to memory of the caller
+
 use std::ops::Range;
 use std::time::Instant;
 

@@ -9,6 +9,8 @@
 //! combined piece by piece, so that device, hosts and network work at once. Everything is in one order on all ranks: that of the
 //! batches.
 
+#![allow(unsafe_code)] // copies between the device and pinned memory
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;

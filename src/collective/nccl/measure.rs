@@ -3,6 +3,8 @@
 //! The host is kept ahead of the device: copies that nobody counts come first, and what is measured is on the stream before they are
 //! done. So the events see the device's time and not the host's.
 
+#![allow(unsafe_code)] // a span of device memory
+
 use std::time::Instant;
 
 use super::{Batch, Scratch, SetRank};

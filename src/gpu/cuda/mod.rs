@@ -3,6 +3,8 @@
 //! Every call is made in the device's primary context, the one that PyTorch and the CUDA runtime use. Callers may have another
 //! one current on their threads, where they run a cycle while they wait: it is put back.
 
+#![allow(unsafe_code)] // calls to libcuda
+
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;

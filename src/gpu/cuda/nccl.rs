@@ -3,6 +3,8 @@
 //! Types are cudarc's. Its own loader is not used: it looks for `libnccl.so`, which only development packages have, while
 //! PyTorch and the packages that users install bring `libnccl.so.2`; and it panics where a library or a function is not there.
 
+#![allow(unsafe_code)] // calls to libnccl
+
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::{Mutex, OnceLock};

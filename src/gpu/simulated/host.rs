@@ -1,5 +1,7 @@
 //! Host memory that a device reads and writes by itself: real memory of this process, looked up when a stream comes to a copy.
 
+#![allow(unsafe_code)] // simulated pinned memory
+
 use std::collections::BTreeMap;
 
 /// See the module: lengths, by address.

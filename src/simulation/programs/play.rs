@@ -1,5 +1,7 @@
 //! A rank plays its part of a program, wherever it runs.
 
+#![allow(unsafe_code)] // submits, and reads results at their address
+
 use std::time::Duration;
 
 use super::draw::Draw;

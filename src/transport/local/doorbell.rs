@@ -9,6 +9,8 @@
 //! No wake-up is lost, because a sleeper writes `parked` before the kernel compares `wakes`, and a waker writes
 //! `wakes` before it reads `parked`, each with a full fence between (Dekker's pattern): at least one sees the other.
 
+#![allow(unsafe_code)] // a type in shared memory
+
 use std::num::NonZeroU32;
 use std::ops::Deref;
 use std::sync::Arc;

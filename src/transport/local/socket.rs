@@ -3,6 +3,8 @@
 //! No call here waits longer than it is told to, whatever the other end does: every system call returns at once, and the
 //! waits between them are calls of `poll`.
 
+#![allow(unsafe_code)] // socket options that rustix does not have
+
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd};

@@ -1,5 +1,7 @@
 //! One rank: its process, started in a group of its own, and the pipes that its output comes through.
 
+#![allow(unsafe_code)] // runs code between fork and exec
+
 use super::output::{Queue, Target};
 use super::stream::{READ_BYTES, Stream};
 use super::{LaunchError, LaunchSpec, Output};

@@ -3,6 +3,8 @@
 //! Values on a GPU are written and checked in host memory: a step is uploaded before its time begins, and downloaded when it is
 //! over. Where only sentinels matter only these travel, those of all tensors together ([`Shuttle`]).
 
+#![allow(unsafe_code)] // elements as bytes
+
 use super::memcpy::{self, CopyMethod};
 use super::payload::{Extent, Runtime};
 use super::verify::{PatternElement, TensorInstance, Verifier};

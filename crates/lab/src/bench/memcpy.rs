@@ -6,6 +6,8 @@
 //! pages are warm, and each byte counts once (a copied gigabyte is one, although it is read and written). Tensors on a GPU are
 //! copied there, by the driver, and timed by the device's clock.
 
+#![allow(unsafe_code)] // vector instructions
+
 use std::time::{Duration, Instant};
 
 /// How bytes are copied.

@@ -1,5 +1,7 @@
 //! Where the time of a batch went: what holds of the figures whatever the machine does meanwhile.
 
+#![allow(unsafe_code)] // spans over the test's own buffers
+
 use super::*;
 use crate::collective::Phases;
 

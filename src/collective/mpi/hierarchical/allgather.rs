@@ -9,6 +9,8 @@
 //! host's window (an allgather over MPI); and what the lanes of a host hold goes to all of its ranks (an allgather through
 //! shared memory). A rank that has joined contributes nothing and keeps nothing, and carries what its lane has to.
 
+#![allow(unsafe_code)] // spans over parts of the result
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;

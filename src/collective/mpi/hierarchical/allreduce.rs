@@ -7,6 +7,8 @@
 //! the order of arrival. f16 and bf16 are rounded once more than in a flat one. Averages of integers, which are exact, and
 //! batches that a joined rank is absent from go the flat way.
 
+#![allow(unsafe_code)] // spans over the staging buffer
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;

@@ -1,5 +1,7 @@
 //! A batch of tensors on the simulated GPUs' memory, done and looked at.
 
+#![allow(unsafe_code)] // spans over simulated device memory
+
 use std::ops::Range;
 use std::sync::Arc;
 

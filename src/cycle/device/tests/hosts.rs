@@ -1,5 +1,7 @@
 //! Hierarchical allreduces: on simulated GPUs, with a stand-in for what is between the hosts.
 
+#![allow(unsafe_code)] // reads and writes simulated pinned memory
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex};
 

@@ -1,5 +1,7 @@
 //! Ranks that are threads of this process, with the real transport between them and a simulated GPU each.
 
+#![allow(unsafe_code)] // spans over the test's own buffers
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;

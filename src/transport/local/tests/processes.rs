@@ -2,6 +2,8 @@
 //!
 //! The other ranks are this test binary again, running [`rank_of_a_job`] alone.
 
+#![allow(unsafe_code)] // forks
+
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
