@@ -2,8 +2,8 @@
 
 use ronde::{Context, Error, ReduceOp};
 
-use super::support::{job, job_separately};
 use super::{dynamic, sum, with_sets};
+use crate::support::{job, job_separately};
 
 #[test]
 fn what_cannot_be_a_set_is_refused_on_all_ranks_alike() {
