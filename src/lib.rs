@@ -34,8 +34,10 @@
 pub mod adasum;
 mod autotune;
 mod backend;
+mod buffer;
 pub mod clock;
 pub mod collective;
+mod command;
 pub mod context;
 mod cycle;
 mod delivery;
@@ -50,6 +52,7 @@ pub mod negotiation;
 mod observer;
 mod queue;
 mod ready;
+mod settings_cell;
 mod shm;
 #[cfg(test)]
 mod simulation;
@@ -71,9 +74,12 @@ pub use context::{
     RawOutput, RawTensor, Reduce, Scope, ScopedHandle,
 };
 pub use delivery::{Delivery, Memory};
-pub use error::Error;
+pub use error::{
+    ArgumentError, DeviceError, Error, LimitError, NegotiationError, PeerError, ProcessSetError,
+    SettingsError, StartError,
+};
 pub use gpu::{CudaVec, GpuError, nccl_version};
-pub use settings::Settings;
+pub use settings::{Settings, Versioned};
 pub use tensor::{Device, Dtype, Element, ReduceOp};
 
 /// The README's program must compile and run.

@@ -3,13 +3,14 @@
 
 use crate::clock::{Alignment, Nanos};
 use crate::collective::{Phases, Stages};
+use crate::command::TimelineCommand;
 use crate::error::Error;
 use crate::identity::Hosts;
 use crate::negotiation::OpKind;
 use crate::queue::Tensor;
 use crate::ready::Ready;
-use crate::settings::Settings;
-use crate::timeline::{Activity, TimelineCommand};
+use crate::settings::{Settings, Versioned};
+use crate::timeline::Activity;
 
 /// Watches cycles go by: timeline, step metrics and tuner in a job, a log in the simulator. It must be quick; it
 /// runs between the collectives.
@@ -37,8 +38,6 @@ pub(crate) trait Observer: Send {
     fn apply_timeline_command(&mut self, _command: &TimelineCommand) -> Result<(), Error> {
         Ok(())
     }
-    /// Other settings come into force after this cycle, because of a command of rank 0.
-    fn switched(&mut self, _settings: Settings) {}
     /// How this rank's clock relates to rank 0's has been measured anew: after a cycle has begun and before it brings
     /// anything else. Never on rank 0, nor where ranks share a clock.
     fn aligned(&mut self, _alignment: &Alignment) {}
@@ -108,7 +107,7 @@ impl Executed<'_> {
 
 /// What an observer learns when a cycle ends.
 pub(crate) struct CycleEnd {
-    pub(crate) settings: Settings,
+    pub(crate) settings: Versioned<Settings>,
     /// When the caller marked the ends of steps since the last cycle.
     pub(crate) step_marks: Vec<Nanos>,
     /// Likewise of epochs.

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::collective::nccl::NcclCollective;
 use crate::delivery::{Delivery, Memory};
-use crate::error::Error;
+use crate::error::{ArgumentError, Error, LimitError};
 use crate::fusion_class::{Fusible, FusionKey};
 use crate::negotiation::{Agreed, OpKind};
 use crate::queue::{Output, Submission};
@@ -111,10 +111,10 @@ impl Ready {
         let Some((shape, splits)) = self.output_shape(rank, size) else {
             // An agreement is checked when it arrives; without a shape this rank keeps nothing.
             let yields = self.yields.insert(Box::default());
-            yields.failure = Some(Error::OutOfMemory {
+            yields.failure = Some(Error::Limit(LimitError::Memory {
                 tensor: self.submission.tensor.name.to_string(),
                 bytes: usize::MAX,
-            });
+            }));
             let span = &mut self.submission.span;
             *span = span.map(|span| span.keeping_nothing());
             return false;
@@ -128,21 +128,21 @@ impl Ready {
         let mut yields = Box::<Yield>::default();
         match wanted {
             Some(found) if found != bytes => {
-                yields.failure = Some(Error::OutputSize {
+                yields.failure = Some(Error::Argument(ArgumentError::OutputSize {
                     tensor: tensor(),
                     shape: shape.to_vec(),
                     expected_bytes: bytes,
                     found_bytes: found,
-                });
+                }));
             }
             Some(_) => {}
             None => match self.allocate(bytes, nccl) {
                 Some(memory) => yields.delivery.memory = Some(memory),
                 None => {
-                    yields.failure = Some(Error::OutOfMemory {
+                    yields.failure = Some(Error::Limit(LimitError::Memory {
                         tensor: tensor(),
                         bytes,
-                    })
+                    }))
                 }
             },
         }

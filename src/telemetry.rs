@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::autotune::{Autotune, Progress, Tracer};
+use crate::autotune::{Progress, Tuning};
 use crate::clock::{Alignment, Clock, Nanos};
 use crate::cycle::Stalls;
 use crate::error::Error;
@@ -17,8 +17,7 @@ use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
 use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
 use crate::queue::Tensor;
-use crate::settings::Settings;
-use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
+use crate::settings::{Settings, Versioned};
 use crate::timeline::{Timeline, TimelineCommand, Track};
 
 mod recording;
@@ -26,25 +25,15 @@ mod recording;
 /// See the module.
 pub(crate) struct Telemetry {
     clock: Arc<dyn Clock>,
-    progress: Arc<Progress>,
-    /// Those last shown to callers; none before the first cycle.
-    settings: Option<Settings>,
+    /// Those last written to the timeline; none before the first cycle.
+    settings: Option<Versioned<Settings>>,
     track: Track,
     /// When the ranks had agreed on the cycle under way.
     agreed: Nanos,
     tuning: Option<Tuning>,
     stalls: Option<Stalls>,
-    /// Whether settings are those of the set of all ranks, to be taken over.
+    /// Whether this is another set than that of all ranks, which records settings.
     follows: bool,
-}
-
-struct Tuning {
-    meter: StepMeter,
-    tracer: Tracer,
-    autotune: Autotune,
-    /// Settings to begin with, until they have been asked for.
-    start: Option<Settings>,
-    next: Option<Settings>,
 }
 
 impl Telemetry {
@@ -77,7 +66,6 @@ impl Telemetry {
             .transpose()?;
         Ok(Self {
             clock,
-            progress,
             settings: None,
             track: timeline.track(None, rank),
             agreed: Nanos(0),
@@ -94,12 +82,10 @@ impl Telemetry {
         rank: usize,
         size: usize,
         clock: Arc<dyn Clock>,
-        progress: Arc<Progress>,
         timeline: &Arc<Timeline>,
     ) -> Self {
         Self {
             clock,
-            progress,
             settings: None,
             track: timeline.track(Some(set), rank),
             agreed: Nanos(0),
@@ -120,72 +106,10 @@ fn stalls(knobs: &Knobs, rank: usize, size: usize) -> Option<Stalls> {
     Stalls::new(rank, size, warning, shutdown.map(Duration::from_secs))
 }
 
-impl Tuning {
-    fn new(
-        knobs: &Knobs,
-        place: (usize, Hosts),
-        progress: &Arc<Progress>,
-        quiet: bool,
-    ) -> Result<Self, Error> {
-        let autotune = Autotune::new(knobs, place, Arc::clone(progress), quiet)?;
-        let start = Some(autotune.start());
-        Ok(Self {
-            meter: StepMeter::new(),
-            tracer: Tracer::default(),
-            autotune,
-            start,
-            next: None,
-        })
-    }
-
-    fn executed(&mut self, batch: &Executed<'_>) {
-        let collective_ns = batch.moving_ns();
-        let executed = ExecutedBatch {
-            ended: batch.ended,
-            collective_ns,
-            wait_ns: batch.phases.wait_ns,
-        };
-        if batch.on_device.is_some() {
-            self.tracer.disturbed(); // replay knows no batch that goes on while the next cycle runs
-        } else if self.autotune.wants_traces() {
-            self.tracer.executed(batch);
-        }
-        let items = batch.members.iter().map(|member| member.submission.item);
-        let step = self.meter.executed(&executed, items);
-        self.take(step);
-    }
-
-    fn take(&mut self, step: Option<Step>) {
-        if let Some(Step::Sample(sample)) = step {
-            // A change waits for the end of the cycle; a later one in the same cycle replaces it.
-            self.next = self
-                .autotune
-                .on_step(&sample, &mut self.tracer)
-                .or(self.next.take());
-        }
-    }
-
-    fn cycle_ended(&mut self, cycle: &CycleEnd) -> Option<Settings> {
-        for &mark in &cycle.step_marks {
-            let step = self.meter.mark_step(mark);
-            self.take(step);
-        }
-        let whole = self.meter.take_whole();
-        if self.autotune.wants_traces() {
-            self.tracer.cycle_ended(&cycle.settings, whole);
-        }
-        self.start
-            .take()
-            .filter(|start| !start.equals(&cycle.settings))
-            .or_else(|| self.next.take())
-    }
-}
-
 impl Observer for Telemetry {
     fn connected(&mut self, hosts: Hosts) {
         if let Some(tuning) = &mut self.tuning {
-            tuning.autotune.connected(hosts);
-            tuning.start = Some(tuning.autotune.start());
+            tuning.connected(hosts);
         }
     }
 
@@ -207,25 +131,17 @@ impl Observer for Telemetry {
             ticks.for_each(drop);
         }
         if let Some(tuning) = &mut self.tuning
-            && tuning.autotune.wants_traces()
             && first_us <= last_us
         {
             let nanos = |us: u64| Nanos(us.saturating_mul(1_000));
-            tuning
-                .tracer
-                .negotiated(negotiated, nanos(first_us), nanos(last_us));
+            tuning.negotiated(negotiated, nanos(first_us), nanos(last_us));
         }
     }
 
     fn agreed(&mut self, began: Nanos, now: Nanos, joined: bool) {
         self.agreed = now;
         if let Some(tuning) = &mut self.tuning {
-            tuning.meter.cycle(began, (now - began).as_nanos() as u64);
-            tuning.tracer.agreed(began, now);
-            if joined {
-                tuning.meter.disturbed(); // a step without all ranks is no sample
-                tuning.tracer.disturbed();
-            }
+            tuning.agreed(began, now, joined);
         }
     }
 
@@ -240,7 +156,7 @@ impl Observer for Telemetry {
 
     fn refused(&mut self, tensor: &Tensor, _error: &Error) {
         if let Some(tuning) = &mut self.tuning {
-            tuning.tracer.refused(tensor);
+            tuning.refused(tensor);
         }
         if self.track.is_on() {
             let id = recording::timeline_id(&mut self.track, tensor);
@@ -255,10 +171,6 @@ impl Observer for Telemetry {
         self.track.timeline().apply(command)
     }
 
-    fn switched(&mut self, settings: Settings) {
-        self.progress.set_settings(settings); // at once, for the caller who ordered it
-    }
-
     fn aligned(&mut self, alignment: &Alignment) {
         self.track.timeline().align(alignment);
     }
@@ -266,15 +178,9 @@ impl Observer for Telemetry {
     fn cycle_ended(&mut self, cycle: &CycleEnd) -> Option<Settings> {
         self.track.mark_steps(&cycle.step_marks);
         self.track.mark_epochs(&cycle.epoch_marks);
-        if self.follows {
-            self.track.end_cycle();
-            let newest = self.progress.agreed_settings();
-            return newest.filter(|newest| newest.version > cycle.settings.version);
-        }
-        if self.settings != Some(cycle.settings) {
+        if !self.follows && self.settings != Some(cycle.settings) {
             self.settings = Some(cycle.settings);
-            self.track.settings(cycle.settings, self.agreed);
-            self.progress.set_settings(cycle.settings);
+            self.track.settings(cycle.settings.value, self.agreed);
         }
         self.track.end_cycle();
         self.tuning.as_mut()?.cycle_ended(cycle)
@@ -294,41 +200,5 @@ impl Drop for Telemetry {
             self.track.interrupt();
             self.track.timeline().finish();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::MonotonicClock;
-    use crate::timeline::Options;
-
-    #[test]
-    fn a_process_set_takes_over_what_the_set_of_all_ranks_has_changed_to() {
-        let progress = Arc::<Progress>::default();
-        let knobs = Knobs::default();
-        let clock = Arc::new(MonotonicClock);
-        let timeline = Timeline::new(Options::default(), &MonotonicClock).unwrap();
-        let mut telemetry =
-            Telemetry::of_process_set(&knobs, 1, 1, 2, clock, Arc::clone(&progress), &timeline);
-        let of = |version, cycle_time_ns| Settings {
-            version,
-            cycle_time_ns,
-            ..Settings::default()
-        };
-        let mut ended = |settings| {
-            telemetry.cycle_ended(&CycleEnd {
-                settings,
-                step_marks: Vec::new(),
-                epoch_marks: Vec::new(),
-            })
-        };
-        assert_eq!(ended(of(0, 700)), None); // nothing is agreed on yet
-        progress.set_settings(of(0, 500)); // rank 0's environment says otherwise than this rank's
-        assert_eq!(ended(of(0, 700)), Some(of(1, 500)));
-        progress.set_settings(of(3, 600));
-        assert_eq!(ended(of(1, 500)), Some(of(4, 600)));
-        assert_eq!(ended(of(4, 600)), None);
-        assert_eq!(ended(of(5, 900)), None); // another member knew first
     }
 }

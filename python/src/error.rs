@@ -5,7 +5,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
-use ronde::{Error, GpuError};
+use ronde::{
+    ArgumentError, Error, GpuError, LimitError, NegotiationError, PeerError, ProcessSetError, SettingsError,
+};
 
 /// What is said where nothing has been initialized.
 pub(crate) const NOT_INITIALIZED: &str = "Horovod has not been initialized; use hvd.init().";
@@ -60,104 +62,106 @@ fn internal_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 
 /// Whether Horovod's Python tells of it by `ValueError`: what the calling rank alone has done wrong.
 fn is_callers_fault(error: &Error) -> bool {
-    if let Error::Gpu { source, .. } = error {
+    match error {
         // Not: calls that fail, memory that runs out, and what other ranks have said.
-        return matches!(
-            **source,
+        Error::Device(error) => matches!(
+            error.gpu_error(),
             GpuError::NotBuilt
                 | GpuError::NoLibrary { .. }
                 | GpuError::TooOld { .. }
                 | GpuError::NoDevice { .. }
                 | GpuError::Capturing
                 | GpuError::OtherDevice { .. }
-        );
+        ),
+        Error::Argument(error) => !matches!(
+            error,
+            ArgumentError::HasJoined { .. }
+                | ArgumentError::NoRows { .. }
+                | ArgumentError::InvalidCompression { .. }
+                | ArgumentError::Unsupported { .. }
+        ),
+        Error::ProcessSet(error) => !matches!(
+            error,
+            ProcessSetError::Busy { .. } | ProcessSetError::Start { .. }
+        ),
+        Error::Settings(error) => {
+            matches!(
+                error,
+                SettingsError::Invalid(_) | SettingsError::TimelineNotEnabled
+            )
+        }
+        _ => false,
     }
-    matches!(
-        error,
-        Error::DuplicateName { .. }
-            | Error::ReservedName { .. }
-            | Error::InvalidDtype { .. }
-            | Error::InvalidSplits { .. }
-            | Error::UnevenRows { .. }
-            | Error::OutputSize { .. }
-            | Error::NotAMember { .. }
-            | Error::InvalidProcessSet { .. }
-            | Error::StaticProcessSets
-            | Error::ProcessSetRemoved { .. }
-            | Error::RootNotAMember { .. }
-            | Error::InvalidRoot { .. }
-            | Error::ShapeMismatch { .. }
-            | Error::Configuration(_)
-            | Error::TimelineNotEnabled
-    )
 }
 
 fn about(error: &Error) -> About<'_> {
-    match error {
-        Error::PeerLost { rank, .. }
-        | Error::PeerLeft { rank }
-        | Error::PeerSilent { rank, .. }
-        | Error::PeerFailed { rank, .. }
-        | Error::PeerStalled { rank, .. }
+    let (tensor, rank, first_rank) = match error {
+        Error::Peer(
+            PeerError::Lost { rank, .. }
+            | PeerError::Left { rank }
+            | PeerError::Silent { rank, .. }
+            | PeerError::Failed { rank, .. }
+            | PeerError::Stalled { rank, .. },
+        )
         | Error::Internal { rank, .. }
-        | Error::NotAMember { rank, .. } => About {
-            rank: Some(*rank),
-            ..About::default()
-        },
-        Error::Gpu { rank, tensor, .. } => About {
-            tensor: tensor.as_deref(),
-            rank: Some(*rank),
-            first_rank: None,
-        },
-        Error::Mismatch(mismatch) => About {
-            tensor: Some(&mismatch.tensor),
-            rank: Some(mismatch.rank),
-            first_rank: Some(mismatch.first_rank),
-        },
-        Error::RankJoined { tensor, rank }
-        | Error::HasJoined { tensor, rank }
-        | Error::DuplicateName { tensor, rank } => About {
-            tensor: Some(tensor),
-            rank: Some(*rank),
-            first_rank: None,
-        },
-        Error::TensorStalled { tensor, missing, .. } => About {
-            tensor: Some(tensor),
-            rank: missing.first().copied(),
-            first_rank: None,
-        },
-        Error::NoRows { tensor, .. }
-        | Error::OutOfMemory { tensor, .. }
-        | Error::Unsupported { tensor, .. }
-        | Error::ReservedName { tensor }
-        | Error::InvalidDtype { tensor, .. }
-        | Error::InvalidSplits { tensor, .. }
-        | Error::UnevenRows { tensor, .. }
-        | Error::InvalidRoot { tensor, .. }
-        | Error::RootNotAMember { tensor, .. } => About {
-            tensor: Some(tensor),
-            ..About::default()
-        },
-        _ => About::default(),
+        | Error::ProcessSet(ProcessSetError::NotAMember { rank, .. }) => (None, Some(*rank), None),
+        Error::Device(error) => (error.tensor(), Some(error.rank()), None),
+        Error::Negotiation(NegotiationError::Mismatch(mismatch)) => (
+            Some(mismatch.tensor.as_str()),
+            Some(mismatch.rank),
+            Some(mismatch.first_rank),
+        ),
+        Error::Negotiation(NegotiationError::RankJoined { tensor, rank })
+        | Error::Argument(
+            ArgumentError::HasJoined { tensor, rank } | ArgumentError::DuplicateName { tensor, rank },
+        ) => (Some(tensor.as_str()), Some(*rank), None),
+        Error::Negotiation(NegotiationError::Stalled { tensor, missing, .. }) => {
+            (Some(tensor.as_str()), missing.first().copied(), None)
+        }
+        Error::Argument(
+            ArgumentError::NoRows { tensor, .. }
+            | ArgumentError::Unsupported { tensor, .. }
+            | ArgumentError::ReservedName { tensor }
+            | ArgumentError::InvalidDtype { tensor, .. }
+            | ArgumentError::InvalidSplits { tensor, .. }
+            | ArgumentError::UnevenRows { tensor, .. }
+            | ArgumentError::InvalidRoot { tensor, .. }
+            | ArgumentError::RootNotAMember { tensor, .. },
+        )
+        | Error::Limit(LimitError::Memory { tensor, .. }) => (Some(tensor.as_str()), None, None),
+        _ => (None, None, None),
+    };
+    About {
+        tensor,
+        rank,
+        first_rank,
     }
 }
 
 /// The error's own words, and those by which Horovod's users know it.
 fn message(error: &Error) -> String {
     let known = match error {
-        Error::Mismatch(_) => {
+        Error::Negotiation(NegotiationError::Mismatch(_)) => {
             // Horovod's begin with a capital, and programs look for them.
             let text = error.to_string();
             return text.replacen("mismatched", "Mismatched", 1);
         }
-        Error::DuplicateName { .. } => {
+        Error::Argument(ArgumentError::DuplicateName { .. }) => {
             "Requested to process a tensor of the same name as another tensor that is currently being processed"
         }
-        Error::RankJoined { .. } => "This operation is not supported with Join at this time",
-        Error::NotAMember { .. } => "This rank is not a member of the provided process set",
-        Error::ProcessSetRemoved { .. } => "The process set does not exist, or has not been registered",
-        Error::TimelineNotEnabled => "HOROVOD_TIMELINE is not set; HOROVOD_TIMELINE=DYNAMIC allows this",
-        Error::StaticProcessSets => {
+        Error::Negotiation(NegotiationError::RankJoined { .. }) => {
+            "This operation is not supported with Join at this time"
+        }
+        Error::ProcessSet(ProcessSetError::NotAMember { .. }) => {
+            "This rank is not a member of the provided process set"
+        }
+        Error::ProcessSet(ProcessSetError::Removed { .. }) => {
+            "The process set does not exist, or has not been registered"
+        }
+        Error::Settings(SettingsError::TimelineNotEnabled) => {
+            "HOROVOD_TIMELINE is not set; HOROVOD_TIMELINE=DYNAMIC allows this"
+        }
+        Error::ProcessSet(ProcessSetError::Static) => {
             "Set HOROVOD_DYNAMIC_PROCESS_SETS=1, or initialize with process_sets=\"dynamic\""
         }
         Error::ShutDown => "Horovod has been shut down. Look for the first exception of any rank",

@@ -7,7 +7,7 @@ use ronde_tuner::{Best, Log, Measurement, Verdict};
 
 use super::csv;
 use super::space::settings;
-use crate::error::Error;
+use crate::error::{Error, SettingsError};
 use crate::timeline::metrics::StepSample;
 
 /// Writes the log, if one is wanted and as long as it can be written.
@@ -35,11 +35,13 @@ impl Logbook {
     /// A file that cannot be written.
     pub(super) fn new(path: Option<&Path>) -> Result<Self, Error> {
         let log = path.map(|path| {
-            Log::create(path, &csv::COLUMNS).map_err(|error| Error::Output {
-                what: "the autotune log",
-                path: path.to_owned(),
-                variable: "HOROVOD_AUTOTUNE_LOG",
-                source: Arc::new(error),
+            Log::create(path, &csv::COLUMNS).map_err(|error| {
+                Error::Settings(SettingsError::Output {
+                    what: "the autotune log",
+                    path: path.to_owned(),
+                    variable: "HOROVOD_AUTOTUNE_LOG",
+                    source: Arc::new(error),
+                })
             })
         });
         Ok(Self {

@@ -22,14 +22,16 @@ mod signatures;
 mod space;
 mod store;
 mod trace;
+mod tuning;
 mod turn;
 mod worker;
 
 pub(crate) use report::Progress;
 pub use report::{AutotuneReport, AutotuneVerdict, NotTuned};
-pub(crate) use trace::Tracer;
+use trace::Tracer;
+pub(crate) use tuning::Tuning;
 
-use crate::error::Error;
+use crate::error::{Error, SettingsError};
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
 use crate::replay::Operation;
@@ -86,7 +88,8 @@ impl Autotune {
         progress: Arc<Progress>,
         quiet: bool,
     ) -> Result<Self, Error> {
-        let configuration = |error: ronde_tuner::Error| Error::Configuration(Arc::new(error));
+        let configuration =
+            |error: ronde_tuner::Error| Error::Settings(SettingsError::Invalid(Arc::new(error)));
         let facts = Facts {
             ranks,
             hosts,
@@ -220,7 +223,7 @@ impl Autotune {
     /// The settings of the search in charge if they are not `before`: then a step is to be left out.
     fn change_from(&mut self, before: &Settings) -> Option<Settings> {
         let now = self.search.settings();
-        let changes = !now.equals(before);
+        let changes = now != *before;
         self.skip = u32::from(changes);
         changes.then_some(now)
     }

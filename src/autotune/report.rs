@@ -118,64 +118,19 @@ impl std::fmt::Display for AutotuneVerdict {
     }
 }
 
-/// The part of a rank's state that others may look at while the cycle runs.
+/// The tuner's last report, for other threads to read.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    inner: Mutex<Inner>,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    settings: Settings,
-    /// Whether all ranks have these; before the first cycle they are what this rank's environment says.
-    agreed: bool,
-    autotune: Option<AutotuneReport>,
+    autotune: Mutex<Option<AutotuneReport>>,
 }
 
 impl Progress {
-    /// With the settings of this rank's environment.
-    pub(crate) fn new(settings: Settings) -> Self {
-        let inner = Inner {
-            settings,
-            ..Inner::default()
-        };
-        Self {
-            inner: Mutex::new(inner),
-        }
-    }
-
-    pub(crate) fn settings(&self) -> Settings {
-        lock(&self.inner).settings
-    }
-
-    /// The rendezvous is complete; the ranks begin with `settings` and are yet to agree on them.
-    pub(crate) fn begin_with(&self, settings: Settings) {
-        lock(&self.inner).settings = settings;
-    }
-
-    /// The settings that all ranks have, in the count of those who follow: where this begins at 0 with the environment's,
-    /// the first that are agreed on are newer.
-    pub(crate) fn agreed_settings(&self) -> Option<Settings> {
-        let inner = lock(&self.inner);
-        let version = inner.settings.version + 1;
-        inner.agreed.then_some(Settings {
-            version,
-            ..inner.settings
-        })
-    }
-
     pub(crate) fn autotune(&self) -> Option<AutotuneReport> {
-        lock(&self.inner).autotune.clone()
-    }
-
-    /// All ranks have `settings` now.
-    pub(crate) fn set_settings(&self, settings: Settings) {
-        let mut inner = lock(&self.inner);
-        (inner.settings, inner.agreed) = (settings, true);
+        lock(&self.autotune).clone()
     }
 
     pub(crate) fn set_autotune(&self, report: AutotuneReport) {
-        lock(&self.inner).autotune = Some(report);
+        *lock(&self.autotune) = Some(report);
     }
 }
 

@@ -107,10 +107,9 @@ impl Tunable {
     }
 }
 
-/// A point as settings; the version is the cycle's to give.
+/// A point as settings.
 pub(super) fn settings(point: &Point) -> Settings {
     Settings {
-        version: 0,
         fusion_threshold_bytes: (point.value(FUSION_MB) * MIB).round() as u64,
         cycle_time_ns: (point.value(CYCLE_MS) * 1e6).round() as u64,
         cache: point.flag(CACHE),

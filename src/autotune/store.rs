@@ -197,7 +197,6 @@ fn scored(row: &LogRow, tunable: &Tunable) -> Option<Scored> {
         return None;
     }
     let settings = Settings {
-        version: 0,
         fusion_threshold_bytes: (row.fusion_mb? * MIB).round() as u64,
         cycle_time_ns: (row.cycle_time_ms? * 1e6).round() as u64,
         cache: row.cache_enabled.unwrap_or(true),

@@ -113,14 +113,14 @@ fn a_shape_that_comes_back_is_in_force_at_once_and_not_tuned_again() {
     for _ in 0..3 {
         for (signature, verdict) in [(a, &first), (b, &second)] {
             (0..3).for_each(|_| job.step(signature));
-            assert!(job.settings.equals(&verdict.settings), "{}", job.settings);
+            assert_eq!(job.settings, verdict.settings);
             job.train(signature);
             let told = job.report().verdict.unwrap();
             assert_eq!(
                 (told.steps_active, &told.reason),
                 (verdict.steps_active, &verdict.reason)
             );
-            assert!(job.settings.equals(&verdict.settings));
+            assert_eq!(job.settings, verdict.settings);
         }
     }
     assert_eq!(job.autotune.searches, 1); // beside the first
@@ -135,7 +135,7 @@ fn a_few_steps_of_another_shape_change_nothing() {
     for _ in 0..20 {
         (0..7).for_each(|_| job.step(b));
         (0..20).for_each(|_| job.step(a));
-        assert!(job.settings.equals(&verdict.settings));
+        assert_eq!(job.settings, verdict.settings);
     }
     // Every step of its own counts, none of the others: their times would pass for a drift.
     assert_eq!(job.autotune.search.steps, steps + 20 * 20);
@@ -161,7 +161,7 @@ fn a_search_that_was_left_in_the_middle_goes_on_where_it_was() {
     assert_eq!(left, [(Some(a), steps)]);
     job.train(b);
     (0..3).for_each(|_| job.step(a));
-    assert!(job.settings.equals(&setting));
+    assert_eq!(job.settings, setting);
     assert_ne!(job.report().phase, ronde_tuner::Phase::Default);
     let verdict = job.tune(a);
     assert!(!verdict.kept_default && verdict.retuned.is_none(), "{verdict}");
@@ -185,11 +185,7 @@ fn all_shapes_are_remembered_and_the_file_has_the_one_trained_longest() {
     for (signature, other, verdict) in [(a, b, &first), (b, a, &second)] {
         let mut job = Job::new(&env);
         (0..3).for_each(|_| job.step(signature));
-        assert!(
-            job.settings.equals(&verdict.settings),
-            "{} {verdict}",
-            job.settings
-        );
+        assert!(job.settings == verdict.settings, "{} {verdict}", job.settings);
         let confirmed = job.tune(signature);
         assert!(confirmed.steps_active <= 30, "{confirmed}");
         let confirmed = job.tune(other);

@@ -184,7 +184,7 @@ impl Tracer {
         {
             self.under_way.cycles.push(cycle);
         }
-        let changed = self.settings.is_none_or(|known| !known.equals(settings));
+        let changed = self.settings.is_none_or(|known| known != *settings);
         if changed && whole.is_some_and(|whole| began.is_some_and(|began| began < whole.ended)) {
             self.disturbed(); // some of its cycles were under the settings before
         }

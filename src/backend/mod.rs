@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::collective::Collective;
 use crate::collective::nccl::gpu_error;
 use crate::collective::shaped::ShapedCollective;
-use crate::error::Error;
+use crate::error::{Error, StartError};
 use crate::gpu::{self, GpuError};
 use crate::identity::{Hosts, Identity};
 use crate::knobs::{self, Knobs};
@@ -67,10 +67,11 @@ impl Backend {
                 Reach::Mpi(mpi::Mpi::new()?)
             }
             _ if several_hosts => {
-                return Err(Error::SeveralHosts {
+                return Err(StartError::SeveralHosts {
                     size: identity.size,
                     local_size: identity.local_size,
-                });
+                }
+                .into());
             }
             knobs::Backend::Auto | knobs::Backend::Local | knobs::Backend::Nccl => Reach::Local,
         };

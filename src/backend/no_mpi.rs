@@ -1,7 +1,7 @@
 //! MPI in a build without it: it cannot be had.
 
 use super::{Failure, MpiTraffic, Opened};
-use crate::error::Error;
+use crate::error::{Error, StartError};
 use crate::knobs::Knobs;
 use crate::transport::local::RendezvousConfig;
 
@@ -10,7 +10,7 @@ pub(crate) enum Mpi {}
 
 impl Mpi {
     pub(super) fn new() -> Result<Self, Error> {
-        Err(Error::NoMpi)
+        Err(StartError::NoMpi.into())
     }
 
     pub(super) fn traffic(&self) -> MpiTraffic {

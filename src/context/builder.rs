@@ -6,7 +6,7 @@ use super::job::Job;
 use super::registry::Registry;
 use super::{Context, fork};
 use crate::clock::{Clock, MonotonicClock};
-use crate::error::Error;
+use crate::error::{Error, SettingsError};
 use crate::identity::{self, Identity};
 use crate::knobs::Knobs;
 use crate::logging;
@@ -75,7 +75,7 @@ impl Builder {
         self
     }
 
-    /// Has everything but allreduces fail with [`Error::RankJoined`] while some rank has joined, as in Horovod, instead of
+    /// Has everything but allreduces fail with [`NegotiationError::RankJoined`](crate::error::NegotiationError::RankJoined) while some rank has joined, as in Horovod, instead of
     /// going on without that rank.
     #[must_use]
     pub fn strict_join(mut self) -> Self {
@@ -89,7 +89,8 @@ impl Builder {
     /// As for [`Context::from_env`].
     pub fn build(self) -> Result<Context, Error> {
         fork::arm();
-        let configuration = |error: Arc<dyn std::error::Error + Send + Sync>| Error::Configuration(error);
+        let configuration =
+            |error: Arc<dyn std::error::Error + Send + Sync>| Error::Settings(SettingsError::Invalid(error));
         let mut knobs = match self.knobs {
             Some(knobs) => knobs,
             None => Knobs::from_env().map_err(|error| configuration(Arc::new(error)))?,

@@ -1,6 +1,6 @@
 //! Results whose size the caller cannot know beforehand.
 
-use super::buffer::Buffer;
+use crate::buffer::Buffer;
 use crate::delivery::Delivery;
 
 /// What an allgather, an alltoall or a reducescatter gives back.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Reduce;
-use super::buffer::{Buffer, Failed};
 use super::gathered::{Gathered, Returned};
 use super::handle::{GroupHandle, Handle, RawHandle};
 use super::operation::{Operation, RawTensor, shape_of};
 use super::process_set::{ProcessSet, ResultTarget};
+use crate::buffer::{Buffer, Failed};
 use crate::error::Error;
 use crate::negotiation::Group;
 use crate::queue::Entry;

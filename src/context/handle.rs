@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use super::buffer::{Buffer, Failed};
 use super::fork;
 use super::gathered::Returned;
+use crate::buffer::{Buffer, Failed};
 use crate::cycle::engine::Engine;
 use crate::delivery::Delivery;
-use crate::error::Error;
+use crate::error::{DeviceError, Error};
 use crate::gpu::Stream;
 use crate::queue::Ticket;
 
@@ -67,10 +67,11 @@ impl RawHandle {
             return Ok(());
         };
         let followed = mark.device().follow(Stream(stream), &mark);
-        followed.map_err(|error| Error::Gpu {
-            rank: self.engine.rank,
-            tensor: None,
-            source: Arc::new(error),
+        followed.map_err(|error| {
+            Error::Device(DeviceError::Rank {
+                rank: self.engine.rank,
+                source: Arc::new(error),
+            })
         })
     }
 

@@ -10,7 +10,7 @@ use crate::backend::{Backend, Failure, MpiTraffic, Opened};
 use crate::clock::{Clock, Reference};
 use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts};
-use crate::error::Error;
+use crate::error::{Error, ProcessSetError, StartError};
 use crate::gpu::{self, DeviceBinding, Registry};
 use crate::identity::{self, Hosts, Identity};
 use crate::knobs::Knobs;
@@ -18,6 +18,7 @@ use crate::negotiation::ResponseCache;
 use crate::observer::Observer;
 use crate::queue::TensorQueue;
 use crate::settings::Settings;
+use crate::settings_cell::{SettingsCell, SettingsSource};
 use crate::shm::Watch;
 use crate::sync::lock;
 use crate::telemetry::Telemetry;
@@ -37,6 +38,8 @@ pub(super) struct Job {
     pub(super) identity: Identity,
     pub(super) knobs: Knobs,
     pub(super) clock: Arc<dyn Clock>,
+    /// The settings of the job, for all process sets.
+    pub(super) settings: Arc<SettingsCell>,
     pub(super) progress: Arc<Progress>,
     pub(super) timeline: Arc<Timeline>,
     /// Rank 0's clock, for all process sets.
@@ -70,14 +73,14 @@ impl Job {
     ) -> Result<Self, Error> {
         let settings = first_settings(&knobs);
         let backend = Backend::choose(&knobs, &identity)?;
-        let progress = Arc::new(Progress::new(settings));
         let timeline = Timeline::new(Options::new(&knobs, &identity, backend.name(), settings), &*clock)?;
         Ok(Self {
             init: next_init(&key, identity.rank),
             identity,
             knobs,
             clock,
-            progress,
+            settings: Arc::new(SettingsCell::new(settings)),
+            progress: Arc::default(),
             timeline,
             reference: Arc::default(),
             engine_group: Arc::default(),
@@ -121,7 +124,7 @@ impl Job {
         let binding = self.binding();
         let running = self
             .start(config, observer, &binding)
-            .map_err(|failure| failure.into_error(Error::Rendezvous))?;
+            .map_err(|failure| failure.into_error(StartError::Rendezvous))?;
         Ok(self.set(0, members, binding, Some(running)))
     }
 
@@ -153,14 +156,13 @@ impl Job {
             rank,
             members.len(),
             Arc::clone(&self.clock),
-            Arc::clone(&self.progress),
             &self.timeline,
         );
         let binding = self.binding();
         let running = self
             .start(config, Box::new(observer), &binding)
             .map_err(|failure| {
-                failure.into_error(|source| Error::ProcessSetStart {
+                failure.into_error(|source| ProcessSetError::Start {
                     set: id,
                     members: members.to_vec(),
                     source,
@@ -188,7 +190,7 @@ impl Job {
         if !names.is_empty() && self.identity.rank == 0 {
             tracing::warn!("{} without effect: {because}", names.join(" and "));
         }
-        self.progress.begin_with(self.progress.settings().flat());
+        self.settings.begin_with(self.settings.in_force().flat());
     }
 
     /// Device binding for a process set that is being opened.
@@ -284,9 +286,9 @@ impl Job {
             cache: ResponseCache::new(words(knobs.cache_capacity) * 64, cache_words(knobs) * 64),
             reference: Arc::clone(&self.reference),
             is_world,
-            settings: Settings {
-                version: 0,
-                ..self.progress.settings()
+            settings: match is_world {
+                true => SettingsSource::Decides(Arc::clone(&self.settings)),
+                false => SettingsSource::Follows(Arc::clone(&self.settings)),
             },
             early: knobs.early_cycle,
             binding: Arc::clone(binding),
@@ -327,9 +329,9 @@ enum StartFailure {
 }
 
 impl StartFailure {
-    fn into_error(self, rendezvous: impl FnOnce(Failure) -> Error) -> Error {
+    fn into_error<E: Into<Error>>(self, rendezvous: impl FnOnce(Failure) -> E) -> Error {
         match self {
-            Self::Rendezvous(source) => rendezvous(source),
+            Self::Rendezvous(source) => rendezvous(source).into(),
             Self::Thread(error) => error,
         }
     }
@@ -338,7 +340,6 @@ impl StartFailure {
 /// The settings that the knobs mean.
 fn first_settings(knobs: &Knobs) -> Settings {
     Settings {
-        version: 0,
         // Without group fusion a tensor outside of groups is a group by itself, as in Horovod; and a group is never
         // cut, so that is the same as no fusion.
         fusion_threshold_bytes: if knobs.disable_group_fusion {

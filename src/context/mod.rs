@@ -3,7 +3,6 @@
 
 use std::ops::Deref;
 
-mod buffer;
 mod builder;
 pub(crate) mod fork;
 mod gathered;
@@ -18,7 +17,7 @@ mod scope;
 mod settings;
 mod timeline;
 
-pub use buffer::{Buffer, Failed};
+pub use crate::buffer::{Buffer, Failed};
 pub use builder::Builder;
 pub use gathered::{Gathered, Returned};
 pub use handle::{GroupHandle, Handle, RawHandle};
@@ -29,7 +28,7 @@ pub use scope::{Scope, ScopedHandle};
 
 use crate::autotune::AutotuneReport;
 use crate::backend::MpiTraffic;
-use crate::error::Error;
+use crate::error::{Error, ProcessSetError};
 use crate::sync::lock;
 
 use job::Job;
@@ -172,7 +171,7 @@ impl Context {
         match (fork::forked(), self.job.knobs.dynamic_process_sets) {
             (true, _) => Err(Error::Forked),
             (false, true) => Ok(()),
-            (false, false) => Err(Error::StaticProcessSets),
+            (false, false) => Err(ProcessSetError::Static.into()),
         }
     }
 
@@ -186,7 +185,7 @@ impl Context {
         self.job.mpi_traffic()
     }
 
-    /// Leaves the job: pending tensors fail with [`Error::ShutDown`] here, and with [`Error::PeerLeft`] on ranks
+    /// Leaves the job: pending tensors fail with [`Error::ShutDown`] here, and with [`PeerError::Left`](crate::error::PeerError::Left) on ranks
     /// that still wait for this one. Dropping the context does the same.
     pub fn shutdown(mut self) {
         self.leave();

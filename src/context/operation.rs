@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ProcessSet;
-use crate::error::Error;
+use crate::error::{ArgumentError, DeviceError, Error};
 use crate::negotiation::{OpKind, Params, RESERVED_PREFIX};
 use crate::queue::{Entry, Output};
 use crate::tensor::{Device, Dtype, ReduceOp, Shape, Span, fits_memory};
@@ -94,36 +94,39 @@ impl Operation<'_> {
         let name = || tensor.name.to_owned();
         let RawTensor { dtype, shape, .. } = *tensor;
         if !fits_memory(dtype, shape) {
-            return Err(Error::ShapeMismatch {
+            return Err(ArgumentError::ShapeMismatch {
                 tensor: name(),
                 shape: shape.to_vec(),
                 expected: usize::MAX,
                 found: 0,
-            });
+            }
+            .into());
         }
         if tensor.name.starts_with(RESERVED_PREFIX) {
-            return Err(Error::ReservedName { tensor: name() });
+            return Err(ArgumentError::ReservedName { tensor: name() }.into());
         }
         let mut params = Params::plain(self.kind(), dtype, Shape::from_slice(shape));
         params.wire_dtype = tensor.wire_dtype.filter(|&wire| wire != dtype);
         if let Some(wire) = params.wire_dtype
             && (!dtype.narrows_to(wire) || tensor.device == Device::Cpu || !params.kind.is_reduction())
         {
-            return Err(Error::InvalidCompression {
+            return Err(ArgumentError::InvalidCompression {
                 tensor: name(),
                 dtype,
                 wire,
-            });
+            }
+            .into());
         }
         let is_on_rows = matches!(
             self,
             Self::Allgather | Self::Alltoall { .. } | Self::Reducescatter { .. }
         );
         let Some(&rows) = shape.first().or((!is_on_rows).then_some(&1)) else {
-            return Err(Error::NoRows {
+            return Err(ArgumentError::NoRows {
                 tensor: name(),
                 operation: params.kind.name(),
-            });
+            }
+            .into());
         };
         match *self {
             Self::Allreduce {
@@ -137,7 +140,7 @@ impl Operation<'_> {
                 postscale,
             } => {
                 if dtype == Dtype::Bool && (op == ReduceOp::Average || (prescale, postscale) != (1.0, 1.0)) {
-                    return Err(Error::InvalidDtype {
+                    return Err(ArgumentError::InvalidDtype {
                         tensor: name(),
                         dtype,
                         what: if op == ReduceOp::Average {
@@ -145,7 +148,8 @@ impl Operation<'_> {
                         } else {
                             "a scale factor"
                         },
-                    });
+                    }
+                    .into());
                 }
                 (params.op, params.prescale, params.postscale) = (op, prescale, postscale);
             }
@@ -175,9 +179,9 @@ impl Operation<'_> {
             .inner
             .binding
             .submit(tensor.device, can_follow)
-            .map_err(|error| Error::Gpu {
+            .map_err(|error| DeviceError::Tensor {
+                tensor: tensor.name.to_owned(),
                 rank: set.inner.job_rank,
-                tensor: Some(tensor.name.to_owned()),
                 source: Arc::new(error),
             })?;
         params.device = on.as_ref().map(|on| on.device.ordinal);
@@ -190,12 +194,13 @@ impl Operation<'_> {
                 bytes: found,
             } if is_same_size && found == bytes => (address, Output::Fixed),
             RawOutput::Into { bytes: found, .. } if is_same_size => {
-                return Err(Error::OutputSize {
+                return Err(ArgumentError::OutputSize {
                     tensor: tensor.name.to_owned(),
                     shape: tensor.shape.to_vec(),
                     expected_bytes: bytes,
                     found_bytes: found,
-                });
+                }
+                .into());
             }
             RawOutput::Into { address, bytes } => (address, Output::Sized(bytes)),
         };
@@ -221,11 +226,12 @@ pub(super) fn shape_of(name: &str, shape: Option<&[usize]>, elements: usize) -> 
         .try_fold(1usize, |product, &dimension| product.checked_mul(dimension))
     {
         Some(product) if product == elements => Ok(Shape::from_slice(shape)),
-        product => Err(Error::ShapeMismatch {
+        product => Err(ArgumentError::ShapeMismatch {
             tensor: name.to_owned(),
             shape: shape.to_vec(),
             expected: product.unwrap_or(usize::MAX),
             found: elements,
-        }),
+        }
+        .into()),
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use super::buffer::{Buffer, Failed};
 use super::gathered::{Gathered, Returned};
 use super::handle::{Handle, RawHandle};
 use super::operation::{Operation, RawOutput, RawTensor, shape_of};
 use super::{Reduce, Scope, fork, scope};
+use crate::buffer::{Buffer, Failed};
 use crate::cycle::engine::Engine;
-use crate::error::Error;
+use crate::error::{ArgumentError, Error, ProcessSetError};
 use crate::gpu::DeviceBinding;
 use crate::negotiation::{JOIN, OpKind, Params};
 use crate::queue::{Entry, Output};
@@ -263,7 +263,7 @@ impl ProcessSet {
     ///
     /// # Errors
     /// As for [`barrier`](Self::barrier). Tensors submitted by other threads meanwhile are refused
-    /// ([`Error::HasJoined`]).
+    /// ([`ArgumentError::HasJoined`]).
     pub fn join(&self) -> Result<usize, Error> {
         let handle = self.start_join()?;
         handle.wait()?;
@@ -374,11 +374,12 @@ impl ProcessSet {
         }
         match &self.inner.running {
             Some(running) => Ok(&running.engine),
-            None => Err(Error::NotAMember {
+            None => Err(ProcessSetError::NotAMember {
                 rank: self.inner.job_rank,
                 set: self.inner.id,
                 members: self.inner.members.to_vec(),
-            }),
+            }
+            .into()),
         }
     }
 
@@ -389,18 +390,18 @@ impl ProcessSet {
         }
         let tensor = tensor.to_owned();
         Err(if set == 0 {
-            Error::InvalidRoot {
+            Error::Argument(ArgumentError::InvalidRoot {
                 tensor,
                 root,
                 size: members.len(),
-            }
+            })
         } else {
-            Error::RootNotAMember {
+            Error::Argument(ArgumentError::RootNotAMember {
                 tensor,
                 root,
                 set,
                 members: members.to_vec(),
-            }
+            })
         })
     }
 
@@ -415,11 +416,12 @@ impl ProcessSet {
         let tensor = || tensor.to_owned();
         if splits.is_empty() {
             if !rows.is_multiple_of(size) {
-                return Err(Error::UnevenRows {
+                return Err(ArgumentError::UnevenRows {
                     tensor: tensor(),
                     rows,
                     size,
-                });
+                }
+                .into());
             }
             return Ok(std::iter::repeat_n((rows / size) as u64, size).collect());
         }
@@ -427,12 +429,13 @@ impl ProcessSet {
             .iter()
             .try_fold(0usize, |sum, &split| sum.checked_add(split));
         if splits.len() != size || sum != Some(rows) {
-            return Err(Error::InvalidSplits {
+            return Err(ArgumentError::InvalidSplits {
                 tensor: tensor(),
                 splits: splits.to_vec(),
                 size,
                 rows,
-            });
+            }
+            .into());
         }
         Ok(splits.iter().map(|&split| split as u64).collect())
     }

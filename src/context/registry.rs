@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::job::Job;
 use super::process_set::{ProcessSet, Running};
 use crate::backend::Failure;
-use crate::error::{Error, Mismatch, ProcessSetProblem, Submitted};
+use crate::error::{Error, Mismatch, NegotiationError, ProcessSetError, ProcessSetProblem, Submitted};
 use crate::negotiation::{OpKind, Params};
 use crate::queue::{Entry, Output};
 use crate::sync::lock;
@@ -100,28 +100,29 @@ impl Registry {
         let set = match (made, &agreed) {
             (Ok(set), _) => set,
             // The job has ended: the member went away because of that, and not on its own account.
-            (Err(Error::ProcessSetStart { set, source, .. }), Err(why))
-                if !matches!(why, Error::Mismatch(_)) && failed(&source, RendezvousError::is_departure) =>
+            (Err(Error::ProcessSet(ProcessSetError::Start { set, source, .. })), Err(why))
+                if !matches!(why, Error::Negotiation(NegotiationError::Mismatch(_)))
+                    && failed(&source, RendezvousError::is_departure) =>
             {
                 let source = Arc::new(why.clone());
-                return Err(Error::ProcessSetStart { set, members, source });
+                return Err(ProcessSetError::Start { set, members, source }.into());
             }
             (Err(error), _) => return Err(error),
         };
         agreed.map_err(|error| {
             self.drop_set(&set);
             let failed = match &error {
-                Error::Mismatch(mismatch) => highest(mismatch),
+                Error::Negotiation(NegotiationError::Mismatch(mismatch)) => highest(mismatch),
                 _ => None,
             };
-            Error::ProcessSetStart {
+            Error::ProcessSet(ProcessSetError::Start {
                 set: set.id(),
                 members,
                 source: match failed {
                     Some((rank, _)) => Arc::new(NotStarted { rank }),
                     None => Arc::new(error),
                 },
-            }
+            })
         })?;
         Ok(set)
     }
@@ -134,18 +135,24 @@ impl Registry {
         let _turn = lock(&self.turn);
         let id = set.id();
         if id == 0 {
-            return Err(Error::InvalidProcessSet {
+            return Err(ProcessSetError::Invalid {
                 ranks: set.ranks().to_vec(),
                 problem: ProcessSetProblem::World,
-            });
+            }
+            .into());
         }
         let is_this = |known: ProcessSet| Arc::ptr_eq(&known.inner, &set.inner);
         if !self.get(id).is_some_and(is_this) {
-            return Err(Error::ProcessSetRemoved { set: id });
+            return Err(ProcessSetError::Removed { set: id }.into());
         }
         let running = set.inner.running.as_ref();
         // Nothing may come in between the count and the end: it would look to the others as if this rank had left.
-        let suspend = |running: &Running| running.engine.queue.suspend(Error::ProcessSetRemoved { set: id });
+        let suspend = |running: &Running| {
+            running
+                .engine
+                .queue
+                .suspend(Error::ProcessSet(ProcessSetError::Removed { set: id }))
+        };
         let in_flight = running.map_or(0, suspend);
         let agreed = self.agree_to_remove(set, in_flight);
         if agreed.is_ok() {
@@ -160,22 +167,25 @@ impl Registry {
     fn drop_set(&self, set: &ProcessSet) {
         lock(&self.known).sets.remove(&set.id());
         if let Some(running) = &set.inner.running {
-            running.stop(&Error::ProcessSetRemoved { set: set.id() });
+            running.stop(&Error::ProcessSet(ProcessSetError::Removed { set: set.id() }));
         }
     }
 
     /// Returns when all ranks want to remove `set` and none has tensors in flight for it.
     fn agree_to_remove(&self, set: &ProcessSet, in_flight: usize) -> Result<(), Error> {
         let id = set.id();
-        let busy = |rank, in_flight| Error::ProcessSetBusy {
-            set: id,
-            rank,
-            in_flight,
+        let busy = |rank, in_flight| {
+            Error::ProcessSet(ProcessSetError::Busy {
+                set: id,
+                rank,
+                in_flight,
+            })
         };
         match self.agree("ronde.process_set.remove", &[id as usize], in_flight as u32) {
-            Err(Error::Mismatch(mismatch)) => {
-                Err(highest(&mismatch).map_or(Error::Mismatch(mismatch), |(rank, count)| busy(rank, count)))
-            }
+            Err(Error::Negotiation(NegotiationError::Mismatch(mismatch))) => Err(highest(&mismatch).map_or(
+                Error::Negotiation(NegotiationError::Mismatch(mismatch)),
+                |(rank, count)| busy(rank, count),
+            )),
             Ok(()) if in_flight > 0 => Err(busy(set.inner.job_rank, in_flight)),
             outcome => outcome,
         }
@@ -210,10 +220,11 @@ impl Registry {
             exists().map(|set| ProcessSetProblem::Exists { set: set.id() })
         };
         match problem {
-            Some(problem) => Err(Error::InvalidProcessSet {
+            Some(problem) => Err(ProcessSetError::Invalid {
                 ranks: ranks.to_vec(),
                 problem,
-            }),
+            }
+            .into()),
             None => Ok(members.into()),
         }
     }
@@ -225,7 +236,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether a process set has not started because its rendezvous failed in that way.
 fn failed_by(error: &Error, kind: fn(&RendezvousError) -> bool) -> bool {
-    matches!(error, Error::ProcessSetStart { source, .. } if failed(source, kind))
+    matches!(error, Error::ProcessSet(ProcessSetError::Start { source, .. }) if failed(source, kind))
 }
 
 fn failed(source: &Failure, kind: fn(&RendezvousError) -> bool) -> bool {

@@ -1,15 +1,15 @@
 //! Settings: which are in force, and changing them by hand.
 
 use super::{Context, fork};
-use crate::error::Error;
+use crate::command::Command;
+use crate::error::{Error, SettingsError};
 use crate::knobs::Knobs;
-use crate::negotiation::JobCommand;
-use crate::settings::{Settings, SettingsChange};
+use crate::settings::{PartialSettings, Settings, Versioned};
 
 impl Context {
     /// The settings in force on this rank.
-    pub fn settings(&self) -> Settings {
-        self.job.progress.settings()
+    pub fn settings(&self) -> Versioned<Settings> {
+        self.job.settings.in_force()
     }
 
     /// Changes settings while the job runs, as the tuner does: from the same cycle on all ranks. Rank 0 alone may call it;
@@ -18,9 +18,9 @@ impl Context {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use ronde::{Context, ReduceOp, settings::SettingsChange};
+    /// # use ronde::{Context, ReduceOp, settings::PartialSettings};
     /// # let context = Context::builder().alone().build()?;
-    /// let change = SettingsChange { cycle_time: Some(Duration::from_millis(5)), ..SettingsChange::default() };
+    /// let change = PartialSettings { cycle_time: Some(Duration::from_millis(5)), ..PartialSettings::default() };
     /// let settings = context.set_settings(change)?;
     /// assert_eq!(settings.cycle_time_ns, 5_000_000);
     /// assert_eq!(settings, context.settings());
@@ -28,13 +28,13 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Error::SettingsRefused`] on other ranks, while the tuner is on, for values that the knobs could not have, and for
+    /// [`SettingsError::Refused`] on other ranks, while the tuner is on, for values that the knobs could not have, and for
     /// hierarchical operations where there is one host or a rank to each; a rank that is lost or has left.
-    pub fn set_settings(&self, change: SettingsChange) -> Result<Settings, Error> {
+    pub fn set_settings(&self, change: PartialSettings) -> Result<Versioned<Settings>, Error> {
         if fork::forked() {
             return Err(Error::Forked);
         }
-        let refused = |reason: String| Err(Error::SettingsRefused { reason });
+        let refused = |reason: String| Err(Error::Settings(SettingsError::Refused { reason }));
         if self.job.identity.rank != 0 {
             let rank = self.job.identity.rank;
             return refused(format!("this is rank {rank}, and rank 0 decides"));
@@ -42,12 +42,12 @@ impl Context {
         if let Some(reason) = objection(&change, &self.job.knobs, self.job.why_flat()) {
             return refused(reason);
         }
-        self.command(JobCommand::Settings(change))?;
+        self.command(Command::Settings(change))?;
         Ok(self.settings())
     }
 
     /// Has every rank carry out `command` in the same cycle, which this is rank 0 for; returns when it has done so itself.
-    pub(super) fn command(&self, command: JobCommand) -> Result<(), Error> {
+    pub(super) fn command(&self, command: Command) -> Result<(), Error> {
         let engine = self.world.engine()?;
         let ticket = engine.queue.command(command)?;
         engine.wait(&ticket, None);
@@ -56,11 +56,11 @@ impl Context {
 }
 
 /// What is wrong with `change` in a job of these knobs, whose operations go flat for the reason `why_flat`, if there is one.
-fn objection(change: &SettingsChange, knobs: &Knobs, why_flat: Option<&str>) -> Option<String> {
+fn objection(change: &PartialSettings, knobs: &Knobs, why_flat: Option<&str>) -> Option<String> {
     if knobs.autotune {
         return Some("the tuner sets them (HOROVOD_AUTOTUNE=1)".to_owned());
     }
-    let problem = change.after(&Settings::default()).problem();
+    let problem = change.applied_to(&Settings::default()).problem();
     if problem.is_some() {
         return problem;
     }

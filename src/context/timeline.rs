@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Context, fork};
-use crate::error::Error;
-use crate::negotiation;
-use crate::timeline::TimelineCommand;
+use crate::command::{Command, TimelineCommand};
+use crate::error::{Error, SettingsError};
 
 /// Longest path that Linux takes; a longer one is not sent to the other ranks.
 const PATH_BYTES_MAX: usize = 4096;
@@ -73,12 +72,13 @@ impl Context {
     pub fn start_timeline(&self, path: impl AsRef<Path>, mark_cycles: bool) -> Result<(), Error> {
         let path = path.as_ref();
         if path.as_os_str().len() > PATH_BYTES_MAX {
-            return Err(Error::Output {
+            return Err(SettingsError::Output {
                 what: "the timeline",
                 path: path.to_owned(),
                 variable: "start_timeline",
                 source: Arc::new(rustix::io::Errno::NAMETOOLONG.into()),
-            });
+            }
+            .into());
         }
         self.command_timeline(TimelineCommand::Start {
             path: path.to_owned(),
@@ -110,11 +110,11 @@ impl Context {
             return Err(Error::Forked);
         }
         if self.job.knobs.timeline.is_none() {
-            return Err(Error::TimelineNotEnabled);
+            return Err(SettingsError::TimelineNotEnabled.into());
         }
         if self.job.identity.rank != 0 {
             return Ok(());
         }
-        self.command(negotiation::JobCommand::Timeline(command))
+        self.command(Command::Timeline(command))
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::Cycle;
 use crate::clock::{Alignment, Estimator, Nanos, ROUNDS, Reference, Round, Schedule};
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::negotiation::response::{decode, encode};
 
 /// What a cycle knows of rank 0's clock.
@@ -82,7 +82,7 @@ impl Cycle {
             }
             self.transport.broadcast(&mut self.frame)?;
             let received = self.queue.clock.now();
-            let stamp = decode(&self.frame).map_err(|error| Error::InvalidPeerData {
+            let stamp = decode(&self.frame).map_err(|error| PeerError::InvalidData {
                 rank: self.members[0],
                 problem: format!("a time that cannot be decoded: {error}"),
             })?;

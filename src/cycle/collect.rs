@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::Cycle;
 use crate::clock::Nanos;
+use crate::command::Command;
 use crate::error::Error;
 use crate::negotiation::{OpKind, Params, Request};
 use crate::queue::Submission;
@@ -18,6 +19,11 @@ impl Cycle {
         let mut incoming = std::mem::take(&mut self.incoming);
         self.queue
             .collect(&mut incoming, &mut self.commands, self.number + 1);
+        for pending in &self.commands {
+            if let Command::Settings(change) = &pending.command {
+                self.source.change(|settings| change.applied_to(settings));
+            }
+        }
         self.land()?; // after: what is submitted again by now has completed before, or waits in the launch throttle
         self.gpu.throttle.sift(&mut incoming);
         self.clocks.refresh();

@@ -216,10 +216,12 @@ impl Cycle {
                 let own = members().filter(|member| !member.submission.is_absent());
                 self.queue.release(own.count());
                 for member in members() {
-                    let mut error = error.clone();
-                    if let Error::Gpu { tensor, .. } = &mut error {
-                        *tensor = Some(member.submission.tensor.name.to_string());
-                    }
+                    let error = match error.clone() {
+                        Error::Device(error) => {
+                            error.of_tensor(member.submission.tensor.name.to_string()).into()
+                        }
+                        error => error,
+                    };
                     member.submission.ticket.complete(Err(error));
                 }
                 self.queue.completions().announce();

@@ -1,11 +1,10 @@
 //! The end of all cycles of a process set.
 
 use super::Cycle;
-use crate::error::Error;
-use crate::negotiation::JobCommand;
+use crate::command::{Command, TimelineCommand};
+use crate::error::{Error, PeerError};
 use crate::observer::NoObserver;
 use crate::queue::Submission;
-use crate::timeline;
 
 impl Cycle {
     /// Ends the cycle for good: fails all that is pending with `error`, and tells the peers.
@@ -51,8 +50,8 @@ impl Cycle {
         self.observer = Box::new(NoObserver);
         for pending in self.commands.drain(..) {
             // Where a peer has left before it heard of the command, what it was to stop has ended all the same.
-            let is_done = pending.command == JobCommand::Timeline(timeline::TimelineCommand::Stop)
-                && matches!(error, Error::PeerLeft { .. });
+            let is_done = pending.command == Command::Timeline(TimelineCommand::Stop)
+                && matches!(error, Error::Peer(PeerError::Left { .. }));
             let outcome = if is_done { Ok(()) } else { Err(error.clone()) };
             pending.ticket.complete(outcome);
         }

@@ -2,10 +2,9 @@
 //! tickets of its tensors are complete already: batches complete theirs as they end.
 
 use super::Cycle;
+use crate::command::{Command, TimelineCommand};
 use crate::error::Error;
-use crate::negotiation::JobCommand;
 use crate::observer::CycleEnd;
-use crate::settings::Settings;
 
 impl Cycle {
     /// Reports the cycle to the observer, applies commands, and asks for the next cycle where something waits for it.
@@ -17,41 +16,37 @@ impl Cycle {
         self.hits.resize_with(words * 64, || None);
         let end = self.cycle_end();
         if let Some(wanted) = self.observer.cycle_ended(&end) {
-            self.newest = Settings {
-                version: wanted.version.max(self.newest.version + 1),
-                ..wanted
-            };
+            self.source.change(|_| wanted);
         }
         let outcomes = self.apply_commands(); // what was marked before belongs to what was recorded before
         if !self.unsent.is_empty() {
             self.queue.doorbell.ring(self.number + 1); // evicted in this cycle: to be asked for in the next
         }
         self.queue.renew_eagerness();
-        for (command, outcome) in self.commands.drain(..).zip(outcomes) {
-            command.ticket.complete(outcome);
-            self.queue.completions().announce();
+        let mut outcomes = outcomes.into_iter();
+        for pending in self.commands.drain(..) {
+            let outcome = match pending.command {
+                Command::Settings(_) => Some(Ok(())), // in force since this cycle's block
+                Command::Timeline(_) => outcomes.next(),
+            };
+            if let Some(outcome) = outcome {
+                pending.ticket.complete(outcome);
+                self.queue.completions().announce();
+            }
         }
     }
 
     /// Applies the commands of rank 0, at the end of this cycle on every rank.
     fn apply_commands(&mut self) -> Vec<Result<(), Error>> {
         let is_first = self.transport.rank() == 0; // where the caller is told
-        let carry_out = |command: JobCommand| match command {
-            JobCommand::Timeline(command) => {
-                let outcome = self.observer.apply_timeline_command(&command);
-                if let (Err(error), false) = (&outcome, is_first) {
-                    tracing::error!("{error}; the other ranks record all the same");
-                }
-                outcome
+        let apply = |command: TimelineCommand| {
+            let outcome = self.observer.apply_timeline_command(&command);
+            if let (Err(error), false) = (&outcome, is_first) {
+                tracing::error!("{error}; the other ranks record all the same");
             }
-            JobCommand::Settings(change) => {
-                self.settings = change.after(&self.settings);
-                self.newest = self.settings;
-                self.observer.switched(self.settings);
-                Ok(())
-            }
+            outcome
         };
-        self.agreed_commands.drain(..).map(carry_out).collect()
+        self.agreed_commands.drain(..).map(apply).collect()
     }
 
     /// What the observer is told at the end of a cycle.

@@ -32,14 +32,16 @@ use std::time::Duration;
 
 use crate::clock::Nanos;
 use crate::collective::Collective;
+use crate::command::TimelineCommand;
 use crate::error::Error;
 use crate::fusion::Plan;
 use crate::negotiation::coordinator::Ticks;
-use crate::negotiation::{Agreement, Block, Coordinator, JobCommand, Request, ResponseCache};
+use crate::negotiation::{Agreement, Block, Coordinator, Request, ResponseCache};
 use crate::observer::Observer;
 use crate::queue::{PendingCommand, Submission, TensorQueue};
 use crate::ready::Ready;
-use crate::settings::Settings;
+use crate::settings::{Settings, Versioned};
+use crate::settings_cell::SettingsSource;
 use crate::transport::Transport;
 
 impl Cycle {
@@ -95,9 +97,10 @@ pub(crate) struct Cycle {
     /// The cycle that runs or ran last; the first is 1.
     number: u64,
     began: Nanos,
-    settings: Settings,
-    /// Settings to publish with the next block: newer than `settings` if this rank wants a change.
-    newest: Settings,
+    /// In force in this set.
+    settings: Versioned<Settings>,
+    /// Where they come from.
+    source: SettingsSource,
 
     cache: ResponseCache,
     coordinator: Option<Coordinator>,
@@ -118,7 +121,7 @@ pub(crate) struct Cycle {
     /// What this rank has ordered and no cycle has carried out; on rank 0.
     commands: Vec<PendingCommand>,
     /// What is to be carried out at the end of this cycle; the same on every rank.
-    agreed_commands: Vec<JobCommand>,
+    agreed_commands: Vec<TimelineCommand>,
 
     // Emptied and filled again in every cycle; kept for their memory.
     incoming: Vec<Submission>,

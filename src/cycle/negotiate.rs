@@ -5,21 +5,25 @@ use std::sync::atomic::Ordering;
 
 use super::clocks::micros;
 use super::{Cycle, internal};
-use crate::error::Error;
+use crate::command::{Command, TimelineCommand};
+use crate::error::{Error, PeerError};
 use crate::negotiation::coordinator::Ticks;
 use crate::negotiation::response::{decode, encode};
-use crate::negotiation::{
-    Agreed, JobCommand, OpKind, Receiver, Refusal, RequestList, Response, ResponseList, Status,
-};
+use crate::negotiation::{Agreed, OpKind, Receiver, Refusal, RequestList, Response, ResponseList, Status};
 use crate::observer::Negotiated;
-use crate::queue::Submission;
+use crate::queue::{PendingCommand, Submission};
 use crate::ready::Ready;
 
 impl Cycle {
     /// Fills `ready`.
     pub(super) fn negotiate(&mut self) -> Result<(), Error> {
         let mut status = Status::default();
-        if !self.unsent.is_empty() || !self.commands.is_empty() {
+        if !self.unsent.is_empty()
+            || self
+                .commands
+                .iter()
+                .any(|pending| timeline_command(pending).is_some())
+        {
             status = status.with(Status::UNCACHED);
         }
         if self.joined {
@@ -29,14 +33,16 @@ impl Cycle {
             status = status.with(Status::COMPARE_CLOCKS);
         }
         self.block.status = status;
-        self.block.settings = self.newest;
+        self.block.settings = self.source.newest();
         self.agreed.slots.clear();
         self.agreed.slots.extend_from_slice(self.cache.in_use());
         self.transport
             .exchange(self.number, &self.block.contribution(), &mut self.agreed)?;
         // All ranks switch in this same cycle; in the first one to what rank 0's environment says.
-        self.settings = self.agreed.settings;
-        self.newest = self.settings;
+        if self.number == 1 || self.settings.version != self.agreed.settings.version {
+            self.settings = self.agreed.settings;
+            self.source.agreed(self.settings);
+        }
         let all_joined = self.agreed.joined().len() == self.transport.size();
         self.all_joined_at = all_joined.then(|| self.all_joined_at.unwrap_or(self.began));
         self.collective.set_hierarchy(self.settings.hierarchy());
@@ -54,7 +60,7 @@ impl Cycle {
             ResponseList::default()
         };
         // Before the hits: a rank that joins in this cycle does not narrow them, and may ask for one in another form.
-        self.take_commands(answer.commands)?;
+        self.agreed_commands = answer.commands;
         answer.evict.into_iter().try_for_each(|slot| self.evict(slot))?;
         // Before the responses: these may evict what is least recently used, of which a rank that has joined may be
         // the only one to have it ready.
@@ -73,22 +79,10 @@ impl Cycle {
 
     /// The lowest rank's answer cannot be right.
     fn invalid_answer(&self, problem: String) -> Error {
-        Error::InvalidPeerData {
+        Error::Peer(PeerError::InvalidData {
             rank: self.members[0],
             problem,
-        }
-    }
-
-    fn take_commands(&mut self, commands: Vec<JobCommand>) -> Result<(), Error> {
-        for command in &commands {
-            if let JobCommand::Settings(change) = command
-                && let Some(problem) = change.after(&self.settings).problem()
-            {
-                return Err(self.invalid_answer(problem));
-            }
-        }
-        self.agreed_commands = commands;
-        Ok(())
+        })
     }
 
     fn take_common_hits(&mut self) -> Result<(), Error> {
@@ -192,9 +186,11 @@ impl Cycle {
         if let Some(coordinator) = &mut self.coordinator {
             let from = self.members.iter().zip(&self.frames);
             let lists = from.map(|(&rank, frame)| {
-                decode::<RequestList>(frame).map_err(|error| Error::InvalidPeerData {
-                    rank,
-                    problem: format!("requests that cannot be decoded: {error}"),
+                decode::<RequestList>(frame).map_err(|error| {
+                    Error::Peer(PeerError::InvalidData {
+                        rank,
+                        problem: format!("requests that cannot be decoded: {error}"),
+                    })
                 })
             });
             let lists: Vec<RequestList> = lists.collect::<Result<_, _>>()?;
@@ -204,9 +200,11 @@ impl Cycle {
             self.ticks.clear();
             let mut answer =
                 coordinator.answer(lists, agreed.joined(), &self.cache, is_held, &mut self.ticks)?;
-            answer
-                .commands
-                .extend(self.commands.iter().map(|pending| pending.command.clone()));
+            answer.commands.extend(
+                self.commands
+                    .iter()
+                    .filter_map(|pending| timeline_command(pending).cloned()),
+            );
             encode(&answer, &mut self.frame).map_err(|error| internal(rank, "encode responses", &error))?;
         }
         self.transport.broadcast(&mut self.frame)?;
@@ -333,5 +331,13 @@ impl Cycle {
                 self.cache.capacity()
             );
         }
+    }
+}
+
+/// The command that rank 0's answer carries, if it does. Settings travel in the block.
+fn timeline_command(pending: &PendingCommand) -> Option<&TimelineCommand> {
+    match &pending.command {
+        Command::Timeline(command) => Some(command),
+        Command::Settings(_) => None,
     }
 }

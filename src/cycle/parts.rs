@@ -13,7 +13,7 @@ use crate::gpu::DeviceBinding;
 use crate::negotiation::{Agreement, Block, Coordinator, ResponseCache};
 use crate::observer::Observer;
 use crate::queue::TensorQueue;
-use crate::settings::Settings;
+use crate::settings_cell::SettingsSource;
 use crate::transport::Transport;
 
 /// The parts of a cycle.
@@ -29,7 +29,8 @@ pub(crate) struct Parts {
     pub(crate) reference: Arc<Reference>,
     /// Whether this is the set of all ranks, which compares the clocks.
     pub(crate) is_world: bool,
-    pub(crate) settings: Settings,
+    /// Where settings come from.
+    pub(crate) settings: SettingsSource,
     /// Whether a cycle may start before the cycle time has passed.
     pub(crate) early: bool,
     /// Where tensors on GPUs live.
@@ -69,8 +70,8 @@ impl Cycle {
             early,
             number: 0,
             began: Nanos(0),
-            settings,
-            newest: settings,
+            settings: settings.begin(),
+            source: settings,
             cache,
             coordinator,
             block: Block::new(0),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Cycle;
 use super::clocks::micros;
 use crate::clock::Nanos;
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, StallInspector};
 use crate::observer::Pending;
@@ -72,11 +72,12 @@ impl Stalls {
                 if now < end {
                     return Ok(Some(end));
                 }
-                Err(Error::PeerStalled {
+                Err(PeerError::Stalled {
                     rank: pending.lowest_rank(),
                     waited_seconds: now.since(since).as_secs(),
                     limit_seconds: limit.as_secs(),
-                })
+                }
+                .into())
             }
         }
     }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::{Device, GpuError, Stream, devices};
-use crate::context::Buffer;
+use crate::buffer::Buffer;
 use crate::tensor::{self, Element};
 
 /// A fixed number of elements in the memory of a CUDA device: a [`Buffer`] that reductions and broadcasts work on in place.

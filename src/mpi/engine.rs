@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::calls::MpiError;
 use super::finalize::{self, FINALIZE_PATIENCE};
-use super::start::{self, FINALIZE_INTERVAL, StartError};
+use super::start::{self, FINALIZE_INTERVAL, MpiStartError};
 use super::world::World;
 use crate::error::Error;
 use crate::sync::lock;
@@ -61,8 +61,8 @@ impl Engine {
     /// The engine, which the first call starts; that may take `patience`.
     ///
     /// # Errors
-    /// Any [`StartError`].
-    pub(crate) fn get(patience: Duration) -> Result<Arc<Self>, StartError> {
+    /// Any [`MpiStartError`].
+    pub(crate) fn get(patience: Duration) -> Result<Arc<Self>, MpiStartError> {
         start::check()?;
         let mut engine = lock(&ENGINE);
         if let Some(engine) = &*engine {
@@ -73,12 +73,14 @@ impl Engine {
         let thread = std::thread::Builder::new().name("ronde-mpi".into());
         thread
             .spawn(move || live(&received, &ready))
-            .map_err(|error| StartError::Thread {
+            .map_err(|error| MpiStartError::Thread {
                 reason: error.to_string(),
             })?;
-        let ours = started.recv_timeout(patience).map_err(|_| StartError::Silent {
-            waited_seconds: patience.as_secs(),
-        })??;
+        let ours = started
+            .recv_timeout(patience)
+            .map_err(|_| MpiStartError::Silent {
+                waited_seconds: patience.as_secs(),
+            })??;
         if ours {
             start::finalize_at_exit();
         }
@@ -333,7 +335,7 @@ pub(crate) async fn turn() {
 }
 
 /// The thread's life.
-fn live(commands: &Receiver<Command>, ready: &SyncSender<Result<bool, StartError>>) {
+fn live(commands: &Receiver<Command>, ready: &SyncSender<Result<bool, MpiStartError>>) {
     let world = match start::initialize() {
         Ok((world, ours)) => {
             let _ = ready.send(Ok(ours));

@@ -11,11 +11,11 @@ use super::engine::{Engine, Guard};
 use super::heartbeat::{Heartbeat, distances};
 use super::hello::{self, Difference, Hello, VersionMix};
 use super::mixed::Contradiction;
-use super::start::{self, StartError};
+use super::start::{self, MpiStartError};
 use super::startup_barrier::StartupBarrier;
 use super::world::{CommId, World};
 use crate::backend::{Failure, failure};
-use crate::error::Error;
+use crate::error::{Error, StartError};
 use crate::transport::local::{Patience, RendezvousConfig};
 
 /// Errors of the rendezvous over MPI. Ranks are job ranks.
@@ -24,7 +24,7 @@ use crate::transport::local::{Patience, RendezvousConfig};
 pub(crate) enum MpiRendezvousError {
     /// MPI itself.
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(#[from] MpiStartError),
     /// MPI and the launcher's variables disagree.
     #[error(transparent)]
     Contradiction(Box<Contradiction>),
@@ -90,7 +90,7 @@ pub(crate) struct Communicators {
 /// Connects the ranks of the job. `patience` is called with the number of ranks on this host.
 ///
 /// # Errors
-/// Any [`MpiRendezvousError`], as [`Error::Rendezvous`] has it.
+/// Any [`MpiRendezvousError`], as [`StartError::Rendezvous`] has it.
 pub(crate) fn connect_job(
     config: &RendezvousConfig,
     patience: impl FnOnce(usize) -> Patience,
@@ -117,7 +117,7 @@ pub(crate) fn connect_job(
     };
     let left = |error| {
         alone(match error {
-            Error::Rendezvous(source) => source,
+            Error::Start(StartError::Rendezvous(source)) => source,
             other => failure(other),
         })
     };
@@ -258,14 +258,17 @@ impl Guard for Deadline {
         if waited < self.limit {
             return Ok(());
         }
-        Err(Error::Rendezvous(Arc::new(MpiRendezvousError::Timeout {
+        Err(StartError::Rendezvous(Arc::new(MpiRendezvousError::Timeout {
             waited_seconds: waited.as_secs(),
             missing: self.startup_barrier.missing(),
-        })))
+        }))
+        .into())
     }
 
     fn failure(&self, error: &MpiError) -> Error {
-        Error::Rendezvous(Arc::new(MpiRendezvousError::Start(error.clone().into())))
+        Error::Start(StartError::Rendezvous(Arc::new(MpiRendezvousError::Start(
+            error.clone().into(),
+        ))))
     }
 }
 

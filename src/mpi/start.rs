@@ -11,7 +11,7 @@ use super::world::World;
 
 /// Why MPI cannot be used in this process.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum StartError {
+pub(crate) enum MpiStartError {
     /// Somebody else has initialized it for fewer threads.
     #[error(
         "MPI was initialized by another library of this process with thread support {provided}, which does not allow a \
@@ -53,7 +53,7 @@ pub(crate) enum StartError {
 }
 
 /// Initializes MPI on the calling thread, unless somebody has done so for all threads. Whether it is ours to finalize.
-pub(super) fn initialize() -> Result<(World, bool), StartError> {
+pub(super) fn initialize() -> Result<(World, bool), MpiStartError> {
     let ours = match environment::initialize_with_threading(Threading::Multiple) {
         Some((universe, _)) => {
             // Its end would be MPI's, and frees what others may use: `finalize` comes at the process's end.
@@ -63,7 +63,7 @@ pub(super) fn initialize() -> Result<(World, bool), StartError> {
         None => {
             let provided = environment::threading_support();
             if provided != Threading::Multiple {
-                return Err(StartError::Threading {
+                return Err(MpiStartError::Threading {
                     provided: match provided {
                         Threading::Single => "MPI_THREAD_SINGLE",
                         Threading::Funneled => "MPI_THREAD_FUNNELED",
@@ -81,10 +81,10 @@ pub(super) fn initialize() -> Result<(World, bool), StartError> {
 ///
 /// # Errors
 /// It is over.
-pub(super) fn check() -> Result<(), StartError> {
+pub(super) fn check() -> Result<(), MpiStartError> {
     match (is_broken(), environment::is_finalized()) {
-        (true, _) => Err(StartError::Broken),
-        (_, true) => Err(StartError::Finalized),
+        (true, _) => Err(MpiStartError::Broken),
+        (_, true) => Err(MpiStartError::Finalized),
         _ => Ok(()),
     }
 }

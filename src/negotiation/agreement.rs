@@ -10,7 +10,7 @@
 //! Blocks may lie in memory that other processes write. Each value is read once and checked before it is used.
 
 use super::block::{FACT_WORDS, InvalidBlock, READY_US_MAX, Status, check_facts, facts};
-use crate::settings::Settings;
+use crate::settings::{Settings, Versioned};
 use crate::transport::{Combine, RankBlock};
 
 /// The state that all ranks share once every block of a cycle is in. A fold over the blocks in rank order that depends on these
@@ -24,7 +24,7 @@ pub struct Agreement {
     pub any: Status,
     /// The newest settings that any rank brought, the first rank's among equals. Every rank sees the same, values
     /// included, so all switch to them in this cycle.
-    pub settings: Settings,
+    pub settings: Versioned<Settings>,
     /// Ready words of every rank (rank-major); filled only if [`details`](Self::details) asks for them.
     pub ready: Vec<u64>,
     /// Ready times in microseconds of every rank (rank-major, 64 per word), where the bit is set; likewise.
@@ -200,10 +200,10 @@ mod tests {
     use super::*;
     use crate::negotiation::Block;
 
-    fn settings(version: u64) -> Settings {
-        Settings {
+    fn settings(version: u64) -> Versioned<Settings> {
+        Versioned {
             version,
-            ..Settings::default()
+            ..Versioned::default()
         }
     }
 
@@ -342,7 +342,9 @@ mod tests {
         assert_eq!(text, "status bits 0x200");
         let text = refused(1, u64::MAX, &|block| block.settings.version = u64::MAX);
         assert_eq!(text, format!("settings of version {}, after version 0", u64::MAX));
-        let text = refused(0, u64::MAX, &|block| block.settings.cycle_time_ns = u64::MAX);
+        let text = refused(0, u64::MAX, &|block| {
+            block.settings.value.cycle_time_ns = u64::MAX
+        });
         assert!(text.ends_with("ms is more than 60000 ms"), "{text}");
         let text = refused(1, 1 << 3, &|block| block.set(5, 0));
         assert_eq!(text, "slot 5 of the response cache is ready and holds no tensor");

@@ -2,7 +2,7 @@
 
 use smallvec::smallvec;
 
-use crate::settings::Settings;
+use crate::settings::{Settings, Versioned};
 use crate::transport::{Contribution, RankBlock};
 
 /// Facts about a rank that the others must know, one bit each.
@@ -10,7 +10,7 @@ use crate::transport::{Contribution, RankBlock};
 pub struct Status(pub u32);
 
 impl Status {
-    /// The rank has requests that are not in the response cache, or, on rank 0, commands: this cycle takes the slow path.
+    /// The rank has requests that are not in the response cache, or, on rank 0, timeline commands: this cycle takes the slow path.
     pub const UNCACHED: Self = Self(1);
 
     /// The rank has joined: it has no more data, and the others go on without it. What it submitted before is in
@@ -40,7 +40,7 @@ pub struct Block {
     /// Facts about the rank.
     pub status: Status,
     /// The newest settings this rank knows.
-    pub settings: Settings,
+    pub settings: Versioned<Settings>,
     /// One bit for each slot of the response cache: the tensor is ready here. Every rank has the same number of
     /// words in the same cycle.
     pub ready: Vec<u64>,
@@ -138,15 +138,18 @@ const BLOCK_VERSION: u64 = 1;
 pub(super) const FACT_WORDS: usize = 5;
 
 /// Status and settings of a block of which these are the first words.
-pub(super) fn facts(words: &[u64]) -> (Status, Settings) {
+pub(super) fn facts(words: &[u64]) -> (Status, Versioned<Settings>) {
     let status = Status(u32::try_from(words[0]).unwrap_or(u32::MAX)); // which is not known
     let settings = Settings {
-        version: words[1],
         fusion_threshold_bytes: words[2],
         cycle_time_ns: words[3],
         ..Settings::default()
     };
-    (status, settings.with_switches(words[4]))
+    let settings = Versioned {
+        version: words[1],
+        value: settings.with_switches(words[4]),
+    };
+    (status, settings)
 }
 
 /// Versions by which settings may be ahead of those of the last cycle: more changes than a job makes, and far from overflow.
@@ -156,7 +159,7 @@ const VERSIONS_MAX: u64 = 1 << 32;
 pub(super) fn check_facts(
     rank: usize,
     status: Status,
-    settings: &Settings,
+    settings: &Versioned<Settings>,
     version: u64,
 ) -> Result<(), InvalidBlock> {
     let is_rank_0s = status.has(Status::COMPARE_CLOCKS);

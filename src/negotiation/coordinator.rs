@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::cache::ResponseCache;
 use super::request::{OpKind, Params, Request, RequestList};
 use super::response::{Agreed, Refusal, Response, ResponseList, rows_fit_memory};
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::queue::IN_FLIGHT_MAX;
 
 /// A tensor that some ranks have asked for.
@@ -70,7 +70,7 @@ impl Coordinator {
     /// the responses.
     ///
     /// # Errors
-    /// [`Error::InvalidPeerData`] for requests that no rank of this build sends.
+    /// [`PeerError::InvalidData`] for requests that no rank of this build sends.
     pub fn answer(
         &mut self,
         lists: Vec<RequestList>,
@@ -149,10 +149,10 @@ impl Coordinator {
     }
 
     fn invalid(&self, rank: usize, problem: String) -> Error {
-        Error::InvalidPeerData {
+        Error::Peer(PeerError::InvalidData {
             rank: self.members[rank],
             problem,
-        }
+        })
     }
 
     /// The tensors that some but not all ranks have asked for, joins aside.
@@ -289,6 +289,7 @@ mod tests {
     use super::super::cache::tests::params;
     use super::super::request::JOIN;
     use super::*;
+    use crate::error::LimitError;
 
     fn set(size: usize) -> Coordinator {
         Coordinator::new((0..size).collect())
@@ -499,7 +500,7 @@ mod tests {
             let mut coordinator = Coordinator::new([1, 4, 7].into());
             let answer = coordinator.answer(lists, &[], &cache, nobody, &mut ticks);
             match answer.unwrap_err() {
-                Error::InvalidPeerData { rank: 4, problem } => problem,
+                Error::Peer(PeerError::InvalidData { rank: 4, problem }) => problem,
                 error => panic!("{error}"),
             }
         };
@@ -570,7 +571,10 @@ mod tests {
         let lists = (0..5).map(|_| gather()).collect();
         let answer = set(5).answer(lists, &[], &cache, nobody, &mut ticks).unwrap();
         let refusal = answer.responses[0].outcome.clone().unwrap_err();
-        assert!(matches!(refusal.into_error("g"), Error::OutOfMemory { .. }));
+        assert!(matches!(
+            refusal.into_error("g"),
+            Error::Limit(LimitError::Memory { .. })
+        ));
     }
 
     #[test]

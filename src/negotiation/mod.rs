@@ -8,7 +8,6 @@
 mod agreement;
 mod block;
 pub mod cache;
-pub mod command;
 pub mod coordinator;
 pub mod request;
 pub mod response;
@@ -17,7 +16,6 @@ pub mod stall;
 pub use agreement::Agreement;
 pub use block::{Block, InvalidBlock, READY_US_MAX, Status};
 pub use cache::ResponseCache;
-pub use command::JobCommand;
 pub use coordinator::Coordinator;
 pub use request::{Group, OpKind, Params, Request, RequestList};
 pub(crate) use request::{JOIN, RESERVED_PREFIX};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::command::JobCommand;
 use super::request::{Group, OpKind, Params};
-use crate::error::{Error, Mismatch, Mismatched, Submitted};
+use crate::command::TimelineCommand;
+use crate::error::{Error, LimitError, Mismatch, Mismatched, NegotiationError, Submitted};
 
 /// Why a tensor will not travel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,23 +50,24 @@ impl Refusal {
                 let (what, [expected, found]) = expected
                     .difference(&found)
                     .unwrap_or((Mismatched::Operation, [same.clone(), same]));
-                Error::Mismatch(Box::new(Mismatch {
+                Mismatch {
                     tensor,
                     what,
                     first_rank: first_rank as usize,
                     expected,
                     rank: rank as usize,
                     found,
-                }))
+                }
+                .into()
             }
-            Self::TooLarge { .. } => Error::OutOfMemory {
+            Self::TooLarge { .. } => Error::Limit(LimitError::Memory {
                 tensor,
                 bytes: usize::MAX,
-            },
-            Self::Joined { rank } => Error::RankJoined {
+            }),
+            Self::Joined { rank } => Error::Negotiation(NegotiationError::RankJoined {
                 tensor,
                 rank: rank as usize,
-            },
+            }),
         }
     }
 }
@@ -279,11 +280,11 @@ pub struct ResponseList {
     /// Tensors that are complete, in the order in which they became so.
     pub responses: Vec<Response>,
     /// What every rank is to do at the end of this cycle, in this order.
-    pub commands: Vec<JobCommand>,
+    pub commands: Vec<TimelineCommand>,
 }
 
 /// Version of the frames below; ranks of one job have the same (checked at the rendezvous).
-pub const WIRE_VERSION: u8 = 7;
+pub const WIRE_VERSION: u8 = 8;
 
 /// A frame: the version, then the message in postcard's format.
 ///
@@ -321,9 +322,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;
-    use crate::settings::SettingsChange;
     use crate::tensor::Dtype;
-    use crate::timeline;
 
     /// An allgather of `rows` rows of eight bytes.
     fn gather(rows: usize) -> Params {
@@ -427,20 +426,11 @@ mod tests {
     #[test]
     fn orders_travel_with_any_path_that_linux_takes() {
         let paths = [&b"t.json"[..], b"", b"\xff\xfe not UTF-8"];
-        let start = |path: &[u8]| {
-            JobCommand::Timeline(timeline::TimelineCommand::Start {
-                path: OsStr::from_bytes(path).into(),
-                mark_cycles: true,
-            })
+        let start = |path: &[u8]| TimelineCommand::Start {
+            path: OsStr::from_bytes(path).into(),
+            mark_cycles: true,
         };
-        let change = SettingsChange {
-            fusion_threshold_bytes: Some(1 << 40),
-            ..SettingsChange::default()
-        };
-        let others = [
-            JobCommand::Timeline(timeline::TimelineCommand::Stop),
-            JobCommand::Settings(change),
-        ];
+        let others = [TimelineCommand::Stop, TimelineCommand::Stop];
         let answer = ResponseList {
             commands: paths.map(start).into_iter().chain(others).collect(),
             ..ResponseList::default()

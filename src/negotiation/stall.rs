@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::clock::Nanos;
-use crate::error::Error;
+use crate::error::{Error, NegotiationError};
 
 /// Names listed for each missing rank.
 const NAMES_MAX: usize = 6;
@@ -134,13 +134,13 @@ impl StallInspector {
                 }
             }
             if let (Some(limit), None) = (limit, &error) {
-                error = Some(Error::TensorStalled {
+                error = Some(Error::Negotiation(NegotiationError::Stalled {
                     tensor: tensor.to_owned(),
                     submitted: submitted.into_iter().collect(),
                     missing,
                     waited_seconds: now.since(since).as_secs(),
                     limit_seconds: limit.as_secs(),
-                });
+                }));
             }
         }
         let mut text = format!(

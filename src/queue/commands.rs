@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::Ticket;
+use crate::command::Command;
 use crate::error::Error;
-use crate::negotiation::JobCommand;
 
 /// A command and who waits for it.
 pub(crate) struct PendingCommand {
-    pub(crate) command: JobCommand,
+    pub(crate) command: Command,
     pub(crate) ticket: Arc<Ticket>,
 }
 

@@ -16,9 +16,10 @@ pub(crate) use marks::Marks;
 pub(crate) use ticket::Ticket;
 
 use crate::clock::{Clock, Nanos};
-use crate::error::Error;
+use crate::command::Command;
+use crate::error::{ArgumentError, Error, LimitError};
 use crate::gpu::OnDevice;
-use crate::negotiation::{JobCommand, OpKind, Params};
+use crate::negotiation::{OpKind, Params};
 use crate::sync::lock;
 use crate::tensor::Span;
 use crate::timeline::period::{Item, PeriodFinder, mix};
@@ -279,7 +280,7 @@ impl TensorQueue {
 
     /// Has the next cycle bring `command` to every rank, and asks for that cycle; on rank 0, in the set of all ranks. The
     /// ticket says what has become of it on this rank.
-    pub(crate) fn command(&self, command: JobCommand) -> Result<Arc<Ticket>, Error> {
+    pub(crate) fn command(&self, command: Command) -> Result<Arc<Ticket>, Error> {
         let mut intake = self.open_intake()?;
         let ticket = Arc::<Ticket>::default();
         intake.commands.push(PendingCommand {
@@ -454,11 +455,12 @@ impl Intake {
     /// Refuses `more` tensors, of which `name` is one, if they are too many.
     fn check_room(&self, more: usize, name: &str, rank: usize) -> Result<(), Error> {
         if self.in_flight + more > IN_FLIGHT_MAX {
-            return Err(Error::TooManyInFlight {
+            return Err(LimitError::InFlight {
                 tensor: name.to_owned(),
                 rank,
                 limit: IN_FLIGHT_MAX,
-            });
+            }
+            .into());
         }
         Ok(())
     }
@@ -473,10 +475,11 @@ impl Intake {
             on,
         } = entry;
         if self.joined {
-            return Err(Error::HasJoined {
+            return Err(ArgumentError::HasJoined {
                 tensor: name.to_owned(),
                 rank,
-            });
+            }
+            .into());
         }
         let is_join = params.kind == OpKind::Join;
         let Known {
@@ -552,8 +555,8 @@ impl Intake {
 }
 
 fn duplicate(name: &str, rank: usize) -> Error {
-    Error::DuplicateName {
+    Error::Argument(ArgumentError::DuplicateName {
         tensor: name.to_owned(),
         rank,
-    }
+    })
 }

@@ -1,4 +1,4 @@
-//! Orders of rank 0, such as to start a timeline or to change settings, are carried out by every rank in the same cycle, whatever else goes on.
+//! Commands of rank 0, such as to start a timeline or to change settings, are carried out by every rank in the same cycle, whatever else goes on.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -10,20 +10,20 @@ use super::job::Job;
 use super::member::{Member, RankState, Setup};
 use super::record::{Diary, Log};
 use crate::clock::Clock;
-use crate::error::Error;
-use crate::negotiation::JobCommand;
-use crate::settings::SettingsChange;
+use crate::command::Command;
+use crate::command::TimelineCommand::{Start, Stop};
+use crate::error::{Error, PeerError, SettingsError};
+use crate::settings::PartialSettings;
 use crate::sync::lock;
-use crate::timeline::TimelineCommand::{Start, Stop};
 use crate::transport::simulated::{SimulatedSet, World};
 
-/// Threads of rank 0 that order things.
+/// Threads of rank 0 that submit commands.
 const COMMANDERS: usize = 2;
-const ORDERS_EACH: usize = 5;
+const COMMANDS_EACH: usize = 5;
 
-/// A job in which rank r trains for some steps, joins, and then waits for the end, with orders all the while.
+/// A job in which rank r trains for some steps, joins, and then waits for the end, with commands all the while.
 #[derive(Clone, Copy, Debug)]
-struct Ordered {
+struct CommandedJob {
     ranks: usize,
     seed: u64,
     is_spread: bool,
@@ -36,28 +36,28 @@ struct Ordered {
 struct Outcome {
     logs: Vec<Log>,
     diaries: Vec<Diary>,
-    /// Orders and what their callers were told.
-    told: Vec<(JobCommand, Result<(), Error>)>,
+    /// Commands and what their callers were told.
+    told: Vec<(Command, Result<(), Error>)>,
 }
 
-fn order(commander: usize, number: usize) -> JobCommand {
+fn command(commander: usize, number: usize) -> Command {
     match ["a", "b", "no", "stop", "change"][(2 * commander + number) % 5] {
-        "change" => JobCommand::Settings(SettingsChange {
+        "change" => Command::Settings(PartialSettings {
             fusion_threshold_bytes: Some(8 * number as u64),
             cycle_time: Some(Duration::from_micros(100 * (1 + number as u64))),
             cache: Some(number.is_multiple_of(2)),
             hierarchical_allreduce: Some(number % 4 < 2),
             hierarchical_allgather: Some(commander == 0),
         }),
-        "stop" => JobCommand::Timeline(Stop),
-        path => JobCommand::Timeline(Start {
+        "stop" => Command::Timeline(Stop),
+        path => Command::Timeline(Start {
             path: path.into(),
             mark_cycles: number % 2 == 1,
         }),
     }
 }
 
-impl Ordered {
+impl CommandedJob {
     fn run(self) -> Outcome {
         let world = match self.is_spread {
             true => World::spread(self.ranks, self.seed),
@@ -76,14 +76,14 @@ impl Ordered {
             let (member, in_world) = (members[0].1.clone(), Arc::clone(&world));
             let (told, commanding) = (Arc::clone(&told), Arc::clone(&commanding));
             world.spawn(0, format!("commander {commander}"), move || {
-                for number in 0..ORDERS_EACH {
+                for number in 0..COMMANDS_EACH {
                     in_world.sleep_until(in_world.now() + Duration::from_micros(in_world.draw(3_000)));
-                    let order = order(commander, number);
-                    let outcome = member.command(order.clone()).and_then(|ticket| {
+                    let command = command(commander, number);
+                    let outcome = member.command(command.clone()).and_then(|ticket| {
                         member.wait(&ticket, None);
                         ticket.outcome().expect("waited for")
                     });
-                    lock(&told).push((order, outcome));
+                    lock(&told).push((command, outcome));
                 }
                 commanding.fetch_sub(1, SeqCst);
             });
@@ -156,25 +156,27 @@ proptest! {
         cache_capacity in prop_oneof![Just(0_usize), Just(64)],
     ) {
         let setup = Setup { early, cache_capacity, ..Job::default().setup };
-        let outcome = Ordered { ranks, seed, is_spread, setup, death: None }.run();
+        let outcome = CommandedJob { ranks, seed, is_spread, setup, death: None }.run();
         for (log, diary) in outcome.logs.iter().zip(&outcome.diaries) {
             prop_assert_eq!(log, &outcome.logs[0]);
-            prop_assert_eq!(log.orders.len() + log.switched.len(), COMMANDERS * ORDERS_EACH);
-            prop_assert_eq!(log.switched.len(), COMMANDERS);
+            prop_assert_eq!(log.commands.len(), COMMANDERS * (COMMANDS_EACH - 1));
+            // Two changes may come with one cycle.
+            prop_assert_eq!(log.versions.last(), Some(&(COMMANDERS as u64)));
+            prop_assert!((1..=COMMANDERS).contains(&log.switched.len()));
             prop_assert_eq!(diary.marks.0, diary.marks.1);
             for (cycle, settings) in &log.switched {
-                // In force from the next cycle on, and for good; two orders may come with one cycle.
+                // In force from that cycle on, and for good.
                 prop_assert!(log.versions[*cycle..].iter().all(|version| *version >= settings.version));
                 prop_assert!(log.versions[..*cycle].iter().all(|version| *version < settings.version));
             }
         }
-        for (order, outcome) in &outcome.told {
-            match (order, outcome) {
-                (JobCommand::Timeline(Start { path, .. }), Err(Error::Output { path: named, .. })) => {
+        for (command, outcome) in &outcome.told {
+            match (command, outcome) {
+                (Command::Timeline(Start { path, .. }), Err(Error::Settings(SettingsError::Output { path: named, .. }))) => {
                     prop_assert_eq!((path.to_str(), path), (Some("no"), named));
                 }
-                (JobCommand::Timeline(Start { path, .. }), Ok(())) => prop_assert_ne!(path.to_str(), Some("no")),
-                (JobCommand::Timeline(Stop) | JobCommand::Settings(_), Ok(())) => {}
+                (Command::Timeline(Start { path, .. }), Ok(())) => prop_assert_ne!(path.to_str(), Some("no")),
+                (Command::Timeline(Stop) | Command::Settings(_), Ok(())) => {}
                 other => prop_assert!(false, "{:?}", other),
             }
         }
@@ -187,22 +189,22 @@ proptest! {
     ) {
         let victim = 1 + victim % (ranks - 1);
         let death = Some((victim, Duration::from_micros(after_us)));
-        let outcome = Ordered { ranks, seed, is_spread, setup: Job::default().setup, death }.run();
-        prop_assert_eq!(outcome.told.len(), COMMANDERS * ORDERS_EACH);
-        for (order, told) in &outcome.told {
-            let is_refused = matches!(order, JobCommand::Timeline(Start { path, .. }) if path.as_os_str() == "no");
+        let outcome = CommandedJob { ranks, seed, is_spread, setup: Job::default().setup, death }.run();
+        prop_assert_eq!(outcome.told.len(), COMMANDERS * COMMANDS_EACH);
+        for (command, told) in &outcome.told {
+            let is_refused = matches!(command, Command::Timeline(Start { path, .. }) if path.as_os_str() == "no");
             match told {
                 Ok(()) => prop_assert!(!is_refused),
-                Err(Error::Output { .. }) => prop_assert!(is_refused),
-                Err(Error::PeerLost { rank, .. }) => prop_assert_eq!(*rank, victim),
+                Err(Error::Settings(SettingsError::Output { .. })) => prop_assert!(is_refused),
+                Err(Error::Peer(PeerError::Lost { rank, .. })) => prop_assert_eq!(*rank, victim),
                 Err(error) => prop_assert!(false, "{}", error),
             }
         }
         // Who survives has carried out as much as rank 0, or a cycle more or less.
-        let done = &outcome.logs[0].orders;
+        let done = &outcome.logs[0].commands;
         for log in &outcome.logs {
-            let shorter = done.len().min(log.orders.len());
-            prop_assert_eq!(&log.orders[..shorter], &done[..shorter]);
+            let shorter = done.len().min(log.commands.len());
+            prop_assert_eq!(&log.commands[..shorter], &done[..shorter]);
             let switched = &outcome.logs[0].switched;
             let shorter = switched.len().min(log.switched.len());
             prop_assert_eq!(&log.switched[..shorter], &switched[..shorter]);
@@ -213,7 +215,7 @@ proptest! {
 #[test]
 fn marks_after_the_last_cycle_are_not_lost() {
     let setup = Job::default().setup;
-    let outcome = Ordered {
+    let outcome = CommandedJob {
         ranks: 3,
         seed: 4,
         is_spread: false,
@@ -239,12 +241,8 @@ fn who_stops_when_a_peer_has_left_already_has_stopped() {
             world.spawn(rank, "its program".into(), move || {
                 if rank == 0 {
                     in_world.sleep_until(in_world.now() + Duration::from_secs(1)); // rank 1 has left
-                    for order in [
-                        JobCommand::Timeline(Stop),
-                        JobCommand::Timeline(Stop),
-                        order(0, 0),
-                    ] {
-                        let outcome = member.command(order).and_then(|ticket| {
+                    for command in [Command::Timeline(Stop), Command::Timeline(Stop), command(0, 0)] {
+                        let outcome = member.command(command).and_then(|ticket| {
                             member.wait(&ticket, None);
                             ticket.outcome().expect("waited for")
                         });
@@ -261,7 +259,7 @@ fn who_stops_when_a_peer_has_left_already_has_stopped() {
         assert!(
             told[1..]
                 .iter()
-                .all(|told| matches!(told, Err(Error::PeerLeft { rank: 1 }))),
+                .all(|told| matches!(told, Err(Error::Peer(PeerError::Left { rank: 1 })))),
             "{told:?}"
         );
     }

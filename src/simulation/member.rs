@@ -1,4 +1,4 @@
-//! A rank's engine in one simulated set: the real cycle and the real drivers on simulated seams.
+//! A rank's engine in one simulated set: the real cycle and the real drivers on simulated interfaces.
 //!
 //! The one place where simulated programs touch the runtime's interior.
 
@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex, TryLockError};
 use super::record::{Diary, Log, Recorder};
 use crate::clock::{Clock, Nanos, Reference};
 use crate::collective::simulated::SimulatedCollective;
+use crate::command::Command;
 use crate::context::ProcessSet;
 use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts, Stalls};
 use crate::error::Error;
 use crate::gpu;
-use crate::negotiation::{JOIN, JobCommand, OpKind, Params, ResponseCache};
+use crate::negotiation::{JOIN, OpKind, Params, ResponseCache};
 use crate::queue::{Entry, Output, TensorQueue, Ticket};
 use crate::settings::Settings;
+use crate::settings_cell::{SettingsCell, SettingsSource};
 use crate::sync::lock;
 use crate::tensor::{Dtype, Shape, Span};
 use crate::transport::Transport;
@@ -108,7 +110,7 @@ impl Member {
             cache: ResponseCache::new(setup.cache_capacity, setup.cache_capacity_max),
             reference: Arc::clone(&rank_state.reference),
             is_world: set.members().len() == world.ranks(),
-            settings,
+            settings: SettingsSource::Decides(Arc::new(SettingsCell::new(settings))),
             early: setup.early,
             binding: Arc::new(gpu::DeviceBinding::new(Arc::clone(gpu::devices()), job_rank)),
             gpu_fusion_threshold_bytes: u64::MAX,
@@ -154,7 +156,7 @@ impl Member {
     }
 
     /// Submits a command to all ranks; on rank 0 of the set of all ranks.
-    pub(super) fn command(&self, command: JobCommand) -> Result<Arc<Ticket>, Error> {
+    pub(super) fn command(&self, command: Command) -> Result<Arc<Ticket>, Error> {
         self.engine.queue.command(command)
     }
 

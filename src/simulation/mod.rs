@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use self::job::{Job, Outcome, SetOutcome};
 use self::member::{Member, RankState, Setup};
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::sync::lock;
 use crate::transport::simulated::{SimulatedSet, World};
 
@@ -135,7 +135,7 @@ proptest! {
                                 prop_assert_eq!(sum, &job.expected(place, members, step, tensor));
                                 prop_assert!(step <= noticed[rank], "rank {} goes on in {:?}", rank, members);
                             }
-                            Err(Error::PeerLost { rank: told, .. }) => prop_assert_eq!(*told, victim),
+                            Err(Error::Peer(PeerError::Lost { rank: told, .. })) => prop_assert_eq!(*told, victim),
                             Err(error) => prop_assert!(false, "rank {} got {:?} in {:?}", rank, error, members),
                         }
                     }

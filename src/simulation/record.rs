@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::clock::{Alignment, Nanos};
+use crate::command::TimelineCommand;
 use crate::cycle::Stalls;
-use crate::error::Error;
+use crate::error::{Error, SettingsError};
 use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
-use crate::settings::Settings;
+use crate::settings::{Settings, Versioned};
 use crate::sync::lock;
-use crate::timeline::TimelineCommand;
 use crate::transport::simulated::{SimulatedClock, World};
 
 /// What one rank saw in one set: the same on all of them.
@@ -20,9 +20,9 @@ pub(super) struct Log {
     /// Settings version in force in each cycle.
     pub(super) versions: Vec<u64>,
     /// Timeline commands that were applied, and after how many cycles.
-    pub(super) orders: Vec<(usize, TimelineCommand)>,
-    /// Settings that came into force by a command, and after how many cycles.
-    pub(super) switched: Vec<(usize, Settings)>,
+    pub(super) commands: Vec<(usize, TimelineCommand)>,
+    /// Settings that came into force, and after how many cycles.
+    pub(super) switched: Vec<(usize, Versioned<Settings>)>,
     /// What each batch that moved something went through, such as `SIM_ALLREDUCE_HIERARCHICAL`.
     pub(super) ways: Vec<&'static str>,
 }
@@ -81,22 +81,17 @@ impl Observer for Recorder {
     fn apply_timeline_command(&mut self, command: &TimelineCommand) -> Result<(), Error> {
         let mut log = lock(&self.log);
         let cycle = log.versions.len();
-        log.orders.push((cycle, command.clone()));
+        log.commands.push((cycle, command.clone()));
         match command {
-            TimelineCommand::Start { path, .. } if path.as_os_str() == "no" => Err(Error::Output {
+            TimelineCommand::Start { path, .. } if path.as_os_str() == "no" => Err(SettingsError::Output {
                 what: "the timeline",
                 path: path.clone(),
                 variable: "start_timeline",
                 source: Arc::new(std::io::ErrorKind::PermissionDenied.into()),
-            }),
+            }
+            .into()),
             _ => Ok(()),
         }
-    }
-
-    fn switched(&mut self, settings: Settings) {
-        let mut log = lock(&self.log);
-        let cycle = log.versions.len();
-        log.switched.push((cycle, settings));
     }
 
     fn aligned(&mut self, alignment: &Alignment) {
@@ -125,6 +120,10 @@ impl Observer for Recorder {
             diary.off.push((off, bound));
         }
         let mut log = lock(&self.log);
+        if log.versions.last().copied().unwrap_or(0) != cycle.settings.version {
+            let cycles = log.versions.len();
+            log.switched.push((cycles, cycle.settings));
+        }
         log.versions.push(cycle.settings.version);
         for way in &log.ways[self.checked..] {
             let kind = way.trim_end_matches(HIERARCHICAL);
@@ -137,7 +136,7 @@ impl Observer for Recorder {
                 way.ends_with(HIERARCHICAL),
                 hierarchical,
                 "{way} under {}",
-                cycle.settings
+                cycle.settings.value
             );
         }
         self.checked = log.ways.len();
@@ -148,7 +147,7 @@ impl Observer for Recorder {
             fusion_threshold_bytes: 64 * self.cycles,
             cache: !cycle.settings.cache,
             hierarchical_allreduce: !cycle.settings.hierarchical_allreduce,
-            ..cycle.settings
+            ..cycle.settings.value
         })
     }
 }

@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 
 use super::documents::Documents;
-use super::event::TimelineCommand;
 use super::files::{Disk, Files, of_rank};
 use super::line::Line;
 use super::options::Options;
 use super::track::Track;
 use super::writer::{Command, Writer};
 use crate::clock::{Alignment, Clock};
-use crate::error::Error;
+use crate::command::TimelineCommand;
+use crate::error::{Error, SettingsError};
 use crate::sync::lock;
 
 /// Words in a ring: 8 MiB, about a tenth of a second of the busiest job (1,000 small tensors a millisecond), so
@@ -69,7 +69,7 @@ impl Timeline {
     /// The timeline of a process. Begins to record, if the options say so; the present is the files' time 0.
     ///
     /// # Errors
-    /// [`Error::Output`] for a file or folder that cannot be written, or a thread that cannot be started.
+    /// [`SettingsError::Output`] for a file or folder that cannot be written, or a thread that cannot be started.
     pub fn new(options: Options, clock: &dyn Clock) -> Result<Arc<Self>, Error> {
         Self::with_files(options, clock, Box::new(Disk), RING_WORDS)
     }
@@ -124,7 +124,7 @@ impl Timeline {
     /// Applies a command of rank 0 and returns when it is done. See [`TimelineCommand`].
     ///
     /// # Errors
-    /// [`Error::Output`] for a file that cannot be written; nothing is recorded then.
+    /// [`SettingsError::Output`] for a file that cannot be written; nothing is recorded then.
     pub fn apply(&self, command: &TimelineCommand) -> Result<(), Error> {
         match command {
             TimelineCommand::Start { path, mark_cycles } => self.start(path, *mark_cycles),
@@ -249,12 +249,12 @@ pub(super) type Answer = Result<(), Error>;
 
 /// A timeline that cannot be written.
 pub(super) fn output(path: PathBuf, error: std::io::Error) -> Error {
-    Error::Output {
+    Error::Settings(SettingsError::Output {
         what: "the timeline",
         path,
         variable: "HOROVOD_TIMELINE",
         source: Arc::new(error),
-    }
+    })
 }
 
 impl Drop for Timeline {

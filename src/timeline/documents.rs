@@ -15,7 +15,7 @@ use super::record::{self, Executed, MemberWords, Record};
 use super::steps::{Steps, Window};
 use super::writer::{MARK_CYCLES, RECORDING};
 use crate::clock::{Alignment, Nanos};
-use crate::error::Error;
+use crate::error::SettingsError;
 
 /// See the module.
 pub(super) struct Documents {
@@ -85,12 +85,13 @@ impl Documents {
         if let (Some(trace), Some(byteps)) = (&self.byteps, &self.options.byteps)
             && let Err(error) = trace.prepare(&mut *self.files)
         {
-            return Err(Error::Output {
+            return Err(SettingsError::Output {
                 what: "the BytePS trace",
                 path: byteps.folder.clone(),
                 variable: "BYTEPS_TRACE_DIR",
                 source: Arc::new(error),
-            });
+            }
+            .into());
         }
         Ok(())
     }

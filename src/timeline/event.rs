@@ -1,9 +1,5 @@
 //! Events of a recording: types shared by the cycle, the ring and the writers of file formats.
 
-use std::path::PathBuf;
-
-use serde::{Deserialize, Serialize};
-
 use crate::clock::Nanos;
 use crate::collective::Phases;
 use crate::negotiation::OpKind;
@@ -31,40 +27,6 @@ impl TensorId {
 /// Tensors that one track, and one file, can hold. Names with counters in them never end; a viewer gives up long
 /// before this.
 pub const TENSORS_MAX: u32 = 1 << 20;
-
-/// A command of rank 0 for the timeline, applied by all ranks in the same cycle.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TimelineCommand {
-    /// Record into this file (rank 0; the others into its neighbours, if they record at all) from here on. A recording
-    /// under way is closed first; one into the same file goes on.
-    Start {
-        /// Rank 0's file.
-        #[serde(with = "path_bytes")]
-        path: PathBuf,
-        /// Whether to mark where cycles begin.
-        mark_cycles: bool,
-    },
-    /// Close the file.
-    Stop,
-}
-
-/// A path as its bytes: on Linux it need not be UTF-8.
-mod path_bytes {
-    use std::ffi::OsString;
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
-    use std::path::{Path, PathBuf};
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-        path.as_os_str().as_bytes().serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
-        let bytes = Vec::<u8>::deserialize(deserializer)?;
-        Ok(OsString::from_vec(bytes).into())
-    }
-}
 
 /// Something that happened inside an operation, such as `SHM_ALLREDUCE`. The activities of one operation come in
 /// order and do not overlap.

@@ -136,7 +136,7 @@ impl Format {
 
     /// These settings are in force from `at` on.
     pub(super) fn settings(&mut self, settings: Settings, at: Nanos) {
-        if settings.equals(&self.settings) {
+        if settings == self.settings {
             return;
         }
         self.settings = settings;

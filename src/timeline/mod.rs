@@ -28,8 +28,9 @@ mod text;
 mod track;
 mod writer;
 
+pub use crate::command::TimelineCommand;
 pub use control::Timeline;
-pub use event::{Activity, BatchRecord, Member, TensorId, TimelineCommand};
+pub use event::{Activity, BatchRecord, Member, TensorId};
 pub use files::{of_rank, older};
 pub use metrics::{ExecutedBatch, Interruption, Step, StepMeter, StepSample};
 pub use options::{BytepsOptions, Options};

@@ -114,13 +114,12 @@ pub(super) fn put_epoch(words: &mut Words, number: u64, at: Nanos) {
 
 pub(super) fn put_settings(words: &mut Words, settings: &Settings, at: Nanos) {
     let Settings {
-        version,
         fusion_threshold_bytes,
         cycle_time_ns,
         ..
     } = *settings;
     let head = header(SETTINGS, 0, 0, settings.switches());
-    words.extend_from_slice(&[head, at.0, version, fusion_threshold_bytes, cycle_time_ns]);
+    words.extend_from_slice(&[head, at.0, fusion_threshold_bytes, cycle_time_ns]);
 }
 
 pub(super) fn put_error(words: &mut Words, tensor: TensorId, began: Nanos, ended: Nanos) {
@@ -235,9 +234,8 @@ pub(super) fn take<'a>(words: &mut &'a [u64]) -> Option<Record<'a>> {
         STEP => (Record::Step { number: high, at }, rest),
         EPOCH => (Record::Epoch { number: high, at }, rest),
         SETTINGS => {
-            let (&[version, fusion_threshold_bytes, cycle_time_ns], rest) = rest.split_first_chunk()?;
+            let (&[fusion_threshold_bytes, cycle_time_ns], rest) = rest.split_first_chunk()?;
             let settings = Settings {
-                version,
                 fusion_threshold_bytes,
                 cycle_time_ns,
                 ..Settings::default()

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use crate::clock::Nanos;
-use crate::error::Error;
+use crate::error::{Error, LimitError, PeerError};
 
 mod block;
 pub mod local;
@@ -40,7 +40,7 @@ pub trait Transport: Send {
     /// them in rank order.
     ///
     /// # Errors
-    /// A peer that died, left or stalled beyond the shutdown limit; [`Error::InvalidPeerData`] for a block of another cycle,
+    /// A peer that died, left or stalled beyond the shutdown limit; [`PeerError::InvalidData`] for a block of another cycle,
     /// version or length, and for one that `combine` refuses.
     fn exchange(
         &mut self,
@@ -80,11 +80,12 @@ fn check_own_frame(rank: usize, frame: &[u8]) -> Result<(), Error> {
     if frame.len() <= FRAME_BYTES_MAX {
         return Ok(());
     }
-    Err(Error::ControlFrameTooLong {
+    Err(LimitError::ControlFrame {
         rank,
         bytes: frame.len(),
         limit_bytes: FRAME_BYTES_MAX,
-    })
+    }
+    .into())
 }
 
 /// The length of a frame from job rank `rank`, if it is one.
@@ -92,9 +93,11 @@ fn check_length(rank: usize, bytes: u64) -> Result<usize, Error> {
     let length = usize::try_from(bytes)
         .ok()
         .filter(|&length| length <= FRAME_BYTES_MAX);
-    length.ok_or_else(|| Error::InvalidPeerData {
-        rank,
-        problem: format!("a frame of {bytes} bytes, where the limit is {FRAME_BYTES_MAX}"),
+    length.ok_or_else(|| {
+        Error::Peer(PeerError::InvalidData {
+            rank,
+            problem: format!("a frame of {bytes} bytes, where the limit is {FRAME_BYTES_MAX}"),
+        })
     })
 }
 

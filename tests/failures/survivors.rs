@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::{Draw, job, start};
-use ronde::{Context, Error, ReduceOp};
+use ronde::{Context, Error, NegotiationError, PeerError, ReduceOp};
 
 /// Within how long every survivor must know: two seconds by contract, the rest for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(8);
@@ -112,7 +112,10 @@ fn a_rank_that_exits_without_a_word_is_lost_even_with_code_zero() {
             std::process::exit(0);
         }
         let (error, took) = reduce_until_error(&context, 2, 100);
-        assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}");
+        assert!(
+            matches!(error, Error::Peer(PeerError::Lost { rank: 1, .. })),
+            "{error}"
+        );
         assert!(took < DEADLINE);
     });
 }
@@ -135,7 +138,10 @@ fn a_rank_that_shuts_down_is_named_by_those_who_still_need_it() {
             let (error, took) = reduce_until_error(&context, 2, 100);
             // The third rank may leave, with this error, before this one has noticed anything.
             assert!(
-                matches!(error, Error::PeerLeft { .. } | Error::PeerFailed { .. }),
+                matches!(
+                    error,
+                    Error::Peer(PeerError::Left { .. } | PeerError::Failed { .. })
+                ),
                 "{error}"
             );
             assert!(took < DEADLINE);
@@ -331,7 +337,10 @@ fn a_stopped_rank_is_warned_about_and_given_up_after_the_limit() {
         }
         let (error, _) = reduce_until_error(&context, 3, 1000);
         println!("{error}");
-        assert!(matches!(error, Error::PeerStalled { rank: 1, .. }), "{error}");
+        assert!(
+            matches!(error, Error::Peer(PeerError::Stalled { rank: 1, .. })),
+            "{error}"
+        );
     }) else {
         return;
     };
@@ -394,7 +403,10 @@ fn the_stall_limit_ends_the_job_with_the_tensors_name() {
                 .wait()
                 .expect_err("no peer");
             println!("{}", failed.error);
-            assert!(matches!(failed.error, Error::TensorStalled { .. }));
+            assert!(matches!(
+                failed.error,
+                Error::Negotiation(NegotiationError::Stalled { .. })
+            ));
         } else {
             std::thread::sleep(Duration::from_secs(6));
             let failed = context.allreduce("other", vec![1i32], ReduceOp::Sum);
@@ -405,7 +417,7 @@ fn the_stall_limit_ends_the_job_with_the_tensors_name() {
             assert!(
                 matches!(
                     error,
-                    Error::PeerFailed { rank: 0, .. } | Error::PeerLost { rank: 0, .. }
+                    Error::Peer(PeerError::Failed { rank: 0, .. } | PeerError::Lost { rank: 0, .. })
                 ),
                 "{error}"
             );

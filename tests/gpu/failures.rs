@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ronde::{Context, CudaVec, Error, GpuError, ReduceOp};
+use ronde::{Context, CudaVec, Error, GpuError, PeerError, ReduceOp};
 
 use crate::sample::How;
 use crate::{SHARED_DEVICE, forms, gpu_job, is_real, start, support};
@@ -184,7 +184,10 @@ fn a_rank_that_dies_ends_what_is_on_the_device() {
             if let Err(error) = outcome {
                 assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
                 assert!(
-                    matches!(error, Error::PeerLost { rank: 1, .. } | Error::Gpu { .. }),
+                    matches!(
+                        error,
+                        Error::Peer(PeerError::Lost { rank: 1, .. }) | Error::Device(_)
+                    ),
                     "{error:?}"
                 );
                 return;
@@ -232,7 +235,10 @@ fn a_caller_that_runs_ahead_of_the_device_is_told_of_a_lost_rank() {
             let began = Instant::now();
             if let Err(error) = step_ahead(&context, device, &tensors) {
                 assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-                let is_told = matches!(error, Error::PeerLost { rank: 1, .. } | Error::Gpu { .. });
+                let is_told = matches!(
+                    error,
+                    Error::Peer(PeerError::Lost { rank: 1, .. }) | Error::Device(_)
+                );
                 assert!(is_told && step >= 10, "step {step}: {error:?}");
                 return;
             }

@@ -2,7 +2,7 @@
 //! `TEST_RONDE_MPIRUN` names it. The hosts are made up.
 
 use ronde::identity::Identity;
-use ronde::settings::SettingsChange;
+use ronde::settings::PartialSettings;
 use ronde::{Context, CudaVec, ReduceOp};
 
 use crate::forms::Bench;
@@ -86,9 +86,9 @@ fn changes(context: &Context, device: u32) {
         }
         for round in 0..8 {
             if rank == 0 && round % 3 == 1 {
-                let change = SettingsChange {
+                let change = PartialSettings {
                     hierarchical_allreduce: Some(round % 2 == 1),
-                    ..SettingsChange::default()
+                    ..PartialSettings::default()
                 };
                 context.set_settings(change).expect("rank 0 may");
             }

@@ -1,7 +1,9 @@
 //! Batches between real processes: tensors that are submitted at once and do not wait for one another.
 
 use crate::support::job;
-use ronde::{Context, Device, Dtype, Error, Operation, RawHandle, RawOutput, RawTensor, ReduceOp};
+use ronde::{
+    ArgumentError, Context, Device, Dtype, Error, Operation, RawHandle, RawOutput, RawTensor, ReduceOp,
+};
 
 /// A tensor in memory of its own, eight bytes an element at most.
 struct Tensor {
@@ -157,10 +159,12 @@ fn of_a_batch_with_one_bad_tensor_none_is_submitted() {
                 if rank == 0 {
                     let error = submit_batch(&context, &mut make(&[1, 2, 3, 4])).err();
                     assert!(
-                        matches!(error, Some(Error::DuplicateName { ref tensor, rank: 0 }) if tensor == "t3")
+                        matches!(error, Some(Error::Argument(ArgumentError::DuplicateName { ref tensor, rank: 0 })) if tensor == "t3")
                     );
                     let error = submit_batch(&context, &mut make(&[1, 2, 1])).err();
-                    assert!(matches!(error, Some(Error::DuplicateName { ref tensor, .. }) if tensor == "t1"));
+                    assert!(
+                        matches!(error, Some(Error::Argument(ArgumentError::DuplicateName { ref tensor, .. })) if tensor == "t1")
+                    );
 
                     let mut tensors = make(&[1, 2, 4]);
                     let mut parts: Vec<_> = tensors.iter_mut().map(|t| t.part(ReduceOp::Sum)).collect();
@@ -169,12 +173,17 @@ fn of_a_batch_with_one_bad_tensor_none_is_submitted() {
                     }
                     // SAFETY: refused.
                     let error = unsafe { context.submit_batch(&parts) }.err();
-                    assert!(matches!(error, Some(Error::OutputSize { ref tensor, .. }) if tensor == "t2"));
+                    assert!(
+                        matches!(error, Some(Error::Argument(ArgumentError::OutputSize { ref tensor, .. })) if tensor == "t2")
+                    );
                     parts[1] = parts[0];
                     parts[1].1.name = "ronde.t2";
                     // SAFETY: refused.
                     let error = unsafe { context.submit_batch(&parts) }.err();
-                    assert!(matches!(error, Some(Error::ReservedName { .. })));
+                    assert!(matches!(
+                        error,
+                        Some(Error::Argument(ArgumentError::ReservedName { .. }))
+                    ));
                     context.barrier().expect("all come");
                 }
                 wait(in_flight);
@@ -215,7 +224,9 @@ fn slices_lent_to_a_scope_go_as_a_batch_or_not_at_all() {
                 let twice = [("twice", &mut first[..]), ("twice", &mut again[..])];
                 scope.allreduce_batch(twice, ReduceOp::Sum).err()
             });
-            assert!(matches!(error, Some(Error::DuplicateName { ref tensor, .. }) if tensor == "twice"));
+            assert!(
+                matches!(error, Some(Error::Argument(ArgumentError::DuplicateName { ref tensor, .. })) if tensor == "twice")
+            );
             assert_eq!(
                 context
                     .allreduce("twice", vec![1i64], ReduceOp::Sum)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::support::{Folder, job, job_separately, job_with};
-use ronde::{Context, Error, Operation, RawOutput, RawTensor, ReduceOp};
+use ronde::{ArgumentError, Context, Error, Operation, RawOutput, RawTensor, ReduceOp};
 
 fn context() -> Context {
     Context::from_env().expect("the job starts")
@@ -274,7 +274,7 @@ fn a_refused_member_fails_alone() {
                 .err()
                 .expect("in flight");
             assert!(
-                matches!(failed.error, Error::DuplicateName { .. }),
+                matches!(failed.error, Error::Argument(ArgumentError::DuplicateName { .. })),
                 "{}",
                 failed.error
             );

@@ -3,7 +3,7 @@
 
 use crate::support::{Draw, Folder, has_hosts, job, job_with};
 use ronde::identity::Identity;
-use ronde::settings::SettingsChange;
+use ronde::settings::PartialSettings;
 use ronde::{Context, ReduceOp};
 
 /// Rounds, in each of which rank 0 changes the settings.
@@ -27,12 +27,12 @@ fn context(hosts: &str, sets: &[&[usize]]) -> Context {
 }
 
 /// What rank 0 sets in round `round`: the switches take turns, and something else changes with them now and then.
-fn change(round: usize) -> SettingsChange {
-    SettingsChange {
+fn change(round: usize) -> PartialSettings {
+    PartialSettings {
         fusion_threshold_bytes: round.is_multiple_of(5).then_some((round as u64) << 18),
         hierarchical_allreduce: Some(round % 2 == 1),
         hierarchical_allgather: Some(round / 2 % 2 == 1),
-        ..SettingsChange::default()
+        ..PartialSettings::default()
     }
 }
 
@@ -167,10 +167,10 @@ fn rounded(context: &Context, round: usize) {
 fn left(context: &Context) {
     let (rank, size) = (context.rank(), context.size());
     if rank == 0 {
-        let change = SettingsChange {
+        let change = PartialSettings {
             hierarchical_allreduce: Some(true),
             hierarchical_allgather: Some(true),
-            ..SettingsChange::default()
+            ..PartialSettings::default()
         };
         context.set_settings(change).expect("rank 0 may");
     }
@@ -201,10 +201,10 @@ fn left(context: &Context) {
 fn sets(context: &Context) {
     let rank = context.rank();
     if rank == 0 {
-        let change = SettingsChange {
+        let change = PartialSettings {
             hierarchical_allreduce: Some(true),
             hierarchical_allgather: Some(true),
-            ..SettingsChange::default()
+            ..PartialSettings::default()
         };
         let settings = context.set_settings(change).expect("rank 0 may");
         assert!(settings.hierarchical_allreduce && settings.hierarchical_allgather);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{Folder, job, job_with, start_separately};
-use ronde::{Context, Error, ReduceOp};
+use ronde::{ArgumentError, Context, Error, NegotiationError, PeerError, ReduceOp};
 
 /// Within how long a survivor must know: two seconds by contract, the rest for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(8);
@@ -399,7 +399,10 @@ fn a_root_that_has_joined_and_submissions_after_the_join_are_refused() {
                             Ok(handle) => assert_eq!(handle.wait().expect("out"), [3]),
                         }
                     };
-                    assert!(matches!(refused, Error::HasJoined { rank: 1, .. }), "{refused}");
+                    assert!(
+                        matches!(refused, Error::Argument(ArgumentError::HasJoined { rank: 1, .. })),
+                        "{refused}"
+                    );
                     assert_eq!(joining.join().expect("no panic").expect("all join"), 0);
                 });
                 assert_eq!(before.wait().expect("out"), [7]);
@@ -424,7 +427,10 @@ fn a_root_that_has_joined_and_submissions_after_the_join_are_refused() {
                     .wait()
                     .expect_err("has joined");
                 assert!(
-                    matches!(failed.error, Error::RankJoined { rank: 1, .. }),
+                    matches!(
+                        failed.error,
+                        Error::Negotiation(NegotiationError::RankJoined { rank: 1, .. })
+                    ),
                     "{}",
                     failed.error
                 );
@@ -493,10 +499,16 @@ fn a_rank_that_dies_while_others_have_joined_is_named_to_all() {
                 return;
             }
         };
-        assert!(matches!(error, Error::PeerLost { rank: 2, .. }), "{error}");
+        assert!(
+            matches!(error, Error::Peer(PeerError::Lost { rank: 2, .. })),
+            "{error}"
+        );
         assert!(began.elapsed() < DEADLINE);
         let later = context.join().expect_err("the context has ended");
-        assert!(matches!(later, Error::PeerLost { rank: 2, .. }), "{later}");
+        assert!(
+            matches!(later, Error::Peer(PeerError::Lost { rank: 2, .. })),
+            "{later}"
+        );
     }) else {
         return;
     };
@@ -590,7 +602,12 @@ fn a_strict_join_leaves_allreduces_alone_and_fails_all_else() {
                     let (sum, errors) = of_all(what);
                     assert_eq!(sum, [1.0, 1.0]); // its own alone
                     assert_eq!(errors.len(), 4, "{what}: {errors:?}");
-                    let joined = |error: &Error| matches!(error, Error::RankJoined { rank: 0, .. });
+                    let joined = |error: &Error| {
+                        matches!(
+                            error,
+                            Error::Negotiation(NegotiationError::RankJoined { rank: 0, .. })
+                        )
+                    };
                     assert!(errors.iter().all(joined), "{what}: {errors:?}");
                 }
             }

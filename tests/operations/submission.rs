@@ -1,7 +1,7 @@
 //! Operations between real processes: orders, forms of submission, and what is refused. (All results are in `matrix`.)
 
 use crate::support::{Draw, job};
-use ronde::{Context, Error, Reduce, ReduceOp};
+use ronde::{ArgumentError, Context, Error, Reduce, ReduceOp};
 
 fn context() -> Context {
     Context::from_env().expect("the job starts")
@@ -308,7 +308,10 @@ fn what_is_wrong_on_one_rank_alone_is_refused_at_once() {
                     .err()
                     .expect("in flight");
                 assert!(
-                    matches!(failed.error, Error::DuplicateName { rank: 0, .. }),
+                    matches!(
+                        failed.error,
+                        Error::Argument(ArgumentError::DuplicateName { rank: 0, .. })
+                    ),
                     "{}",
                     failed.error
                 );
@@ -340,11 +343,11 @@ fn what_is_wrong_on_one_rank_alone_is_refused_at_once() {
             assert!(
                 matches!(
                     failed.error,
-                    Error::ShapeMismatch {
+                    Error::Argument(ArgumentError::ShapeMismatch {
                         expected: 6,
                         found: 5,
                         ..
-                    }
+                    })
                 ),
                 "{}",
                 failed.error

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ronde::{Error, ProcessSet, ReduceOp};
+use ronde::{Error, PeerError, ProcessSet, ReduceOp};
 
 use super::{DEADLINE, dynamic, holdings, rank_sum, sum, try_sum, with_sets};
 use crate::support::{job, start_separately};
@@ -34,7 +34,12 @@ fn the_death_of_a_member_ends_the_contexts_of_those_who_need_it() {
             assert!(began.elapsed() < DEADLINE, "{:?}", began.elapsed());
             error
         };
-        let lost = |error: Error| assert!(matches!(error, Error::PeerLost { rank: 4, .. }), "{error}");
+        let lost = |error: Error| {
+            assert!(
+                matches!(error, Error::Peer(PeerError::Lost { rank: 4, .. })),
+                "{error}"
+            )
+        };
         match context.rank() {
             4 => {
                 (0..20).for_each(|_| assert_eq!(sum(&set(1), "x", 1), 3));
@@ -57,10 +62,13 @@ fn the_death_of_a_member_ends_the_contexts_of_those_who_need_it() {
                 // Rank 3 is alive and leaves because of rank 4, with which this set has nothing to do: it says why.
                 let error = fails(&set(2));
                 match &error {
-                    Error::PeerFailed { rank: 3, reason } => {
+                    Error::Peer(PeerError::Failed { rank: 3, reason }) => {
                         assert!(reason.contains("rank 4 died"), "{error}")
                     }
-                    error => assert!(matches!(error, Error::PeerLost { rank: 4, .. }), "{error}"),
+                    error => assert!(
+                        matches!(error, Error::Peer(PeerError::Lost { rank: 4, .. })),
+                        "{error}"
+                    ),
                 }
                 let error = try_sum(&set(3), "x", 1).expect_err("this rank's context has ended");
                 assert!(error.is_peer_gone(), "{error}");
@@ -93,7 +101,10 @@ fn a_set_that_a_death_does_not_concern_goes_on_until_all_ranks_are_needed() {
             3 => die(),
             2 => {
                 let error = try_sum(&mine, "x", 1).expect_err("rank 3 is dead");
-                assert!(matches!(error, Error::PeerLost { rank: 3, .. }), "{error}");
+                assert!(
+                    matches!(error, Error::Peer(PeerError::Lost { rank: 3, .. })),
+                    "{error}"
+                );
                 // Not gone before the others are through: its leaving is not what ends their context.
                 std::thread::sleep(Duration::from_secs(2));
             }
@@ -104,7 +115,10 @@ fn a_set_that_a_death_does_not_concern_goes_on_until_all_ranks_are_needed() {
                 }
                 mine.barrier().expect("both come");
                 let error = context.barrier().expect_err("rank 3 is dead");
-                assert!(matches!(error, Error::PeerLost { rank: 3, .. }), "{error}");
+                assert!(
+                    matches!(error, Error::Peer(PeerError::Lost { rank: 3, .. })),
+                    "{error}"
+                );
                 let error = try_sum(&mine, "x", 1).expect_err("the context has ended");
                 assert!(error.is_peer_gone(), "{error}");
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ronde::{Context, Error, ProcessSet};
+use ronde::{Context, Error, ProcessSet, ProcessSetError};
 
 use super::{dynamic, holdings, rank_sum, shuffle, sum, try_sum};
 use crate::support::{Draw, job, job_with};
@@ -27,8 +27,8 @@ fn numbers_agree_on_all_ranks_whatever_is_added_and_removed() {
                 assert!(context.process_set(id).is_none());
                 let removed = try_sum(&set, "x", 1).expect_err("removed");
                 let refused = match set.included() {
-                    true => matches!(removed, Error::ProcessSetRemoved { .. }),
-                    false => matches!(removed, Error::NotAMember { .. }),
+                    true => matches!(removed, Error::ProcessSet(ProcessSetError::Removed { .. })),
+                    false => matches!(removed, Error::ProcessSet(ProcessSetError::NotAMember { .. })),
                 };
                 assert!(refused, "{removed}");
             } else {
@@ -38,7 +38,9 @@ fn numbers_agree_on_all_ranks_whatever_is_added_and_removed() {
                 sorted.sort_unstable();
                 let known = ranks.len() == size || live.values().any(|set| set.ranks() == sorted);
                 match context.add_process_set(&ranks) {
-                    Err(Error::InvalidProcessSet { .. }) => assert!(known || ranks.is_empty(), "{ranks:?}"),
+                    Err(Error::ProcessSet(ProcessSetError::Invalid { .. })) => {
+                        assert!(known || ranks.is_empty(), "{ranks:?}")
+                    }
                     Err(error) => panic!("step {step}, {ranks:?}: {error}"),
                     Ok(set) => {
                         let id = (1..).find(|id| !live.contains_key(id)).expect("one is free");
@@ -166,7 +168,13 @@ fn a_removal_amid_submissions_is_refused_or_done_on_all_ranks_and_harms_nobody()
                                 Ok(sum) => assert_eq!(sum, 14),
                                 // While the ranks make up their minds, and for good.
                                 Err(error) => {
-                                    assert!(matches!(error, Error::ProcessSetRemoved { set: 1 }), "{error}")
+                                    assert!(
+                                        matches!(
+                                            error,
+                                            Error::ProcessSet(ProcessSetError::Removed { set: 1 })
+                                        ),
+                                        "{error}"
+                                    )
                                 }
                             }
                             begun.store(true, Ordering::SeqCst);
@@ -180,11 +188,11 @@ fn a_removal_amid_submissions_is_refused_or_done_on_all_ranks_and_harms_nobody()
                 loop {
                     match context.remove_process_set(&set) {
                         Ok(()) => break,
-                        Err(Error::ProcessSetBusy {
+                        Err(Error::ProcessSet(ProcessSetError::Busy {
                             rank: 1 | 2,
                             in_flight: 1,
                             ..
-                        }) => busy += 1,
+                        })) => busy += 1,
                         Err(error) => panic!("{error}"),
                     }
                     std::thread::sleep(Duration::from_micros(700));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ronde::{Error, ProcessSet, ReduceOp};
+use ronde::{ArgumentError, Error, ProcessSet, ProcessSetError, ReduceOp};
 
 use super::{rank_sum, shuffle, sum, try_sum, with_sets};
 use crate::support::{Draw, job};
@@ -143,7 +143,10 @@ fn every_operation_within_a_set_names_ranks_of_the_job() {
                 .err()
                 .expect("not a member");
             assert!(
-                matches!(failed.error, Error::RootNotAMember { .. }),
+                matches!(
+                    failed.error,
+                    Error::Argument(ArgumentError::RootNotAMember { .. })
+                ),
                 "{}",
                 failed.error
             );
@@ -152,14 +155,17 @@ fn every_operation_within_a_set_names_ranks_of_the_job() {
                 .err()
                 .expect("two ranks");
             assert!(
-                matches!(failed.error, Error::InvalidSplits { size: 2, .. }),
+                matches!(
+                    failed.error,
+                    Error::Argument(ArgumentError::InvalidSplits { size: 2, .. })
+                ),
                 "{}",
                 failed.error
             );
             let other = context.process_set(other).expect("made");
             let error = try_sum(&other, "x", 1).expect_err("not a member");
             assert!(
-                matches!(error, Error::NotAMember { .. })
+                matches!(error, Error::ProcessSet(ProcessSetError::NotAMember { .. }))
                     && other.barrier().is_err()
                     && other.join().is_err()
             );

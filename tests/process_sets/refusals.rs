@@ -1,6 +1,6 @@
 //! What cannot be a set, and what is said to that.
 
-use ronde::{Context, Error, ReduceOp};
+use ronde::{Context, Error, ProcessSetError, ReduceOp};
 
 use super::{dynamic, sum, with_sets};
 use crate::support::{job, job_separately};
@@ -33,18 +33,21 @@ fn what_cannot_be_a_set_is_refused_on_all_ranks_alike() {
             let error = context
                 .remove_process_set(&context.process_sets()[0])
                 .expect_err("the world stays");
-            assert!(matches!(error, Error::InvalidProcessSet { .. }), "{error}");
+            assert!(
+                matches!(error, Error::ProcessSet(ProcessSetError::Invalid { .. })),
+                "{error}"
+            );
             // Work on one rank keeps it everywhere, and is not disturbed.
             let pending = (rank == 2).then(|| set.allreduce("p", vec![1i32], ReduceOp::Sum).expect("in"));
             let error = context.remove_process_set(&set).expect_err("rank 2 has work");
             assert!(
                 matches!(
                     error,
-                    Error::ProcessSetBusy {
+                    Error::ProcessSet(ProcessSetError::Busy {
                         set: 1,
                         rank: 2,
                         in_flight: 1
-                    }
+                    })
                 ),
                 "{error}"
             );
@@ -62,13 +65,19 @@ fn what_cannot_be_a_set_is_refused_on_all_ranks_alike() {
             }
             context.remove_process_set(&set).expect("idle now");
             let error = context.remove_process_set(&set).expect_err("gone");
-            assert!(matches!(error, Error::ProcessSetRemoved { set: 1 }), "{error}");
+            assert!(
+                matches!(error, Error::ProcessSet(ProcessSetError::Removed { set: 1 })),
+                "{error}"
+            );
             let again = context.add_process_set(&[0, 2]).expect("made");
             assert_eq!(again.id(), 1);
             let error = context
                 .remove_process_set(&set)
                 .expect_err("another of that number");
-            assert!(matches!(error, Error::ProcessSetRemoved { set: 1 }), "{error}");
+            assert!(
+                matches!(error, Error::ProcessSet(ProcessSetError::Removed { set: 1 })),
+                "{error}"
+            );
             let other = if rank == 0 {
                 context.process_set(1).expect("made")
             } else {
@@ -109,7 +118,10 @@ fn fixed_sets_stay_and_must_be_the_same_on_all_ranks() {
                 .remove_process_set(&context.process_sets()[1])
                 .expect_err("fixed");
             for error in [added, removed] {
-                assert!(matches!(error, Error::StaticProcessSets), "{error}");
+                assert!(
+                    matches!(error, Error::ProcessSet(ProcessSetError::Static)),
+                    "{error}"
+                );
             }
             assert_eq!(sum(&context, "x", 1), 2);
         },
@@ -152,7 +164,10 @@ fn a_set_whose_members_cannot_meet_is_none_on_any_rank() {
         let error = context.add_process_set(&[0, 1]).err().expect("rank 1 cannot");
         drop(no_more);
         let text = error.to_string();
-        assert!(matches!(error, Error::ProcessSetStart { set: 1, .. }), "{text}");
+        assert!(
+            matches!(error, Error::ProcessSet(ProcessSetError::Start { set: 1, .. })),
+            "{text}"
+        );
         let part = ["[1] did not arrive", "rank 1 could not", "could not start it"][rank];
         assert!(text.contains(part), "{part:?} in {text:?}");
         assert_eq!(context.process_sets().len(), 1);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::support::{Folder, job, job_with, start};
-use ronde::{Context, Error, ReduceOp};
+use ronde::{Context, Error, PeerError, ReduceOp, SettingsError};
 
 const DYNAMIC: (&str, &str) = ("HOROVOD_TIMELINE", "DYNAMIC");
 
@@ -199,7 +199,10 @@ fn without_the_variable_every_rank_is_told_which_one() {
             let context = Context::from_env().expect("a job");
             for outcome in [context.start_timeline("t.json", false), context.stop_timeline()] {
                 let error = outcome.expect_err("timelines are off");
-                assert!(matches!(error, Error::TimelineNotEnabled));
+                assert!(matches!(
+                    error,
+                    Error::Settings(SettingsError::TimelineNotEnabled)
+                ));
                 assert!(error.to_string().contains("HOROVOD_TIMELINE=DYNAMIC"), "{error}");
             }
             step(&context, "the job goes on");
@@ -216,7 +219,10 @@ fn a_path_that_no_system_takes_is_refused_at_once() {
         || {
             let context = Context::from_env().expect("a job");
             let outcome = context.start_timeline("x".repeat(1 << 20), false);
-            assert!(matches!(outcome, Err(Error::Output { .. })), "{outcome:?}");
+            assert!(
+                matches!(outcome, Err(Error::Settings(SettingsError::Output { .. }))),
+                "{outcome:?}"
+            );
             step(&context, "the job goes on");
         },
     );
@@ -237,7 +243,7 @@ fn after_a_rank_has_died_a_call_names_it() {
             let second = context.start_timeline("never.json", false).err();
             for error in [first, second] {
                 assert!(
-                    matches!(error, Some(Error::PeerLost { rank: 1, .. })),
+                    matches!(error, Some(Error::Peer(PeerError::Lost { rank: 1, .. }))),
                     "{error:?}"
                 );
             }

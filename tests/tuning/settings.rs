@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use crate::support::{job, job_with};
-use ronde::settings::{Settings, SettingsChange};
-use ronde::{Context, Error, ReduceOp};
+use ronde::settings::{PartialSettings, Settings, Versioned};
+use ronde::{Context, Error, ReduceOp, SettingsError};
 
 fn context() -> Context {
     Context::from_env().expect("the job starts")
 }
 
-fn refusal(context: &Context, change: SettingsChange) -> String {
+fn refusal(context: &Context, change: PartialSettings) -> String {
     match context.set_settings(change) {
-        Err(error @ Error::SettingsRefused { .. }) => error.to_string(),
+        Err(error @ Error::Settings(SettingsError::Refused { .. })) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }
 
-const FUSION: SettingsChange = SettingsChange {
+const FUSION: PartialSettings = PartialSettings {
     fusion_threshold_bytes: Some(1 << 20),
     cycle_time: None,
     cache: None,
@@ -30,11 +30,11 @@ fn every_rank_goes_on_with_what_rank_0_has_set() {
     job("settings::every_rank_goes_on_with_what_rank_0_has_set", 3, || {
         let context = context();
         for round in 0..20_u64 {
-            let change = SettingsChange {
+            let change = PartialSettings {
                 fusion_threshold_bytes: Some(round << 10),
                 cycle_time: Some(Duration::from_micros(100 + round)),
                 cache: Some(round % 2 == 0),
-                ..SettingsChange::default()
+                ..PartialSettings::default()
             };
             if context.rank() == 0 {
                 let set = context.set_settings(change).expect("rank 0 may");
@@ -45,14 +45,16 @@ fn every_rank_goes_on_with_what_rank_0_has_set() {
                 .allreduce("x", vec![1.0_f32; 100], ReduceOp::Sum)
                 .expect("in");
             assert_eq!(sum.wait().expect("out"), vec![3.0; 100]);
-            let expected = Settings {
+            let expected = Versioned {
                 version: round + 1,
-                fusion_threshold_bytes: round << 10,
-                cycle_time_ns: (100 + round) * 1_000,
-                cache: round % 2 == 0,
-                ..Settings::default()
+                value: Settings {
+                    fusion_threshold_bytes: round << 10,
+                    cycle_time_ns: (100 + round) * 1_000,
+                    cache: round % 2 == 0,
+                    ..Settings::default()
+                },
             };
-            // Rank 0's next order may be there already.
+            // Rank 0's next change may be there already.
             let settings = context.settings();
             assert!(
                 settings == expected || (context.rank() > 0 && settings.version == round + 2),
@@ -83,25 +85,25 @@ fn what_the_knobs_could_not_be_is_refused() {
             let before = context.settings();
             let message = refusal(&context, FUSION);
             assert!(message.contains("HOROVOD_DISABLE_GROUP_FUSION"), "{message}");
-            let cache = SettingsChange {
+            let cache = PartialSettings {
                 cache: Some(true),
-                ..SettingsChange::default()
+                ..PartialSettings::default()
             };
             assert!(refusal(&context, cache).contains("HOROVOD_CACHE_CAPACITY=0"));
             let cycle_time = Some(Duration::from_secs(1_000_000));
-            let slow = SettingsChange {
+            let slow = PartialSettings {
                 cycle_time,
-                ..SettingsChange::default()
+                ..PartialSettings::default()
             };
             assert!(refusal(&context, slow).contains("a cycle time of 1000000000 ms is more than 60000 ms"));
-            let bytes = SettingsChange {
+            let bytes = PartialSettings {
                 fusion_threshold_bytes: Some(u64::MAX),
-                ..SettingsChange::default()
+                ..PartialSettings::default()
             };
             assert!(refusal(&context, bytes).contains("fusion threshold"));
-            let hierarchical = SettingsChange {
+            let hierarchical = PartialSettings {
                 hierarchical_allgather: Some(true),
-                ..SettingsChange::default()
+                ..PartialSettings::default()
             };
             assert!(refusal(&context, hierarchical).contains("all ranks are on one host"));
             assert_eq!(context.settings(), before);
@@ -130,8 +132,9 @@ fn on_one_host_no_operation_is_hierarchical_and_one_line_says_so() {
     ];
     let outcomes = job_with(name, 2, &asked, || {
         let context = context();
-        let is_flat =
-            |settings: Settings| !settings.hierarchical_allreduce && !settings.hierarchical_allgather;
+        let is_flat = |settings: Versioned<Settings>| {
+            !settings.hierarchical_allreduce && !settings.hierarchical_allgather
+        };
         assert!(is_flat(context.settings()));
         let sum = context.allreduce("x", vec![1_i32; 3], ReduceOp::Sum).expect("in");
         assert_eq!(sum.wait().expect("out"), [2; 3]);

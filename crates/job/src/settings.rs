@@ -20,10 +20,8 @@ pub struct Hierarchy {
 }
 
 /// The settings that can change while a job runs; every rank uses the same in the same cycle.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// Counts the changes; a larger number is newer.
-    pub version: u64,
     /// Bytes that one batch may hold; 0 = no fusion.
     pub fusion_threshold_bytes: u64,
     /// Least time between the starts of two cycles, nanoseconds.
@@ -92,16 +90,35 @@ impl Settings {
             ..self
         }
     }
+}
 
-    /// Whether they mean the same, whatever their versions.
-    pub fn equals(&self, other: &Self) -> bool {
-        Self { version: 0, ..*self } == Self { version: 0, ..*other }
+/// A value and the number of changes that led to it. A larger number is newer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Versioned<T> {
+    /// Counts the changes.
+    pub version: u64,
+    /// What is in force since the last one.
+    pub value: T,
+}
+
+impl<T: std::fmt::Display> std::fmt::Display for Versioned<T> {
+    /// The value alone.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.value.fmt(f)
     }
 }
 
-/// What to change of the settings; none = as it is.
+impl<T> std::ops::Deref for Versioned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// Some of the settings: what a program changes. `None` leaves a setting as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SettingsChange {
+pub struct PartialSettings {
     /// Bytes that one batch may hold; 0 = no fusion.
     pub fusion_threshold_bytes: Option<u64>,
     /// Least time between the starts of two cycles.
@@ -114,12 +131,15 @@ pub struct SettingsChange {
     pub hierarchical_allgather: Option<bool>,
 }
 
-impl SettingsChange {
-    /// The settings that come after `settings`.
-    pub fn after(&self, settings: &Settings) -> Settings {
+/// The former name of [`PartialSettings`].
+#[deprecated(note = "renamed to PartialSettings")]
+pub type SettingsChange = PartialSettings;
+
+impl PartialSettings {
+    /// `settings` with these in place of theirs.
+    pub fn applied_to(&self, settings: &Settings) -> Settings {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Settings {
-            version: settings.version + 1,
             fusion_threshold_bytes: self
                 .fusion_threshold_bytes
                 .unwrap_or(settings.fusion_threshold_bytes),
@@ -139,7 +159,6 @@ impl Default for Settings {
     /// Horovod's defaults: 128 MiB, 1 ms, with the cache, no operation hierarchical.
     fn default() -> Self {
         Self {
-            version: 0,
             fusion_threshold_bytes: 128 << 20,
             cycle_time_ns: 1_000_000,
             cache: true,
@@ -196,13 +215,11 @@ mod tests {
     fn switches_survive_as_bits() {
         for word in 0..8 {
             let settings = Settings {
-                version: 3,
+                cycle_time_ns: 3,
                 ..Settings::default()
             };
             let switched = settings.with_switches(word);
-            assert_eq!(switched.switches(), word);
-            assert!(switched.equals(&settings.with_switches(word)));
-            assert_eq!(switched.version, 3);
+            assert_eq!((switched.switches(), switched.cycle_time_ns), (word, 3));
         }
         assert_eq!(Settings::default().switches(), 1);
         let all = Settings::default().with_switches(7);
@@ -212,12 +229,12 @@ mod tests {
 
     #[test]
     fn a_change_touches_what_it_names() {
-        let change = SettingsChange {
+        let change = PartialSettings {
             hierarchical_allgather: Some(true),
-            ..SettingsChange::default()
+            ..PartialSettings::default()
         };
-        let after = change.after(&Settings::default());
-        assert_eq!((after.version, after.switches()), (1, 0b101));
+        let after = change.applied_to(&Settings::default());
+        assert_eq!(after.switches(), 0b101);
         assert_eq!(after.to_string(), "128 MB, cycle 1 ms, hierarchical allgather");
     }
 }

@@ -78,17 +78,17 @@ impl Steps {
             }
         }
         self.tensors += step.tensors.len();
-        if let Some((_, steps)) = self.of.iter_mut().find(|(of, _)| of.equals(settings)) {
+        if let Some((_, steps)) = self.of.iter_mut().find(|(of, _)| of == settings) {
             steps.push_back(Arc::new(step));
         }
     }
 
     /// An empty step for `settings`, with the memory of one that makes room for `tensors`.
     fn room(&mut self, settings: &Settings, tensors: usize) -> TracedStep {
-        if !self.of.iter().any(|(of, _)| of.equals(settings)) {
+        if !self.of.iter().any(|(of, _)| of == settings) {
             self.of.push((*settings, VecDeque::new()));
         }
-        let own = self.of.iter_mut().find(|(of, _)| of.equals(settings));
+        let own = self.of.iter_mut().find(|(of, _)| of == settings);
         let mut freed = own
             .filter(|(_, steps)| steps.len() >= STEPS_PER_SETTING)
             .and_then(|(_, steps)| steps.pop_front());
@@ -151,10 +151,7 @@ impl Steps {
 impl Seen {
     /// One trace for each setting, that of `reference` first; none if nothing was seen under it.
     pub(in crate::autotune) fn told(&self, reference: &Settings) -> Vec<Trace> {
-        let first = self
-            .of
-            .iter()
-            .position(|(settings, _)| settings.equals(reference));
+        let first = self.of.iter().position(|(settings, _)| settings == reference);
         let order = first
             .into_iter()
             .chain((0..self.of.len()).filter(|&index| Some(index) != first));

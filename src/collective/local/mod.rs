@@ -159,7 +159,7 @@ impl LocalCollective {
 
     /// The collective of rank `rank` of `size` over a file made by [`create_file`](Self::create_file) that all of them
     /// have open, without a context: for benchmarks. A wait spins for `spin`, then sleeps; one of more than `patience` is
-    /// an [`Error::PeerStalled`].
+    /// an [`PeerError::Stalled`](crate::error::PeerError::Stalled).
     ///
     /// # Errors
     /// Of mapping the file; `EINVAL` for one of another length or without seals.

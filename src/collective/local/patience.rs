@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::shm::Watch;
 
 /// Gives up after a time.
@@ -16,10 +16,11 @@ impl Watch for Patience {
         if waited < self.limit {
             return Ok(());
         }
-        Err(Error::PeerStalled {
+        Err(PeerError::Stalled {
             rank: on,
             waited_seconds: waited.as_secs(),
             limit_seconds: self.limit.as_secs(),
-        })
+        }
+        .into())
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::state::Trouble;
 use super::{Company, SetRank, gpu_error};
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::gpu::{GpuError, UniqueId};
 use crate::transport::Transport;
 
@@ -109,8 +109,8 @@ fn encode(transport: &dyn Transport, members: &[usize], say: &impl Serialize) ->
 
 /// The error for invalid data from job rank `rank`.
 pub(super) fn invalid(rank: usize, problem: impl std::fmt::Display) -> Error {
-    Error::InvalidPeerData {
+    Error::Peer(PeerError::InvalidData {
         rank,
         problem: format!("exchange before a batch on GPUs: {problem}"),
-    }
+    })
 }

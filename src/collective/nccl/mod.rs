@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::{InterNode, Reduction};
-use crate::error::Error;
+use crate::error::{DeviceError, Error};
 use crate::gpu::{GpuError, Mark};
 use crate::negotiation::OpKind;
 use crate::tensor::{Dtype, Span};
@@ -178,11 +178,10 @@ impl Batch<'_> {
 
 /// An error of this rank's GPU.
 pub(crate) fn gpu_error(rank: usize, error: GpuError) -> Error {
-    Error::Gpu {
+    Error::Device(DeviceError::Rank {
         rank,
-        tensor: None,
         source: Arc::new(error),
-    }
+    })
 }
 
 /// The set's ranks, for what they do together.

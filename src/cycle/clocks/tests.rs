@@ -10,7 +10,7 @@ use crate::gpu::{DeviceBinding, devices};
 use crate::negotiation::ResponseCache;
 use crate::observer::NoObserver;
 use crate::queue::TensorQueue;
-use crate::settings::Settings;
+use crate::settings_cell::SettingsSource;
 use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
 use crate::transport::{Combine, Contribution, Doorbell, Transport};
 
@@ -106,7 +106,7 @@ fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
         cache: ResponseCache::new(64, 64),
         reference: Arc::clone(reference),
         is_world: true,
-        settings: Settings::default(),
+        settings: SettingsSource::Decides(Arc::default()),
         early: true,
         binding: Arc::new(DeviceBinding::new(Arc::clone(devices()), rank)),
         gpu_fusion_threshold_bytes: u64::MAX,

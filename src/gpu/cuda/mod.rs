@@ -240,7 +240,7 @@ fn check(call: &'static str, result: CUresult) -> Result<(), GpuError> {
 }
 
 // All of the SAFETY comments below come to this: handles and addresses are those that this process got from the driver and has
-// not given back, as the seam's callers promise; the driver itself checks handles, and a wrong address is an error of the device.
+// not given back, as the interface's callers promise; the driver itself checks handles, and a wrong address is an error of the device.
 impl Gpu for Cuda {
     fn make_stream(&self) -> Result<Stream, GpuError> {
         let _entered = self.enter()?;

@@ -258,7 +258,7 @@ impl Nccl {
     }
 
     fn one(&self, communicator: ncclComm_t, call: &Call, stream: *mut c_void) -> Result<(), GpuError> {
-        // SAFETY: the communicator and the stream live, by the seam's promise; what is wrong with addresses shows on the device.
+        // SAFETY: the communicator and the stream live, by the interface's promise; what is wrong with addresses shows on the device.
         let (name, result) = unsafe {
             match *call {
                 Call::Allreduce(combined) => {

@@ -17,7 +17,7 @@ use super::finalize::Inbox;
 use super::pending::Pending;
 use super::start;
 use super::world::{CommId, World};
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::shm::Watch;
 use crate::sync::lock;
 use crate::transport::local::Patience;
@@ -169,34 +169,34 @@ impl Heartbeat {
             Some(error) => {
                 let how = |how| Message::Ended { rank: self.rank, how };
                 let message = match error {
-                    Error::PeerSilent {
+                    Error::Peer(PeerError::Silent {
                         rank, silent_seconds, ..
-                    } => Message::Ended {
+                    }) => Message::Ended {
                         rank: *rank,
                         how: How::Silent {
                             seconds: *silent_seconds,
                         },
                     },
-                    Error::PeerStalled {
+                    Error::Peer(PeerError::Stalled {
                         rank,
                         waited_seconds,
                         limit_seconds,
-                    } => Message::Ended {
+                    }) => Message::Ended {
                         rank: *rank,
                         how: How::Stalled {
                             waited_seconds: *waited_seconds,
                             limit_seconds: *limit_seconds,
                         },
                     },
-                    Error::PeerLost { rank, pid } => Message::Ended {
+                    Error::Peer(PeerError::Lost { rank, pid }) => Message::Ended {
                         rank: *rank,
                         how: How::Lost { pid: *pid },
                     },
-                    Error::PeerLeft { rank } => Message::Ended {
+                    Error::Peer(PeerError::Left { rank }) => Message::Ended {
                         rank: *rank,
                         how: How::Left,
                     },
-                    Error::PeerFailed { rank, reason } => Message::Ended {
+                    Error::Peer(PeerError::Failed { rank, reason }) => Message::Ended {
                         rank: *rank,
                         how: How::failed(reason),
                     },
@@ -204,7 +204,7 @@ impl Heartbeat {
                 };
                 if matches!(
                     error,
-                    Error::PeerSilent { .. } | Error::PeerLost { .. } | Error::Mpi { .. }
+                    Error::Peer(PeerError::Silent { .. } | PeerError::Lost { .. } | PeerError::Mpi { .. })
                 ) {
                     start::set_broken();
                 }
@@ -248,7 +248,7 @@ impl Heartbeat {
     pub(crate) fn check_set(&self, set: u64) -> Result<(), Error> {
         self.check()?;
         match lock(&self.sets).get(&set).and_then(|set| set.left.first()) {
-            Some(&rank) => Err(Error::PeerLeft { rank }),
+            Some(&rank) => Err(PeerError::Left { rank }.into()),
             None => Ok(()),
         }
     }
@@ -269,11 +269,13 @@ impl Heartbeat {
     /// What an error of MPI's is to this rank's callers.
     pub(crate) fn failure(&self, error: &MpiError) -> Error {
         // An error that a lost rank brought about is that rank's.
-        self.check().err().unwrap_or_else(|| Error::Mpi {
-            rank: self.rank,
-            host: self.hosts[self.rank].clone(),
-            call: error.call,
-            reason: error.text.clone(),
+        self.check().err().unwrap_or_else(|| {
+            Error::Peer(PeerError::Mpi {
+                rank: self.rank,
+                host: self.hosts[self.rank].clone(),
+                call: error.call,
+                reason: error.text.clone(),
+            })
         })
     }
 
@@ -293,11 +295,12 @@ impl Heartbeat {
         if let Some(limit) = self.patience.exceeded(waited)
             && let Some(&rank) = late().first()
         {
-            return Err(Error::PeerStalled {
+            return Err(PeerError::Stalled {
                 rank,
                 waited_seconds: waited.as_secs(),
                 limit_seconds: limit.as_secs(),
-            });
+            }
+            .into());
         }
         let due = self.patience.warnings(waited);
         if due > self.warnings.swap(due, Ordering::Relaxed) {
@@ -410,23 +413,23 @@ impl Heartbeat {
             How::Stalled {
                 waited_seconds,
                 limit_seconds,
-            } => Error::PeerStalled {
+            } => Error::Peer(PeerError::Stalled {
                 rank,
                 waited_seconds,
                 limit_seconds,
-            },
-            How::Lost { pid } => Error::PeerLost { rank, pid },
-            How::Left => Error::PeerLeft { rank },
-            How::Failed { reason } => Error::PeerFailed { rank, reason },
+            }),
+            How::Lost { pid } => Error::Peer(PeerError::Lost { rank, pid }),
+            How::Left => Error::Peer(PeerError::Left { rank }),
+            How::Failed { reason } => Error::Peer(PeerError::Failed { rank, reason }),
         }
     }
 
     fn silent(&self, rank: usize, silent_seconds: u64) -> Error {
-        Error::PeerSilent {
+        Error::Peer(PeerError::Silent {
             rank,
             host: self.hosts.get(rank).cloned().unwrap_or_default(),
             silent_seconds,
-        }
+        })
     }
 
     /// Whether `rank` has left the job.
@@ -442,7 +445,7 @@ impl Watch for Heartbeat {
     fn check(&self, on: usize, waited: Duration) -> Result<(), Error> {
         Heartbeat::check(self)?;
         if self.has_left(on) {
-            return Err(Error::PeerLeft { rank: on });
+            return Err(PeerError::Left { rank: on }.into());
         }
         self.check_patience(waited)
     }

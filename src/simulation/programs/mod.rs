@@ -15,7 +15,7 @@ use self::reference::{Output, Refused, expected, last_to_join};
 use self::simulated::{Death, run};
 use self::work::{Task, Work};
 use crate::collective::reference::canonical;
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::tensor::Dtype;
 
 mod draw;
@@ -245,8 +245,10 @@ fn check_death(program: &Program, death: Death) {
                 _ => step,
             });
             let says_why = match &error {
-                Some(Error::PeerLost { rank, .. }) => *rank == victim,
-                Some(Error::PeerLeft { rank: left }) => *left != rank && connected.contains(left),
+                Some(Error::Peer(PeerError::Lost { rank, .. })) => *rank == victim,
+                Some(Error::Peer(PeerError::Left { rank: left })) => {
+                    *left != rank && connected.contains(left)
+                }
                 _ => false,
             };
             assert!(says_why, "rank {rank}, step {step}, action {action}: {error:?}");

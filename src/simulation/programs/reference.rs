@@ -3,7 +3,7 @@
 use super::program::{Action, Deed, Program};
 use super::work::{Combine, Task, Work, place};
 use crate::collective::{Reduction, reference};
-use crate::error::Error;
+use crate::error::{Error, NegotiationError};
 
 /// What an operation gives one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,8 +27,12 @@ impl Refused {
     /// Whether `error` says just this.
     pub(super) fn is(&self, error: &Error) -> bool {
         match (self, error) {
-            (Self::Odd(odd), Error::Mismatch(mismatch)) => [mismatch.rank, mismatch.first_rank].contains(odd),
-            (Self::Joined(root), Error::RankJoined { rank, .. }) => rank == root,
+            (Self::Odd(odd), Error::Negotiation(NegotiationError::Mismatch(mismatch))) => {
+                [mismatch.rank, mismatch.first_rank].contains(odd)
+            }
+            (Self::Joined(root), Error::Negotiation(NegotiationError::RankJoined { rank, .. })) => {
+                rank == root
+            }
             _ => false,
         }
     }

@@ -38,7 +38,6 @@ fn one_step_reads_like_horovods() {
     };
     track.executed(&batch, [member(a), member(b)]);
     let settings = Settings {
-        version: 3,
         cycle_time_ns: 2_500_000,
         hierarchical_allreduce: true,
         ..Settings::default()
@@ -136,7 +135,6 @@ fn the_head_says_who_records_under_which_settings() {
             gb_per_s: 2.5,
         }),
         settings: Settings {
-            version: 0,
             fusion_threshold_bytes: 0,
             cycle_time_ns: 3_500_000,
             ..Settings::default()

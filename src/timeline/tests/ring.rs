@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::MonotonicClock;
-use crate::error::Error;
+use crate::error::{Error, SettingsError};
 
 fn on_disk(path: &Path) -> Result<Recording, Error> {
     let options = Options {
@@ -42,7 +42,8 @@ fn a_path_that_cannot_be_written_is_an_error_now() {
         error.contains("/nonexistent/t.json") && error.contains("HOROVOD_TIMELINE"),
         "{error}"
     );
-    let Some(Error::Output { source, .. }) = on_disk(Path::new("/dev/full")).err() else {
+    let Some(Error::Settings(SettingsError::Output { source, .. })) = on_disk(Path::new("/dev/full")).err()
+    else {
         panic!("no error");
     };
     assert_eq!(source.kind(), io::ErrorKind::StorageFull);

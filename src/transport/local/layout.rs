@@ -33,7 +33,7 @@ const HEADER_BYTES: usize = 2 * LINE_BYTES;
 const POISON_WORD: usize = LINE_BYTES / 8;
 
 /// Counts changes of the handshake or of a protocol in shared memory that the sizes below do not show.
-const PROTOCOL: u64 = 3;
+const PROTOCOL: u64 = 4;
 
 /// Hash of everything that two ranks must have in common to share a region.
 pub(super) const HASH: u64 = {

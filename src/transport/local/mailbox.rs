@@ -170,6 +170,7 @@ impl Mailboxes {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::error::PeerError;
     use crate::shm::{Area, Region};
     use crate::transport::FRAME_BYTES_MAX;
 
@@ -196,7 +197,7 @@ mod tests {
             let members = Arc::from([4, 6]);
             let mut mailboxes = Mailboxes::new(0, members, sent, taken, chunks, Duration::ZERO);
             match mailboxes.gather(&[], &mut Vec::new(), &Nobody) {
-                Err(Error::InvalidPeerData { rank: 6, problem }) => {
+                Err(Error::Peer(PeerError::InvalidData { rank: 6, problem })) => {
                     assert!(
                         problem.starts_with(&format!("a frame of {length} bytes")),
                         "{problem}"

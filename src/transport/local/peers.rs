@@ -9,7 +9,7 @@
 //! lost even with exit code 0, since the others cannot know what it still owed them.
 //!
 //! The words in shared memory are what peers have written, or anything else that has access to it: a value that no rank
-//! writes is an error ([`Error::InvalidSharedMemory`]), and no index.
+//! writes is an error ([`PeerError::InvalidSharedMemory`]), and no index.
 
 use std::sync::atomic::AtomicU64 as LocalAtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{View, Watch};
 use crate::sync::lock;
@@ -177,8 +177,8 @@ impl Peers {
                 }
                 self.set_presence(FAILED);
                 let (rank, how) = match error {
-                    Error::PeerLeft { rank } => (self.set_rank(*rank), LEFT),
-                    Error::PeerLost { rank, .. } => (self.set_rank(*rank), LOST),
+                    Error::Peer(PeerError::Left { rank }) => (self.set_rank(*rank), LEFT),
+                    Error::Peer(PeerError::Lost { rank, .. }) => (self.set_rank(*rank), LOST),
                     _ => (None, FAILED),
                 };
                 match rank {
@@ -207,21 +207,25 @@ impl Peers {
             return Ok(());
         }
         match unpack(poison, self.peers.len()) {
-            Some((rank, LOST)) => Err(Error::PeerLost {
+            Some((rank, LOST)) => Err(PeerError::Lost {
                 rank: self.members[rank],
                 pid: self.peers[rank].pid,
-            }),
-            Some((rank, LEFT)) => Err(Error::PeerLeft {
+            }
+            .into()),
+            Some((rank, LEFT)) => Err(PeerError::Left {
                 rank: self.members[rank],
-            }),
-            Some((rank, _)) => Err(Error::PeerFailed {
+            }
+            .into()),
+            Some((rank, _)) => Err(PeerError::Failed {
                 rank: self.members[rank],
                 reason: self.reason(rank),
-            }),
-            None => Err(Error::InvalidSharedMemory {
+            }
+            .into()),
+            None => Err(PeerError::InvalidSharedMemory {
                 word: "the word for a rank that has ended the job".to_owned(),
                 value: poison,
-            }),
+            }
+            .into()),
         }
     }
 
@@ -256,17 +260,17 @@ impl Peers {
     /// Why `rank`, which is no longer here, is not.
     fn departure(&self, rank: usize) -> Error {
         match self.presence(rank) {
-            FAILED => Error::PeerFailed {
+            FAILED => Error::Peer(PeerError::Failed {
                 rank: self.members[rank],
                 reason: self.reason(rank),
-            },
-            LEFT => Error::PeerLeft {
+            }),
+            LEFT => Error::Peer(PeerError::Left {
                 rank: self.members[rank],
-            },
-            value => Error::InvalidSharedMemory {
+            }),
+            value => Error::Peer(PeerError::InvalidSharedMemory {
                 word: format!("the state of rank {}", self.members[rank]),
                 value,
-            },
+            }),
         }
     }
 
@@ -309,11 +313,12 @@ impl Peers {
         let waited_seconds = waited.as_secs();
         match (exceeded, stopped) {
             (Some(limit), _) => {
-                return Err(Error::PeerStalled {
+                return Err(PeerError::Stalled {
                     rank,
                     waited_seconds,
                     limit_seconds: limit.as_secs(),
-                });
+                }
+                .into());
             }
             (None, Some(_)) => tracing::warn!(
                 rank,
@@ -444,7 +449,7 @@ mod tests {
     /// Every value of every word that another process may have written gives an answer; the known ones the right one.
     #[test]
     fn words_that_no_rank_writes_are_errors_and_not_panics() {
-        let invalid = |error: &Error| matches!(error, Error::InvalidSharedMemory { .. });
+        let invalid = |error: &Error| matches!(error, Error::Peer(PeerError::InvalidSharedMemory { .. }));
         for poison in [u64::MAX, 1, LOST << 32, 4 | LOST << 32, 1 | 9 << 32, 1 << 63] {
             let (peers, _) = peers(3, poison);
             let error = peers.check(1, Duration::ZERO).unwrap_err();
@@ -469,7 +474,7 @@ mod tests {
         states[STATE_WORDS].store(FAILED, Ordering::Relaxed);
         let error = peers.check(1, Duration::ZERO).unwrap_err();
         assert!(
-            matches!(&error, Error::PeerFailed { rank: 11, reason } if !reason.is_empty()),
+            matches!(&error, Error::Peer(PeerError::Failed { rank: 11, reason }) if !reason.is_empty()),
             "{error}"
         );
     }
@@ -480,7 +485,7 @@ mod tests {
         let (mut peers, _) = peers(3, 0);
         peers.patience.give_up_after = Some(Duration::from_secs(1));
         let waits_on = |peers: &Peers, on| match peers.check(on, Duration::from_secs(2)) {
-            Err(Error::PeerStalled { rank, .. }) => rank,
+            Err(Error::Peer(PeerError::Stalled { rank, .. })) => rank,
             other => panic!("{other:?}"),
         };
         assert_eq!(waits_on(&peers, 1), 11);
@@ -500,12 +505,15 @@ mod tests {
     #[test]
     fn a_limit_ends_waits_from_its_time_on_until_it_is_taken_back() {
         let (peers, _) = peers(2, 0);
-        let (now, error) = (Instant::now(), Error::PeerLeft { rank: 7 });
+        let (now, error) = (Instant::now(), Error::Peer(PeerError::Left { rank: 7 }));
         peers.limit(Some((now + Duration::from_secs(600), error.clone())));
         peers.check(1, Duration::ZERO).unwrap();
         peers.limit(Some((now, error)));
         let error = peers.check(1, Duration::ZERO).unwrap_err();
-        assert!(matches!(error, Error::PeerLeft { rank: 7 }), "{error}");
+        assert!(
+            matches!(error, Error::Peer(PeerError::Left { rank: 7 })),
+            "{error}"
+        );
         peers.limit(None);
         peers.check(1, Duration::ZERO).unwrap();
     }

@@ -14,7 +14,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Counter, View, Watch};
 use crate::transport::block::{PREFIX_WORDS, Prefix, each_bit};
@@ -95,9 +95,11 @@ where
 
         combine.start(block.words());
         for (rank, sequence) in self.sequence.iter().enumerate() {
-            let invalid = |problem: String| Error::InvalidPeerData {
-                rank: members[rank],
-                problem,
+            let invalid = |problem: String| {
+                Error::Peer(PeerError::InvalidData {
+                    rank: members[rank],
+                    problem,
+                })
             };
             let combined = if rank == self.rank {
                 combine.add(block) // its slot may have been overwritten by others
@@ -245,7 +247,7 @@ mod tests {
         ];
         for (head, sequence, expected) in cases {
             match exchanged(head, sequence) {
-                Err(Error::InvalidPeerData { rank: 6, problem }) => {
+                Err(Error::Peer(PeerError::InvalidData { rank: 6, problem })) => {
                     assert!(problem.starts_with(expected), "{problem}");
                 }
                 outcome => panic!("{outcome:?}"),

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::mpi::{Bell, Communicators, MpiJob, Parts, Waiting, distances};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::transport::local::own_bell;
@@ -129,13 +129,14 @@ impl MpiTransport {
         loop {
             match (self.job.heartbeat.check_set(self.set), &error) {
                 // Of a rank's own error its host knows more.
-                (Err(Error::PeerFailed { rank, .. }), Error::PeerFailed { rank: here, .. })
-                    if rank == *here =>
-                {
+                (
+                    Err(Error::Peer(PeerError::Failed { rank, .. })),
+                    Error::Peer(PeerError::Failed { rank: here, .. }),
+                ) if rank == *here => {
                     return error;
                 }
                 (Err(verdict), _) => return verdict,
-                (Ok(()), Error::PeerFailed { .. }) if began.elapsed() < VERDICT_PATIENCE => {
+                (Ok(()), Error::Peer(PeerError::Failed { .. })) if began.elapsed() < VERDICT_PATIENCE => {
                     std::thread::sleep(VERDICT_INTERVAL);
                 }
                 (Ok(()), _) => return error,
@@ -168,10 +169,10 @@ impl MpiTransport {
 
     /// What `rank` sent is not what everyone sends in this place.
     fn out_of_turn(&self, rank: usize, found: String, expected: String) -> Error {
-        Error::InvalidPeerData {
+        Error::Peer(PeerError::InvalidData {
             rank: self.members[rank],
             problem: format!("it is in {found}, this rank in {expected}"),
-        }
+        })
     }
 
     /// Brings the blocks of this host, `bytes` bytes each, to all hosts, and the times, `time_bytes` each, to the first.
@@ -273,7 +274,7 @@ impl Transport for MpiTransport {
             record
                 .check(cycle, block)
                 .and_then(|()| combine.add(&record))
-                .map_err(|problem| Error::InvalidPeerData {
+                .map_err(|problem| PeerError::InvalidData {
                     rank: self.members[rank],
                     problem,
                 })?;
@@ -322,7 +323,7 @@ impl Transport for MpiTransport {
                                 Vec::new()
                             }))
                         })?
-                        .map_err(|host| Error::InvalidPeerData {
+                        .map_err(|host| PeerError::InvalidData {
                             rank: self.members[self.places.hosts[host][0]],
                             problem: "requests longer than all ranks of its host may send".to_owned(),
                         })?

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::doorbell::Bell;
 use super::world::{Lives, World};
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::sync::lock;
 use crate::transport::block::{Prefix, each_bit};
 use crate::transport::{Combine, Contribution, RankBlock};
@@ -112,7 +112,7 @@ impl SimulatedSet {
             let checked = block_of_peer.prefix.check(Prefix::new(cycle, block));
             checked
                 .and_then(|()| combine.add(block_of_peer))
-                .map_err(|problem| Error::InvalidPeerData {
+                .map_err(|problem| PeerError::InvalidData {
                     rank: member,
                     problem,
                 })?;
@@ -190,12 +190,14 @@ impl SimulatedSet {
     ) -> Result<(), Error> {
         let members = || self.members.iter().copied().zip(&state.seats);
         let dead = members().find(|&(rank, seat)| lives.is_dead(rank) && !seat.left);
-        let dead = dead.map(|(rank, _)| Error::PeerLost {
-            rank,
-            pid: rank as u32,
+        let dead = dead.map(|(rank, _)| {
+            Error::Peer(PeerError::Lost {
+                rank,
+                pid: rank as u32,
+            })
         });
         let left = members().find(|&(_, seat)| seat.left && missed(seat));
-        let left = left.map(|(rank, _)| Error::PeerLeft { rank });
+        let left = left.map(|(rank, _)| Error::Peer(PeerError::Left { rank }));
         if state.poison.is_none() {
             state.poison = dead;
         }
@@ -219,11 +221,11 @@ impl SimulatedSet {
         let Some(error) = because else { return };
         if state.poison.is_none() {
             state.poison = Some(match error {
-                Error::PeerLeft { .. } | Error::PeerLost { .. } => error.clone(),
-                _ => Error::PeerFailed {
+                Error::Peer(PeerError::Left { .. } | PeerError::Lost { .. }) => error.clone(),
+                _ => Error::Peer(PeerError::Failed {
                     rank: member,
                     reason: error.to_string(),
-                },
+                }),
             });
         }
         state.alarm(rank);

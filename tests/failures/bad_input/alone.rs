@@ -1,6 +1,9 @@
 //! What a rank sees without asking the others: refused at once, there alone, with nothing in flight afterwards.
 
-use ronde::{Context, Dtype, Error, Failed, Operation, RawOutput, RawTensor, Reduce, ReduceOp};
+use ronde::{
+    ArgumentError, Context, Dtype, Error, Failed, Operation, ProcessSetError, RawOutput, RawTensor, Reduce,
+    ReduceOp,
+};
 
 use super::{Ask, SUM, goes_on, reduce, says, scatter, submit_group};
 
@@ -29,7 +32,7 @@ pub(crate) fn dtypes(context: &Context) {
             let error = refused(context, with(op, prescale, postscale), Dtype::Bool, &[3], text);
             let invalid = matches!(
                 &error,
-                Error::InvalidDtype { tensor, dtype: Dtype::Bool, .. } if tensor == "t"
+                Error::Argument(ArgumentError::InvalidDtype { tensor, dtype: Dtype::Bool, .. }) if tensor == "t"
             );
             assert!(invalid, "{error:?}");
         }
@@ -49,7 +52,9 @@ pub(crate) fn scalars(context: &Context) {
     ] {
         let text = format!("{name} of tensor t, which is a rank-zero tensor: give it a first dimension");
         let error = refused(context, operation, Dtype::F32, &[], &text);
-        assert!(matches!(error, Error::NoRows { operation, .. } if operation == name));
+        assert!(
+            matches!(error, Error::Argument(ArgumentError::NoRows { operation, .. }) if operation == name)
+        );
     }
     // The others take them.
     for operation in [SUM, Operation::Broadcast { root: 0 }] {
@@ -68,7 +73,10 @@ pub(crate) fn shapes(context: &Context) {
         format!("shape {shape} of tensor t has {expected} elements, its buffer {found}")
     };
     let check = |failed: Failed<Vec<u8>>, text: String| {
-        assert!(matches!(failed.error, Error::ShapeMismatch { .. }), "{failed:?}");
+        assert!(
+            matches!(failed.error, Error::Argument(ArgumentError::ShapeMismatch { .. })),
+            "{failed:?}"
+        );
         says(&failed.error, &text);
     };
     let shaped = || Reduce::from(ReduceOp::Sum).shape(&[2, 3]);
@@ -125,7 +133,10 @@ pub(crate) fn splits(context: &Context) {
             &[6, 2],
             &text,
         );
-        assert!(matches!(error, Error::InvalidSplits { size: 2, rows: 6, .. }));
+        assert!(matches!(
+            error,
+            Error::Argument(ArgumentError::InvalidSplits { size: 2, rows: 6, .. })
+        ));
     }
     let text = "the 7 rows of tensor t are not an even multiple of 2 ranks; give the splits of its alltoall";
     let error = refused(
@@ -135,11 +146,16 @@ pub(crate) fn splits(context: &Context) {
         &[7],
         text,
     );
-    assert!(matches!(error, Error::UnevenRows { rows: 7, size: 2, .. }));
+    assert!(matches!(
+        error,
+        Error::Argument(ArgumentError::UnevenRows { rows: 7, size: 2, .. })
+    ));
     let (shape, good, bad): (&[usize], &[usize], &[usize]) = (&[2], &[1, 1], &[2]);
     let failed = context.grouped_alltoall("g", vec![(vec![0u8; 2], shape, good), (vec![0u8; 2], shape, bad)]);
     let failed = failed.err().expect("refused");
-    assert!(matches!(failed.error, Error::InvalidSplits { ref tensor, .. } if tensor == "g_2of2"));
+    assert!(
+        matches!(failed.error, Error::Argument(ArgumentError::InvalidSplits { ref tensor, .. }) if tensor == "g_2of2")
+    );
 }
 
 /// Roots that are no ranks.
@@ -147,7 +163,9 @@ pub(crate) fn roots(context: &Context) {
     for root in [2, usize::MAX] {
         let text = format!("invalid root rank {root} for tensor t: ranks are 0..2");
         let error = refused(context, Operation::Broadcast { root }, Dtype::F32, &[1], &text);
-        assert!(matches!(error, Error::InvalidRoot { root: found, size: 2, .. } if found == root));
+        assert!(
+            matches!(error, Error::Argument(ArgumentError::InvalidRoot { root: found, size: 2, .. }) if found == root)
+        );
     }
     assert!(context.grouped_broadcast("g", vec![vec![1u8]], 2).is_err());
 }
@@ -159,7 +177,7 @@ pub(crate) fn fixed_sets(context: &Context) {
     let added = context.add_process_set(&[0]).err().expect("refused");
     let removed = context.remove_process_set(context).expect_err("refused");
     for error in [added, removed] {
-        assert!(matches!(error, Error::StaticProcessSets));
+        assert!(matches!(error, Error::ProcessSet(ProcessSetError::Static)));
         says(&error, text);
     }
 }
@@ -174,7 +192,10 @@ pub(crate) fn twice(context: &Context) {
     let first = submit(1).expect("submitted");
     if rank == 0 {
         let failed = submit(7).err().expect("refused");
-        assert!(matches!(failed.error, Error::DuplicateName { rank: 0, .. }));
+        assert!(matches!(
+            failed.error,
+            Error::Argument(ArgumentError::DuplicateName { rank: 0, .. })
+        ));
         says(
             &failed.error,
             "tensor twice is already in flight on rank 0; wait for its handle, or give this one another name",
@@ -184,14 +205,19 @@ pub(crate) fn twice(context: &Context) {
             .broadcast("twice", vec![7u8], 0)
             .err()
             .expect("whatever the operation");
-        assert!(matches!(other.error, Error::DuplicateName { .. }));
+        assert!(matches!(
+            other.error,
+            Error::Argument(ArgumentError::DuplicateName { .. })
+        ));
         context.barrier().expect("all come");
     }
     assert_eq!(first.wait().expect("done"), [2]);
     assert_eq!(submit(3).expect("free again").wait().expect("done"), [6]);
     let reserved = context.allreduce("ronde.join", vec![7u8], ReduceOp::Sum);
     let reserved = reserved.err().expect("the runtime's own name");
-    assert!(matches!(&reserved.error, Error::ReservedName { tensor } if tensor == "ronde.join"));
+    assert!(
+        matches!(&reserved.error, Error::Argument(ArgumentError::ReservedName { tensor }) if tensor == "ronde.join")
+    );
 }
 
 /// A member of a group that is in flight, or twice in the group: then none of the group is in flight.
@@ -209,10 +235,14 @@ pub(crate) fn twice_in_a_group(context: &Context) {
     if context.rank() == 0 {
         let error = context.grouped_allreduce("g", vec![vec![0i64; 2]; 3], ReduceOp::Sum);
         let failed = error.err().expect("refused");
-        assert!(matches!(&failed.error, Error::DuplicateName { tensor, rank: 0 } if tensor == "g_2of3"));
+        assert!(
+            matches!(&failed.error, Error::Argument(ArgumentError::DuplicateName { tensor, rank: 0 }) if tensor == "g_2of3")
+        );
         assert_eq!(failed.buffer.len(), 3, "they come back");
         let error = submit_group(context, "g", &[("p", one), ("q", one), ("p", one)]).err();
-        assert!(matches!(error, Some(Error::DuplicateName { ref tensor, .. }) if tensor == "p"));
+        assert!(
+            matches!(error, Some(Error::Argument(ArgumentError::DuplicateName { ref tensor, .. })) if tensor == "p")
+        );
         context.barrier().expect("all come");
     }
     first.wait().expect("done");
@@ -257,7 +287,10 @@ pub(crate) fn outputs(context: &Context) {
             }
             if context.rank() == 0 {
                 let error = outcome.expect_err("refused");
-                assert!(matches!(error, Error::OutputSize { .. }), "{error}");
+                assert!(
+                    matches!(error, Error::Argument(ArgumentError::OutputSize { .. })),
+                    "{error}"
+                );
                 says(
                     &error,
                     &format!(
@@ -325,7 +358,10 @@ pub(crate) fn nothing_at_all(context: &Context) {
     for longer in [[0, 1 << 40, 1 << 40], [1 << 40, 1 << 40, 0]] {
         let failed = context.allgather("longer", Vec::<u8>::new(), &longer);
         let error = failed.err().expect("refused").error;
-        assert!(matches!(error, Error::ShapeMismatch { .. }), "{error}");
+        assert!(
+            matches!(error, Error::Argument(ArgumentError::ShapeMismatch { .. })),
+            "{error}"
+        );
     }
     let group = context.grouped_allreduce("nobody", Vec::<Vec<u8>>::new(), ReduceOp::Sum);
     assert!(group.expect("submitted").wait().expect("done").is_empty());

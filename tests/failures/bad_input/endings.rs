@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use ronde::{Buffer, Context, Dtype, Error, Operation, ReduceOp};
+use ronde::{
+    ArgumentError, Buffer, Context, Dtype, Error, NegotiationError, Operation, ProcessSetError, ReduceOp,
+};
 
 use super::{Ask, SUM, goes_on, says};
 
@@ -91,7 +93,10 @@ pub(crate) fn dropped(context: &Context) {
         assert_eq!(freed.load(Ordering::SeqCst), 0);
         let failed = context.allreduce("dropped", vec![1.0f32], ReduceOp::Sum);
         let error = failed.err().expect("still in flight").error;
-        assert!(matches!(error, Error::DuplicateName { .. }), "{error}");
+        assert!(
+            matches!(error, Error::Argument(ArgumentError::DuplicateName { .. })),
+            "{error}"
+        );
         context.barrier().expect("all come");
     }
     is_freed(4);
@@ -126,7 +131,10 @@ pub(crate) fn joined(context: &Context) {
                     ONE.submit(context, &format!("late.{attempt}")).err()
                 })
                 .expect("an endless search");
-            assert!(matches!(error, Error::HasJoined { rank: 0, .. }), "{error}");
+            assert!(
+                matches!(error, Error::Argument(ArgumentError::HasJoined { rank: 0, .. })),
+                "{error}"
+            );
             let text = error.to_string();
             assert!(
                 text.starts_with("rank 0 has joined and cannot submit tensor late."),
@@ -134,9 +142,17 @@ pub(crate) fn joined(context: &Context) {
             );
             let group = context.grouped_allreduce("late", vec![vec![1.0f32]; 2], ReduceOp::Sum);
             let failed = group.err().expect("refused");
-            assert!(matches!(&failed.error, Error::HasJoined { tensor, .. } if tensor == "late_1of2"));
-            assert!(matches!(context.barrier(), Err(Error::HasJoined { .. })));
-            assert!(matches!(context.join(), Err(Error::HasJoined { .. })));
+            assert!(
+                matches!(&failed.error, Error::Argument(ArgumentError::HasJoined { tensor, .. }) if tensor == "late_1of2")
+            );
+            assert!(matches!(
+                context.barrier(),
+                Err(Error::Argument(ArgumentError::HasJoined { .. }))
+            ));
+            assert!(matches!(
+                context.join(),
+                Err(Error::Argument(ArgumentError::HasJoined { .. }))
+            ));
             let last = join.join().expect("no panic").expect("all join");
             assert_ne!(last, 0);
         });
@@ -154,7 +170,10 @@ pub(crate) fn joined(context: &Context) {
             let error = ask.submit(context, "from 0").expect("submitted").wait();
             let error = error.expect_err("its root has joined");
             assert!(
-                matches!(error, Error::RankJoined { rank: 0, .. }),
+                matches!(
+                    error,
+                    Error::Negotiation(NegotiationError::RankJoined { rank: 0, .. })
+                ),
                 "round {round}: {error}"
             );
             says(
@@ -207,7 +226,10 @@ pub(crate) fn shut_down(context: Context) {
     if rank == 1 {
         assert!(matches!(single.barrier(), Err(Error::ShutDown)));
     } else {
-        assert!(matches!(single.barrier(), Err(Error::NotAMember { .. })));
+        assert!(matches!(
+            single.barrier(),
+            Err(Error::ProcessSet(ProcessSetError::NotAMember { .. }))
+        ));
     }
     done.wait().expect("as before");
 }

@@ -1,7 +1,7 @@
 //! Ranks that submit different things under one name: every rank gets the same error, which names both values.
 
 use ronde::error::Mismatch;
-use ronde::{Context, Dtype, Error, Operation, ReduceOp};
+use ronde::{Context, Dtype, Error, NegotiationError, Operation, ReduceOp};
 
 use super::{Ask, SUM, alike, goes_on, reduce, scatter, submit_group};
 
@@ -18,7 +18,7 @@ fn ask(operation: Operation<'static>, shape: &'static [usize]) -> Ask<'static> {
 
 /// Checks that it is `what`, between the rank that is odd with its value and another with its.
 fn check(error: &Error, name: &str, what: &str, odd: usize, values: [&str; 2]) {
-    let Error::Mismatch(mismatch) = error else {
+    let Error::Negotiation(NegotiationError::Mismatch(mismatch)) = error else {
         panic!("{name}: {error}");
     };
     let Mismatch {
@@ -199,7 +199,7 @@ pub(crate) fn groups(context: &Context) {
             };
             for (handle, tensor) in handles.iter().zip(["a", "b"]) {
                 let error = handle.wait().expect_err(name);
-                let Error::Mismatch(mismatch) = &error else {
+                let Error::Negotiation(NegotiationError::Mismatch(mismatch)) = &error else {
                     panic!("{error}");
                 };
                 let Mismatch { expected, found, .. } = &**mismatch;

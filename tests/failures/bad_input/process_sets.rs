@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use ronde::error::{Mismatch, ProcessSetProblem};
+use ronde::error::{
+    ArgumentError, Mismatch, NegotiationError, ProcessSetError, ProcessSetProblem, StartError,
+};
 use ronde::{Context, Dtype, Error, Operation, ProcessSet, ReduceOp};
 
 use super::{Ask, SUM, alike, goes_on, says, scatter};
@@ -15,7 +17,7 @@ const ONE: Ask<'static> = Ask {
 
 fn problem(error: Error) -> ProcessSetProblem {
     match error {
-        Error::InvalidProcessSet { problem, .. } => problem,
+        Error::ProcessSet(ProcessSetError::Invalid { problem, .. }) => problem,
         error => panic!("{error}"),
     }
 }
@@ -80,7 +82,7 @@ pub(crate) fn differ(context: &Context) {
 
 /// Checks that rank 1 has the second value and another rank the first.
 fn mismatch(error: &Error, name: &str, values: [&str; 2]) {
-    let Error::Mismatch(mismatch) = error else {
+    let Error::Negotiation(NegotiationError::Mismatch(mismatch)) = error else {
         panic!("{error}");
     };
     let Mismatch {
@@ -113,7 +115,10 @@ pub(crate) fn non_members(context: &Context) {
         };
         let error = ask.submit(&set, "t").err().expect("refused");
         assert!(
-            matches!(error, Error::RootNotAMember { root: 1, set: 1, .. }),
+            matches!(
+                error,
+                Error::Argument(ArgumentError::RootNotAMember { root: 1, set: 1, .. })
+            ),
             "{error:?}"
         );
         says(
@@ -124,7 +129,10 @@ pub(crate) fn non_members(context: &Context) {
     } else {
         let check = |error: Error| {
             assert!(
-                matches!(error, Error::NotAMember { rank: 1, set: 1, .. }),
+                matches!(
+                    error,
+                    Error::ProcessSet(ProcessSetError::NotAMember { rank: 1, set: 1, .. })
+                ),
                 "{error:?}"
             );
             says(
@@ -154,11 +162,11 @@ pub(crate) fn busy(context: &Context) {
     let set = context.add_process_set(&[0, 2]).expect("added");
     let rank = context.rank();
     let is_busy = |error: &Error, ranks: &[usize], count: usize| {
-        let Error::ProcessSetBusy {
+        let Error::ProcessSet(ProcessSetError::Busy {
             set: 1,
             rank,
             in_flight,
-        } = *error
+        }) = *error
         else {
             panic!("{error}");
         };
@@ -209,11 +217,17 @@ pub(crate) fn removed(context: &Context) {
     context.remove_process_set(&set).expect("removed");
     let text = "process set 1 has been removed; use another one, or add it again";
     let again = context.remove_process_set(&set).expect_err("removed already");
-    assert!(matches!(again, Error::ProcessSetRemoved { set: 1 }));
+    assert!(matches!(
+        again,
+        Error::ProcessSet(ProcessSetError::Removed { set: 1 })
+    ));
     says(&again, text);
     if held.included() {
         let error = ONE.submit(&held, "late").err().expect("refused");
-        assert!(matches!(error, Error::ProcessSetRemoved { set: 1 }), "{error:?}");
+        assert!(
+            matches!(error, Error::ProcessSet(ProcessSetError::Removed { set: 1 })),
+            "{error:?}"
+        );
         says(&error, text);
         let barrier = held.barrier().expect_err("refused");
         says(&barrier, text);
@@ -222,7 +236,10 @@ pub(crate) fn removed(context: &Context) {
     let next = context.add_process_set(&[1, 2]).expect("added");
     assert_eq!(next.id(), 1);
     let error = context.remove_process_set(&held).expect_err("not that one");
-    assert!(matches!(error, Error::ProcessSetRemoved { set: 1 }));
+    assert!(matches!(
+        error,
+        Error::ProcessSet(ProcessSetError::Removed { set: 1 })
+    ));
     if next.included() {
         goes_on(&next);
     }
@@ -239,7 +256,10 @@ pub(crate) fn differ_at_start() {
     let sets = [vec![vec![0], vec![1]], vec![vec![0]]];
     let context = Context::builder().process_sets(sets[rank].clone()).build();
     let error = context.err().expect("they differ");
-    assert!(matches!(error, Error::Rendezvous(_)), "{error:?}");
+    assert!(
+        matches!(error, Error::Start(StartError::Rendezvous(_))),
+        "{error:?}"
+    );
     let text = error.to_string();
     for part in ["process sets", "rank 1", "[0]", "[0] [1]"] {
         assert!(text.contains(part), "{part:?} in {text:?}");

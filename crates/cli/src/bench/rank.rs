@@ -34,7 +34,7 @@ pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
 /// 2 where a GPU was asked for that cannot be had, 1 otherwise.
 fn exit_code(error: &Error) -> u8 {
     match error {
-        Error::Gpu { .. } => EXIT_USAGE,
+        Error::Device(_) => EXIT_USAGE,
         _ => 1,
     }
 }
@@ -66,7 +66,7 @@ fn report(
         steps: measurement.step_ms.len(),
         tensors: workload.tensors.len(),
         bytes_per_step,
-        settings: context.settings().into(),
+        settings: context.settings().value.into(),
         step_ms,
         gb_per_s: (args.load.compute_ms() == 0.0 && args.load.slow_rank.is_none())
             .then(|| gb_per_s(bytes_per_step, step_ms.p50)),

@@ -14,7 +14,7 @@ use ronde::context::Context;
 use ronde::error::Error as RuntimeError;
 use ronde::identity::{Identity, IdentityError};
 use ronde::knobs::{KnobError, Knobs};
-use ronde::settings::SettingsChange;
+use ronde::settings::PartialSettings;
 use ronde_lab::bench::{Job, RunError, Series};
 use ronde_lab::sweep::Point;
 
@@ -124,13 +124,13 @@ fn serve(context: &Context, args: &Args, mut supervisor: Option<&mut Supervisor>
 }
 
 /// What the settings of `point` change.
-fn change(point: &Point) -> SettingsChange {
-    SettingsChange {
+fn change(point: &Point) -> PartialSettings {
+    PartialSettings {
         fusion_threshold_bytes: Some(point.fusion_threshold_bytes),
         cycle_time: Some(Duration::from_secs_f64(point.cycle_time_ms / 1e3)),
         cache: Some(point.cache),
         hierarchical_allreduce: Some(point.hierarchical_allreduce),
-        ..SettingsChange::default()
+        ..PartialSettings::default()
     }
 }
 

@@ -11,7 +11,7 @@ use super::payload::{Extent, Flight, Payload, Runtime};
 use super::schedule::Schedule;
 use super::verify::{TensorInstance, Verifier, VerifyError};
 use super::workload::Workload;
-use ronde::error::Error;
+use ronde::error::{DeviceError, Error};
 use ronde::gpu::{GpuError, Shuttle};
 use ronde::tensor::ReduceOp;
 
@@ -179,11 +179,11 @@ impl<'a, R: Runtime> Job<'a, R> {
 fn gpu_error<R: Runtime>(runtime: &R, step: usize, source: GpuError) -> RunError {
     RunError::Runtime {
         step,
-        source: Error::Gpu {
+        source: DeviceError::Rank {
             rank: runtime.rank(),
-            tensor: None,
             source: Arc::new(source),
-        },
+        }
+        .into(),
     }
 }
 

@@ -15,7 +15,7 @@ use super::layout::{Layout, SLOTS};
 use super::patience::Patience;
 use crate::collective::kernels::{Level, reference};
 use crate::collective::{Collective, Reduction};
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::shm::{Area, Region};
 use crate::tensor::{Dtype, ReduceOp, Span};
 
@@ -365,7 +365,7 @@ fn a_watch_that_gives_up_ends_every_wait() {
                     continue;
                 }
                 assert!(
-                    matches!(outcome, Err(Error::PeerStalled { rank: 0..=2, .. })),
+                    matches!(outcome, Err(Error::Peer(PeerError::Stalled { rank: 0..=2, .. }))),
                     "step {step}: {outcome:?}"
                 );
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::assert_clean;
 use super::job::{Rank, Tensors, job, on_all};
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::gpu::GpuError;
 use crate::gpu::simulated::{Did, Fabric, SimulatedGpu};
 use crate::queue::Ticket;
@@ -85,7 +85,7 @@ fn a_shutdown_ends_what_does_not_end_by_itself() {
             assert!(
                 matches!(
                     ticket.outcome(),
-                    Some(Err(Error::ShutDown | Error::PeerLeft { .. }))
+                    Some(Err(Error::ShutDown | Error::Peer(PeerError::Left { .. })))
                 ),
                 "{:?}",
                 ticket.outcome()

@@ -17,7 +17,7 @@ use crate::gpu::{DeviceBinding, Registry, Stream};
 use crate::negotiation::{OpKind, Params, ResponseCache};
 use crate::observer::{Executed, Negotiated, Observer};
 use crate::queue::{Entry, Output, Tensor, TensorQueue, Ticket};
-use crate::settings::Settings;
+use crate::settings_cell::SettingsSource;
 use crate::sync::lock;
 use crate::tensor::{Device, Dtype, ReduceOp, Span};
 use crate::transport::Transport;
@@ -168,7 +168,7 @@ impl Rank {
             cache: ResponseCache::new(64, 128),
             reference: Arc::default(),
             is_world: true,
-            settings: Settings::default(),
+            settings: SettingsSource::Decides(Arc::default()),
             early: true,
             binding: Arc::clone(&binding),
             gpu_fusion_threshold_bytes: GPU_FUSION_THRESHOLD_BYTES,

@@ -18,7 +18,7 @@ use crate::gpu;
 use crate::negotiation::ResponseCache;
 use crate::observer::{Observer, Pending};
 use crate::queue::TensorQueue;
-use crate::settings::Settings;
+use crate::settings_cell::SettingsSource;
 use crate::simulation::programs::play::{Played, Stage, play};
 use crate::simulation::programs::program::Program;
 use crate::transport::Transport;
@@ -131,7 +131,7 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
             cache: ResponseCache::new(CACHE_SLOTS, CACHE_SLOTS),
             reference: Arc::clone(&reference),
             is_world: place == 0,
-            settings: Settings::default(),
+            settings: SettingsSource::Decides(Arc::default()),
             early: true,
             binding: Arc::new(gpu::DeviceBinding::new(Arc::clone(gpu::devices()), rank)),
             gpu_fusion_threshold_bytes: u64::MAX,

@@ -14,7 +14,7 @@ use super::play::Played;
 use super::program::Program;
 use super::simulated::run_hostile;
 use super::{Naming, deviations};
-use crate::error::Error;
+use crate::error::{Error, LimitError, NegotiationError, PeerError};
 
 mod local;
 mod mutate;
@@ -28,22 +28,26 @@ const MUTATIONS: u64 = 3_000;
 /// Job ranks that `error` names as the cause, among them the hostile one if all is well.
 fn names(error: &Error, hostile: usize) -> bool {
     match error {
-        Error::InvalidPeerData { rank, .. }
-        | Error::PeerLost { rank, .. }
-        | Error::PeerLeft { rank }
-        | Error::PeerStalled { rank, .. }
-        | Error::RankJoined { rank, .. } => *rank == hostile,
-        Error::PeerFailed { rank, reason } => {
+        Error::Peer(
+            PeerError::InvalidData { rank, .. }
+            | PeerError::Lost { rank, .. }
+            | PeerError::Left { rank }
+            | PeerError::Stalled { rank, .. },
+        )
+        | Error::Negotiation(NegotiationError::RankJoined { rank, .. }) => *rank == hostile,
+        Error::Peer(PeerError::Failed { rank, reason }) => {
             *rank == hostile
                 || reason.contains(&format!("rank {hostile} sent invalid control data"))
                 || reason.contains(&format!("rank {hostile} stopped after an error"))
                 || reason.starts_with(&format!("rank {hostile} "))
                 || reason.contains("was submitted by ranks")
         }
-        Error::TensorStalled {
+        Error::Negotiation(NegotiationError::Stalled {
             submitted, missing, ..
-        } => submitted.contains(&hostile) || missing.contains(&hostile),
-        Error::Mismatch(mismatch) => [mismatch.rank, mismatch.first_rank].contains(&hostile),
+        }) => submitted.contains(&hostile) || missing.contains(&hostile),
+        Error::Negotiation(NegotiationError::Mismatch(mismatch)) => {
+            [mismatch.rank, mismatch.first_rank].contains(&hostile)
+        }
         _ => false,
     }
 }
@@ -62,9 +66,12 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
         let is_allowed = match &error {
             Some(error) if names(error, hostile) => true,
             // A rank whose program was over has left, and the hostile one has made cycles that need it.
-            Some(Error::PeerLeft { rank: left }) => *left != rank,
+            Some(Error::Peer(PeerError::Left { rank: left })) => *left != rank,
             // A refusal that the hostile rank made up ends no job at the ranks that cannot know better.
-            Some(Error::Mismatch(_) | Error::RankJoined { .. } | Error::OutOfMemory { .. }) => is_blamed,
+            Some(
+                Error::Negotiation(NegotiationError::Mismatch(_) | NegotiationError::RankJoined { .. })
+                | Error::Limit(LimitError::Memory { .. }),
+            ) => is_blamed,
             _ => false,
         };
         assert!(

@@ -8,12 +8,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Draw;
+use crate::command::TimelineCommand;
 use crate::negotiation::response::{decode, encode};
 use crate::negotiation::{
-    Agreed, Block, Group, JOIN, JobCommand, OpKind, Params, Refusal, Request, RequestList, Response,
-    ResponseList, Status,
+    Agreed, Block, Group, JOIN, OpKind, Params, Refusal, Request, RequestList, Response, ResponseList, Status,
 };
-use crate::settings::SettingsChange;
 use crate::tensor::{Dtype, ReduceOp};
 
 /// Numbers at which lengths and sums go wrong.
@@ -71,9 +70,9 @@ pub(super) fn block(draw: &mut Draw, block: &mut Block) {
             block.ready_us.resize(64 * words, 0);
         }
         6 => number(draw, &mut block.settings.version),
-        7 => number(draw, &mut block.settings.fusion_threshold_bytes),
-        8 => number(draw, &mut block.settings.cycle_time_ns),
-        _ => block.settings = block.settings.with_switches(draw.below(8) as u64),
+        7 => number(draw, &mut block.settings.value.fusion_threshold_bytes),
+        8 => number(draw, &mut block.settings.value.cycle_time_ns),
+        _ => block.settings.value = block.settings.with_switches(draw.below(8) as u64),
     }
 }
 
@@ -96,16 +95,7 @@ pub(super) fn responses(draw: &mut Draw, frame: &mut Vec<u8>) {
         1 => {
             list.evict.pop();
         }
-        2 => {
-            let mut nanos = 0;
-            number(draw, &mut nanos);
-            list.commands.push(JobCommand::Settings(SettingsChange {
-                fusion_threshold_bytes: draw.one_in(2).then(|| edge(draw)),
-                cycle_time: draw.one_in(2).then_some(std::time::Duration::from_nanos(nanos)),
-                cache: draw.one_in(2).then_some(false),
-                ..SettingsChange::default()
-            }));
-        }
+        2 => list.commands.push(TimelineCommand::Stop),
         _ => {
             if !change_list(draw, &mut list.responses)
                 && let Some(given) = pick_mut(draw, &mut list.responses)

@@ -9,6 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 use crate::clock::{Clock, MonotonicClock};
+use crate::error::{LimitError, PeerError};
 use crate::negotiation::{Agreement, Block, READY_US_MAX, Status};
 use crate::transport::{FRAME_BYTES_MAX, Park, Role};
 
@@ -188,17 +189,17 @@ fn a_frame_beyond_the_limit_is_refused_with_its_length() {
     assert!(
         matches!(
             own,
-            Error::ControlFrameTooLong {
+            Error::Limit(LimitError::ControlFrame {
                 rank: 1,
                 bytes: 67_108_865,
                 limit_bytes: 67_108_864
-            }
+            })
         ),
         "{own}"
     );
     let other = errors.pop().unwrap().unwrap_err();
     assert!(
-        matches!(&other, Error::PeerFailed { rank: 1, reason } if reason.contains("67108865 bytes")),
+        matches!(&other, Error::Peer(PeerError::Failed { rank: 1, reason }) if reason.contains("67108865 bytes")),
         "{other}"
     );
 }
@@ -218,10 +219,13 @@ fn a_rank_that_has_left_is_reported_by_who_still_needs_it() {
         let error = transport
             .exchange(2, &Block::new(1).contribution(), &mut agreed)
             .unwrap_err();
-        assert!(matches!(error, Error::PeerLeft { rank: 1 }), "{error}");
+        assert!(
+            matches!(error, Error::Peer(PeerError::Left { rank: 1 })),
+            "{error}"
+        );
         assert!(matches!(
             transport.check_peers(),
-            Err(Error::PeerLeft { rank: 1 })
+            Err(Error::Peer(PeerError::Left { rank: 1 }))
         ));
     });
 }
@@ -242,13 +246,16 @@ fn what_a_rank_published_before_it_left_still_counts() {
         let watch: &dyn Watch = &*transport.peers;
         assert!(matches!(
             watch.check(1, Duration::ZERO),
-            Err(Error::PeerLeft { rank: 1 })
+            Err(Error::Peer(PeerError::Left { rank: 1 }))
         ));
         transport.broadcast(&mut b"more".to_vec()).unwrap();
         let error = transport
             .exchange(1, &Block::new(1).contribution(), &mut agreed)
             .unwrap_err();
-        assert!(matches!(error, Error::PeerLeft { rank: 1 }), "{error}");
+        assert!(
+            matches!(error, Error::Peer(PeerError::Left { rank: 1 })),
+            "{error}"
+        );
     });
 }
 
@@ -266,7 +273,7 @@ fn a_failure_is_reported_with_its_reason_on_every_rank() {
         let error = outcome.unwrap_err();
         transport.leave(Some(&error));
         if transport.rank() != 2 {
-            let Error::PeerFailed { rank, reason } = error else {
+            let Error::Peer(PeerError::Failed { rank, reason }) = error else {
                 panic!("{error}");
             };
             assert_eq!(rank, 2);
@@ -292,7 +299,7 @@ fn a_departure_passed_on_names_the_rank_that_left_first() {
                     .unwrap_err();
                 transport.leave(Some(&error));
                 assert!(
-                    matches!(error, Error::PeerLeft { rank: 1 }),
+                    matches!(error, Error::Peer(PeerError::Left { rank: 1 })),
                     "rank {rank}: {error}"
                 );
                 done.fetch_add(1, Ordering::Relaxed);
@@ -334,11 +341,11 @@ fn a_silent_rank_is_given_up_on_at_the_limit() {
         assert!(
             matches!(
                 error,
-                Error::PeerStalled {
+                Error::Peer(PeerError::Stalled {
                     rank: 1,
                     waited_seconds: 1..,
                     limit_seconds: 1
-                }
+                })
             ),
             "{error}"
         );

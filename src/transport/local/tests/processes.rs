@@ -11,6 +11,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, se
 
 use super::super::*;
 use super::{PATIENCE, WORDS, config};
+use crate::error::PeerError;
 use crate::negotiation::{Agreement, Block};
 
 pub(super) const TASK: &str = "RONDE_TEST_TASK";
@@ -129,7 +130,7 @@ fn a_killed_rank_is_named_by_every_survivor() {
         let error = cycle_on(&mut transport, 1, u64::MAX - 1).unwrap_err();
         let noticed = Instant::now();
         assert!(
-            matches!(error, Error::PeerLost { rank: 2, pid: p } if p == pid),
+            matches!(error, Error::Peer(PeerError::Lost { rank: 2, pid: p }) if p == pid),
             "{error}"
         );
         transport.leave(Some(&error));
@@ -143,7 +144,7 @@ fn a_killed_rank_is_named_by_every_survivor() {
         assert!(killed.elapsed() < DEADLINE);
         assert!(matches!(
             transport.check_peers(),
-            Err(Error::PeerLost { rank: 2, .. })
+            Err(Error::Peer(PeerError::Lost { rank: 2, .. }))
         ));
     }
 }
@@ -160,7 +161,7 @@ fn rank_0_dies_too() {
     zero.wait().unwrap();
     let error = cycle_on(&mut transport, 6, u64::MAX - 6).unwrap_err();
     assert!(
-        matches!(error, Error::PeerLost { rank: 0, pid: p } if p == pid),
+        matches!(error, Error::Peer(PeerError::Lost { rank: 0, pid: p }) if p == pid),
         "{error}"
     );
     assert!(output(survivor).contains(&format!("rank 0 died (process {pid})")));
@@ -175,7 +176,7 @@ fn a_rank_that_exits_without_leaving_is_lost_though_its_exit_code_is_0() {
     assert!(other.wait().unwrap().success());
     assert!(matches!(
         transport.check_peers(),
-        Err(Error::PeerLost { rank: 1, .. })
+        Err(Error::Peer(PeerError::Lost { rank: 1, .. }))
     ));
 }
 
@@ -187,7 +188,10 @@ fn a_rank_that_leaves_and_exits_has_left() {
     cycle_on(&mut transport, 1, 3).unwrap();
     assert!(other.wait().unwrap().success());
     let error = cycle_on(&mut transport, 4, 1).unwrap_err();
-    assert!(matches!(error, Error::PeerLeft { rank: 1 }), "{error}");
+    assert!(
+        matches!(error, Error::Peer(PeerError::Left { rank: 1 })),
+        "{error}"
+    );
 }
 
 /// A log that a test can read.
@@ -230,7 +234,10 @@ fn a_stopped_rank_is_warned_about_and_waited_for_until_the_limit() {
     let error = tracing::subscriber::with_default(subscriber, || {
         cycle_on(&mut transport, 6, u64::MAX - 6).unwrap_err()
     });
-    assert!(matches!(error, Error::PeerStalled { rank: 7, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Peer(PeerError::Stalled { rank: 7, .. })),
+        "{error}"
+    );
     signal(&other, Signal::KILL);
     other.wait().unwrap();
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();

@@ -18,7 +18,7 @@ use super::super::socket::{Connection, ReceiveError};
 use super::super::wire::{self, Body, Hello, Message, Origin, Welcome};
 use super::super::{SIZE_MAX, client, distribute};
 use super::config;
-use crate::error::Error;
+use crate::error::{Error, PeerError};
 use crate::shm::{Area, Region};
 
 const LAYOUT: Layout = Layout {
@@ -100,7 +100,8 @@ fn foreign(body: Body) -> Vec<u8> {
 fn who_waits_hears_the_alarm() {
     let began = Instant::now();
     let raised = move || {
-        (began.elapsed() > Duration::from_millis(300)).then_some(Error::PeerLost { rank: 5, pid: 77 })
+        (began.elapsed() > Duration::from_millis(300))
+            .then_some(Error::Peer(PeerError::Lost { rank: 5, pid: 77 }))
     };
     let config = RendezvousConfig {
         alarm: Some(Alarm(Arc::new(raised))),

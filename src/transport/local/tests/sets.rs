@@ -157,7 +157,10 @@ fn a_set_that_ends_disturbs_neither_the_job_nor_its_successor() {
                                     return;
                                 }
                                 let error = cycle(&mut set, 6, true).unwrap_err();
-                                assert!(matches!(error, Error::PeerFailed { rank: 2, .. }), "{error}");
+                                assert!(
+                                    matches!(error, Error::Peer(PeerError::Failed { rank: 2, .. })),
+                                    "{error}"
+                                );
                             })
                         });
                         let first = u64::from(round) * 10;
@@ -193,7 +196,7 @@ fn an_error_from_another_set_is_passed_on_by_its_own_name() {
                 scope.spawn(move || {
                     let mut set = open(&set);
                     let outcome = match rank {
-                        0 => Err(Error::PeerLost { rank: lost, pid: 99 }),
+                        0 => Err(PeerError::Lost { rank: lost, pid: 99 }.into()),
                         1 => cycle(&mut set, 1, true),
                         _ => Ok(true),
                     };
@@ -203,9 +206,9 @@ fn an_error_from_another_set_is_passed_on_by_its_own_name() {
                     done.wait();
                     let Err(error) = outcome else { return };
                     match (rank, known) {
-                        (1, true) => assert!(matches!(error, Error::PeerLost { rank: 8, .. }), "{error}"),
+                        (1, true) => assert!(matches!(error, Error::Peer(PeerError::Lost { rank: 8, .. })), "{error}"),
                         (1, false) => assert!(
-                            matches!(&error, Error::PeerFailed { rank: 6, reason } if reason.starts_with("rank 1 died")),
+                            matches!(&error, Error::Peer(PeerError::Failed { rank: 6, reason }) if reason.starts_with("rank 1 died")),
                             "{error}"
                         ),
                         _ => {}
@@ -231,7 +234,7 @@ fn a_set_of_one_meets_nobody() {
         .broadcast(&mut vec![0; FRAME_BYTES_MAX + 1])
         .unwrap_err();
     assert!(
-        matches!(error, Error::ControlFrameTooLong { rank: 5, .. }),
+        matches!(error, Error::Limit(LimitError::ControlFrame { rank: 5, .. })),
         "{error}"
     );
 }

@@ -1,0 +1,155 @@
+//! Invalid arguments of one rank's own call.
+
+use crate::tensor::Dtype;
+
+/// A call that this rank refuses by itself: no other rank hears of it, and the runtime goes on.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArgumentError {
+    /// A tensor of this name is still in flight on this rank.
+    #[error(
+        "tensor {tensor} is already in flight on rank {rank}; wait for its handle, or give this one \
+         another name"
+    )]
+    DuplicateName {
+        /// The name.
+        tensor: String,
+        /// This rank.
+        rank: usize,
+    },
+    /// A name that the runtime keeps for itself.
+    #[error("tensor {tensor} cannot be called that: names that begin with `ronde.` are the runtime's own")]
+    ReservedName {
+        /// The name.
+        tensor: String,
+    },
+    /// This rank submits a tensor after `join`.
+    #[error("rank {rank} has joined and cannot submit tensor {tensor}; wait until `join` returns")]
+    HasJoined {
+        /// The tensor.
+        tensor: String,
+        /// This rank.
+        rank: usize,
+    },
+    /// An operation is not defined for elements of this type.
+    #[error(
+        "{what} is not defined for {dtype} (tensor {tensor}); convert the tensor first, or use another \
+         operation"
+    )]
+    InvalidDtype {
+        /// The tensor.
+        tensor: String,
+        /// Its element type.
+        dtype: Dtype,
+        /// The operation.
+        what: &'static str,
+    },
+    /// An element type that cannot be sent as the wire type asked for.
+    #[error(
+        "elements of tensor {tensor} ({dtype}) cannot be sent as {wire} here: those of float32 and \
+         float64 in reductions on GPUs can be sent as float16 or bfloat16"
+    )]
+    InvalidCompression {
+        /// The tensor.
+        tensor: String,
+        /// Its element type.
+        dtype: Dtype,
+        /// The element type between ranks.
+        wire: Dtype,
+    },
+    /// An operation on rows, of a tensor that has no dimension.
+    #[error("{operation} of tensor {tensor}, which is a rank-zero tensor: give it a first dimension")]
+    NoRows {
+        /// The tensor.
+        tensor: String,
+        /// The operation.
+        operation: &'static str,
+    },
+    /// The splits of an alltoall do not fit its tensor or its process set.
+    #[error(
+        "splits {splits:?} of tensor {tensor} must be {size} numbers, one per rank, that add up to its \
+         {rows} rows"
+    )]
+    InvalidSplits {
+        /// The tensor.
+        tensor: String,
+        /// The splits given.
+        splits: Vec<usize>,
+        /// Ranks in the process set.
+        size: usize,
+        /// Rows of the tensor.
+        rows: usize,
+    },
+    /// An alltoall without splits, whose rows cannot be divided evenly.
+    #[error(
+        "the {rows} rows of tensor {tensor} are not an even multiple of {size} ranks; give the splits \
+         of its alltoall"
+    )]
+    UnevenRows {
+        /// The tensor.
+        tensor: String,
+        /// Its rows.
+        rows: usize,
+        /// Ranks in the process set.
+        size: usize,
+    },
+    /// The memory given for a result has another size.
+    #[error(
+        "the result of tensor {tensor} has shape {shape:?}, {expected_bytes} bytes; the memory given \
+         for it has {found_bytes}"
+    )]
+    OutputSize {
+        /// The tensor.
+        tensor: String,
+        /// Shape of the result.
+        shape: Vec<usize>,
+        /// Bytes of the result.
+        expected_bytes: usize,
+        /// Bytes given.
+        found_bytes: usize,
+    },
+    /// The root of a broadcast is not in the process set.
+    #[error("invalid root rank {root} for tensor {tensor}: the ranks of process set {set} are {members:?}")]
+    RootNotAMember {
+        /// The tensor.
+        tensor: String,
+        /// The root asked for, a rank of the job.
+        root: usize,
+        /// The set's number.
+        set: u32,
+        /// Its ranks.
+        members: Vec<usize>,
+    },
+    /// The root of a broadcast is not a rank.
+    #[error("invalid root rank {root} for tensor {tensor}: ranks are 0..{size}")]
+    InvalidRoot {
+        /// Name of the tensor.
+        tensor: String,
+        /// The root asked for.
+        root: usize,
+        /// Number of ranks.
+        size: usize,
+    },
+    /// The shape given does not describe the buffer given.
+    #[error("shape {shape:?} of tensor {tensor} has {expected} elements, its buffer {found}")]
+    ShapeMismatch {
+        /// Name of the tensor.
+        tensor: String,
+        /// The shape.
+        shape: Vec<usize>,
+        /// Elements by the shape.
+        expected: usize,
+        /// Elements in the buffer.
+        found: usize,
+    },
+    /// The backend does not support the call.
+    #[error("the {backend} backend cannot do {what} (tensor {tensor})")]
+    Unsupported {
+        /// Name of the tensor.
+        tensor: String,
+        /// The backend.
+        backend: &'static str,
+        /// The call.
+        what: String,
+    },
+}

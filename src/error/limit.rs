@@ -1,0 +1,41 @@
+//! Limits of the runtime and of the machine.
+
+/// A limit is exceeded.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// More tensors are in flight than the runtime keeps.
+    #[error(
+        "tensor {tensor} would be one too many in flight on rank {rank} (limit {limit}); wait for some \
+         handles first"
+    )]
+    InFlight {
+        /// The name.
+        tensor: String,
+        /// This rank.
+        rank: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// There is no memory for a result.
+    #[error("no memory for the {bytes} bytes of the result of tensor {tensor}; gather it in parts")]
+    Memory {
+        /// The tensor.
+        tensor: String,
+        /// Bytes of the result.
+        bytes: usize,
+    },
+    /// The requests or responses of one cycle do not fit a control frame.
+    #[error(
+        "rank {rank} has {bytes} bytes of requests for one cycle, the limit is {limit_bytes}; \
+         submit fewer tensors at a time, or give them shorter names"
+    )]
+    ControlFrame {
+        /// This rank.
+        rank: usize,
+        /// Length of the frame.
+        bytes: usize,
+        /// The limit.
+        limit_bytes: usize,
+    },
+}
