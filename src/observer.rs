@@ -61,15 +61,25 @@ pub(crate) trait Pending {
     /// The lowest rank of the set, as a rank of the job.
     fn lowest_rank(&self) -> usize;
 
-    /// Tensors that some ranks wait for, as the lowest rank knows them: name, since when, and the
-    /// ranks of the job that have submitted it and that have not. A rank that has joined misses
-    /// nothing, and a join may wait as long as others train.
-    fn outstanding(&self, each: &mut dyn FnMut(&str, Nanos, Vec<usize>, Vec<usize>));
+    /// Tensors that some ranks wait for, as the lowest rank knows them. A rank that has joined
+    /// misses nothing, and a join may wait as long as others train.
+    fn outstanding(&self) -> Vec<PendingTensor>;
 
     /// Since when the oldest of this rank's tensors waits that the set has not agreed on, or whose
     /// group is not complete. A join may wait for as long as others train, but not when all have
     /// joined.
     fn oldest_unanswered(&self) -> Option<Nanos>;
+}
+
+/// A tensor that some ranks wait for.
+pub(crate) struct PendingTensor {
+    pub(crate) name: String,
+    /// When the first rank submitted it.
+    pub(crate) since: Nanos,
+    /// Ranks of the job that have submitted it.
+    pub(crate) submitted: Vec<usize>,
+    /// Ranks of the job that have not.
+    pub(crate) missing: Vec<usize>,
 }
 
 /// What an observer learns of a tensor that has become ready.

@@ -62,13 +62,13 @@ pub struct Alignment {
 
 impl Alignment {
     /// What rank 0's clock shows when this rank's shows `own`; zero for times before rank 0's clock began.
-    pub fn to_reference(&self, own: Nanos) -> Nanos {
+    pub fn to_reference(self, own: Nanos) -> Nanos {
         let since = i128::from(own.0) - i128::from(self.at.0);
         nanos(i128::from(own.0) + i128::from(self.offset_ns) + part(since, self.drift_ppb))
     }
 
     /// What this rank's clock shows when rank 0's shows `reference`.
-    pub fn to_own(&self, reference: Nanos) -> Nanos {
+    pub fn to_own(self, reference: Nanos) -> Nanos {
         let own = i128::from(reference.0) - i128::from(self.offset_ns);
         if self.drift_ppb == 0 {
             return nanos(own);

@@ -10,7 +10,7 @@ use crate::clock::Nanos;
 use crate::error::{Error, PeerError};
 use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, StallInspector};
-use crate::observer::Pending;
+use crate::observer::{Pending, PendingTensor};
 
 /// How long after the shutdown limit the lowest rank may take to end the set, before the others end
 /// it. It counts from its first look at a tensor, which is as late as its thread is scheduled.
@@ -90,25 +90,23 @@ fn inspect(
     now: Nanos,
     pending: &dyn Pending,
 ) -> Result<Option<Nanos>, Error> {
-    let mut names: Vec<(String, Nanos, Vec<usize>, Vec<usize>)> = Vec::new();
+    let mut tensors = pending.outstanding();
     let mut seen: HashMap<String, Nanos> = HashMap::new();
-    pending.outstanding(&mut |name, since, submitted, missing| {
-        let first = first_seen.get(name).copied().unwrap_or(now);
-        seen.insert(name.to_owned(), first);
-        names.push((name.to_owned(), since.max(first), submitted, missing));
-    });
+    for tensor in &mut tensors {
+        let first = first_seen.get(&tensor.name).copied().unwrap_or(now);
+        seen.insert(tensor.name.clone(), first);
+        tensor.since = tensor.since.max(first);
+    }
     *first_seen = seen;
-    if names.is_empty() {
+    if tensors.is_empty() {
         return Ok(None);
     }
-    let outstanding = names
-        .iter()
-        .map(|(tensor, since, submitted, missing)| Outstanding {
-            tensor,
-            since: *since,
-            submitted: submitted.iter().copied(),
-            missing: missing.iter().copied(),
-        });
+    let outstanding = tensors.iter().map(|tensor| Outstanding {
+        tensor: &tensor.name,
+        since: tensor.since,
+        submitted: tensor.submitted.iter().copied(),
+        missing: tensor.missing.iter().copied(),
+    });
     let report = inspector.check(now, outstanding);
     match (report.text, &report.error) {
         (Some(text), None) => tracing::warn!("{text}"),
@@ -123,9 +121,10 @@ impl Pending for Cycle {
         self.members[0]
     }
 
-    fn outstanding(&self, each: &mut dyn FnMut(&str, Nanos, Vec<usize>, Vec<usize>)) {
+    fn outstanding(&self) -> Vec<PendingTensor> {
+        let mut tensors = Vec::new();
         let Some(coordinator) = &self.coordinator else {
-            return;
+            return tensors;
         };
         let mut tell = |name: &str, ready_us: &dyn Fn(usize) -> Option<u64>| {
             let times = (0..self.members.len()).map(ready_us);
@@ -136,7 +135,12 @@ impl Pending for Cycle {
             let ranks = || 0..self.members.len();
             let submitted = ranks().filter(has).map(|rank| self.members[rank]).collect();
             let missing = ranks().filter(misses).map(|rank| self.members[rank]).collect();
-            each(name, since, submitted, missing);
+            tensors.push(PendingTensor {
+                name: name.to_owned(),
+                since,
+                submitted,
+                missing,
+            });
         };
         for (name, ready_us) in coordinator.outstanding() {
             tell(name, &|rank| ready_us[rank]);
@@ -154,6 +158,7 @@ impl Pending for Cycle {
                 }
             }
         }
+        tensors
     }
 
     fn oldest_unanswered(&self) -> Option<Nanos> {
