@@ -65,8 +65,8 @@ impl Deref for Context {
 }
 
 impl Context {
-    /// Joins the job that the environment describes: rank and size from the launcher's variables
-    /// ([`crate::identity`]), settings from `HOROVOD_*` and `RONDE_*` ([`crate::knobs`]). Without a launcher it is
+    /// Joins the job that the environment describes: rank and size from the launcher's variables,
+    /// settings from `HOROVOD_*` and `RONDE_*` ([`crate::knobs`]). Without a launcher it is
     /// a job of one rank.
     ///
     /// # Errors

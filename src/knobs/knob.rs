@@ -31,7 +31,7 @@ pub enum Scope {
     Runtime,
     /// By `ronde run` as well as by the runtime.
     Launcher,
-    /// By [`identity`](crate::identity), to learn this process's place in the job. The launcher sets it.
+    /// At the start, to learn this process's place in the job. The launcher sets it.
     Identity,
     /// A name that Horovod has and that nothing reads here; the text says why. It is accepted silently.
     NotHere(&'static str),

@@ -10,11 +10,11 @@ use crate::settings::Settings;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Rank 0's file in Horovod's format, recorded from the beginning; none until there is an
-    /// [command](super::TimelineCommand).
+    /// command.
     pub path: Option<PathBuf>,
     /// Whether the file marks where cycles begin.
     pub mark_cycles: bool,
-    /// Whether ranks other than 0 write a file of their own, [beside](super::of_rank) rank 0's.
+    /// Whether ranks other than 0 write a file of their own, beside rank 0's.
     pub all_ranks: bool,
     /// Steps that Horovod's format is restricted to.
     pub steps: Option<StepRange>,
