@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::gpu::{Device, Home, Mark, Stream};
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
-use crate::queue::{Front, Submission, lock};
+use crate::queue::{Front, lock};
 
 mod anchor;
 mod gate;
@@ -318,7 +318,8 @@ fn answer_early(members: &mut [Ready], launched: &Launched, front: &Front) {
     front.release(count);
     for member in members.iter_mut().filter(|member| is_early(member)) {
         let outcome = member.deliver();
-        let Submission { tensor, ticket, .. } = &member.submission;
+        let ticket = &member.submission.ticket;
+        let tensor = &member.submission.tensor;
         tensor.is_on_device.store(true, Ordering::Release); // before its caller can submit it again
         ticket.expect(Arc::clone(&launched.ended));
         ticket.complete(outcome);

@@ -168,7 +168,7 @@ impl Member {
     ) -> Result<Arc<Ticket>, Error> {
         self.engine.front.submit(Entry {
             name,
-            params: Params::plain(kind, dtype, shape),
+            params: Params::plain(kind, dtype, shape).into(),
             span,
             output: Output::Fixed,
             on: None,
