@@ -88,7 +88,8 @@ pub(crate) struct Flight {
 struct Flights {
     /// Handles given so far.
     count: u64,
-    by_handle: HashMap<u64, Flight, BuildHasherDefault<HandleHasher>>,
+    /// Boxed: a table of thousands of whole flights would not stay in the cache.
+    by_handle: HashMap<u64, Box<Flight>, BuildHasherDefault<HandleHasher>>,
 }
 
 /// Hashes handles, which are counted: they differ in their low bits, and the map looks at the high ones too.
@@ -123,6 +124,7 @@ fn flights<R>(use_them: impl FnOnce(&mut Flights) -> R) -> R {
 
 /// Keeps `flight` until it is reaped by its handle.
 pub(crate) fn keep(flight: Flight) -> u64 {
+    let flight = Box::new(flight);
     flights(|flights| {
         flights.count += 1;
         flights.by_handle.insert(flights.count, flight);

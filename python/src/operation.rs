@@ -410,7 +410,7 @@ struct Name {
 impl Name {
     fn new(operation: &str, name: Option<&str>, set_id: u32) -> Self {
         let text = match name {
-            Some(name) => format!("{operation}.{name}"),
+            Some(name) => joined(operation, name),
             None => format!("{operation}.{}", next_unnamed(set_id)),
         };
         Self {
@@ -444,6 +444,15 @@ impl Name {
             use_unnamed(set_id);
         }
     }
+}
+
+/// `<operation>.<name>`, without the detour that `format!` makes for every tensor of every step.
+fn joined(operation: &str, name: &str) -> String {
+    let mut text = String::with_capacity(operation.len() + 1 + name.len());
+    text.push_str(operation);
+    text.push('.');
+    text.push_str(name);
+    text
 }
 
 fn submit(py: Python<'_>, set_id: u32, work: PyResult<Work<'_>>, name: &Name) -> PyResult<u64> {
@@ -548,8 +557,9 @@ impl AllreduceName {
     #[new]
     #[pyo3(signature = (name, /))]
     fn new(name: &str) -> Self {
-        let text = format!("allreduce.{name}");
-        Self { text }
+        Self {
+            text: joined("allreduce", name),
+        }
     }
 }
 

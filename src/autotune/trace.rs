@@ -277,7 +277,7 @@ fn address(tensor: &Tensor) -> u64 {
 
 /// What a tensor is known by from step to step: its name, operation and element type. (Its size may change.)
 fn identity(submission: &Submission) -> u64 {
-    let Submission { tensor, params, .. } = submission;
+    let (tensor, params) = (&submission.tensor, &submission.params);
     period::Item::new(&tensor.name, params.kind, params.dtype, 0).key(true)
 }
 

@@ -10,10 +10,20 @@ use super::handle::{GroupHandle, Handle, RawHandle};
 use super::operation::{Operation, RawTensor, shape_of};
 use super::process_set::{ProcessSet, ResultTarget};
 use crate::buffer::{Buffer, Failed};
+use crate::cycle::engine::Engine;
 use crate::error::Error;
 use crate::negotiation::Group;
-use crate::queue::Entry;
+use crate::queue::{Entry, Ticket};
 use crate::tensor::Shape;
+
+/// The handles of tickets.
+fn handles((engine, tickets): (&Arc<Engine>, Vec<Arc<Ticket>>)) -> Vec<RawHandle> {
+    let handle = |ticket| RawHandle {
+        engine: Arc::clone(engine),
+        ticket,
+    };
+    tickets.into_iter().map(handle).collect()
+}
 
 impl ProcessSet {
     /// Allreduces several tensors that belong together: no cycle takes some without the others, and they are fused
@@ -177,7 +187,7 @@ impl ProcessSet {
         parts: &[(Operation<'_>, RawTensor<'_>)],
     ) -> Result<Vec<RawHandle>, Error> {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.submit_all(parts, None, true) }
+        unsafe { self.submit_all(parts, None, true) }.map(handles)
     }
 
     /// [`submit_group`](Self::submit_group); `can_follow`: the caller can put a stream behind the results.
@@ -195,33 +205,28 @@ impl ProcessSet {
             size: parts.len() as u32,
         };
         // SAFETY: the caller's promise is the same.
-        unsafe { self.submit_all(parts, Some(group), can_follow) }
+        unsafe { self.submit_all(parts, Some(group), can_follow) }.map(handles)
     }
 
-    /// Submits tensors at once, as a group or not.
+    /// Submits tensors at once, as a group or not; their tickets, and who completes them.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit), for each of them.
-    unsafe fn submit_all(
+    pub(super) unsafe fn submit_all(
         &self,
         parts: &[(Operation<'_>, RawTensor<'_>)],
         group: Option<Group>,
         can_follow: bool,
-    ) -> Result<Vec<RawHandle>, Error> {
+    ) -> Result<(&Arc<Engine>, Vec<Arc<Ticket>>), Error> {
         let engine = self.engine()?;
         let entries = parts.iter().map(|(operation, tensor)| {
             // SAFETY: the caller's promise is the same.
             let mut entry = unsafe { operation.entry(self, tensor, can_follow) }?;
-            entry.params.group = group;
+            entry.params.set_group(group);
             Ok(entry)
         });
         let entries = entries.collect::<Result<Vec<Entry<'_>>, Error>>()?;
-        let tickets = engine.queue.submit_group(entries)?;
-        let handle = |ticket| RawHandle {
-            engine: Arc::clone(engine),
-            ticket,
-        };
-        Ok(tickets.into_iter().map(handle).collect())
+        Ok((engine, engine.queue.submit_group(entries)?))
     }
 
     fn start_group<B: Buffer, R: Returned<B>>(

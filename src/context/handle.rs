@@ -34,11 +34,7 @@ impl RawHandle {
     /// # Errors
     /// Why the operation failed.
     pub fn wait(&self) -> Result<(), Error> {
-        if fork::forked() {
-            return Err(Error::Forked);
-        }
-        self.engine.wait(&self.ticket, None);
-        self.ticket.outcome().unwrap_or(Err(Error::ShutDown))
+        wait(&self.engine, &self.ticket)
     }
 
     /// Like [`wait`](Self::wait), for at most `timeout`; `None` if the outcome is still not known.
@@ -87,6 +83,15 @@ impl RawHandle {
             self.ticket.outcome() // it may have come meanwhile
         })
     }
+}
+
+/// Sleeps until the outcome of `ticket` is known.
+pub(super) fn wait(engine: &Engine, ticket: &Ticket) -> Result<(), Error> {
+    if fork::forked() {
+        return Err(Error::Forked);
+    }
+    engine.wait(ticket, None);
+    ticket.outcome().unwrap_or(Err(Error::ShutDown))
 }
 
 /// A tensor in flight that owns its memory. Wait for it, or `.await` it, to get the result: the buffer itself for

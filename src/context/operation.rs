@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::ProcessSet;
 use crate::error::{ArgumentError, DeviceError, Error};
+use crate::gpu::OnDevice;
 use crate::negotiation::{OpKind, Params, RESERVED_PREFIX};
-use crate::queue::{Entry, Output};
+use crate::queue::{Entry, Output, Wanted};
 use crate::tensor::{Device, Dtype, ReduceOp, Shape, Span, fits_memory};
 
 /// What is to be done with a tensor.
@@ -66,6 +67,47 @@ pub struct RawTensor<'a> {
     pub output: RawOutput,
 }
 
+impl RawTensor<'_> {
+    /// Checks what does not depend on the operation.
+    #[inline]
+    fn check(&self) -> Result<(), Error> {
+        if !fits_memory(self.dtype, self.shape) {
+            return Err(ArgumentError::ShapeMismatch {
+                tensor: self.name.to_owned(),
+                shape: self.shape.to_vec(),
+                expected: usize::MAX,
+                found: 0,
+            }
+            .into());
+        }
+        if self.name.starts_with(RESERVED_PREFIX) {
+            return Err(ArgumentError::ReservedName {
+                tensor: self.name.to_owned(),
+            }
+            .into());
+        }
+        Ok(())
+    }
+
+    /// Checks that the reduction is defined for the elements.
+    #[inline]
+    fn check_reduction(&self, op: ReduceOp, prescale: f64, postscale: f64) -> Result<(), Error> {
+        if self.dtype == Dtype::Bool && (op == ReduceOp::Average || (prescale, postscale) != (1.0, 1.0)) {
+            return Err(ArgumentError::InvalidDtype {
+                tensor: self.name.to_owned(),
+                dtype: self.dtype,
+                what: if op == ReduceOp::Average {
+                    "average"
+                } else {
+                    "a scale factor"
+                },
+            }
+            .into());
+        }
+        Ok(())
+    }
+}
+
 /// Where the result of an operation goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawOutput {
@@ -95,18 +137,7 @@ impl Operation<'_> {
     fn params(&self, set: &ProcessSet, tensor: &RawTensor<'_>) -> Result<Params, Error> {
         let name = || tensor.name.to_owned();
         let RawTensor { dtype, shape, .. } = *tensor;
-        if !fits_memory(dtype, shape) {
-            return Err(ArgumentError::ShapeMismatch {
-                tensor: name(),
-                shape: shape.to_vec(),
-                expected: usize::MAX,
-                found: 0,
-            }
-            .into());
-        }
-        if tensor.name.starts_with(RESERVED_PREFIX) {
-            return Err(ArgumentError::ReservedName { tensor: name() }.into());
-        }
+        tensor.check()?;
         let mut params = Params::plain(self.kind(), dtype, Shape::from_slice(shape));
         params.wire_dtype = tensor.wire_dtype.filter(|&wire| wire != dtype);
         if let Some(wire) = params.wire_dtype
@@ -141,18 +172,7 @@ impl Operation<'_> {
                 prescale,
                 postscale,
             } => {
-                if dtype == Dtype::Bool && (op == ReduceOp::Average || (prescale, postscale) != (1.0, 1.0)) {
-                    return Err(ArgumentError::InvalidDtype {
-                        tensor: name(),
-                        dtype,
-                        what: if op == ReduceOp::Average {
-                            "average"
-                        } else {
-                            "a scale factor"
-                        },
-                    }
-                    .into());
-                }
+                tensor.check_reduction(op, prescale, postscale)?;
                 (params.op, params.prescale, params.postscale) = (op, prescale, postscale);
             }
             Self::Broadcast { root } => {
@@ -166,6 +186,48 @@ impl Operation<'_> {
         Ok(params)
     }
 
+    /// The same, and the tensor's place on a device. An allreduce in host memory needs no params of
+    /// its own.
+    #[inline]
+    fn wanted<'t>(
+        &self,
+        set: &ProcessSet,
+        tensor: &RawTensor<'t>,
+        can_follow: bool,
+    ) -> Result<(Wanted<'t>, Option<Box<OnDevice>>), Error> {
+        let (device, wire_dtype) = (tensor.device, tensor.wire_dtype);
+        match *self {
+            Self::Allreduce {
+                op,
+                prescale,
+                postscale,
+            } if device == Device::Cpu && wire_dtype.is_none() => {
+                tensor.check()?;
+                tensor.check_reduction(op, prescale, postscale)?;
+                let wanted = Wanted::Allreduce {
+                    dtype: tensor.dtype,
+                    shape: tensor.shape,
+                    op,
+                    prescale,
+                    postscale,
+                    group: None,
+                };
+                Ok((wanted, None))
+            }
+            _ => {
+                let mut params = self.params(set, tensor)?;
+                let on = set.inner.binding.submit(device, can_follow);
+                let on = on.map_err(|error| DeviceError::Tensor {
+                    tensor: tensor.name.to_owned(),
+                    rank: set.inner.job_rank,
+                    source: Arc::new(error),
+                })?;
+                params.device = on.as_ref().map(|on| on.device.ordinal);
+                Ok((params.into(), on.map(Box::new)))
+            }
+        }
+    }
+
     /// The operation as it is submitted. `can_follow`: its caller can put a stream behind the result.
     ///
     /// # Safety
@@ -176,19 +238,9 @@ impl Operation<'_> {
         tensor: &RawTensor<'t>,
         can_follow: bool,
     ) -> Result<Entry<'t>, Error> {
-        let mut params = self.params(set, tensor)?;
-        let on = set
-            .inner
-            .binding
-            .submit(tensor.device, can_follow)
-            .map_err(|error| DeviceError::Tensor {
-                tensor: tensor.name.to_owned(),
-                rank: set.inner.job_rank,
-                source: Arc::new(error),
-            })?;
-        params.device = on.as_ref().map(|on| on.device.ordinal);
+        let (params, on) = self.wanted(set, tensor, can_follow)?;
         let is_same_size = matches!(self, Self::Allreduce { .. } | Self::Broadcast { .. });
-        let bytes = params.bytes();
+        let bytes = tensor.shape.iter().product::<usize>() * tensor.dtype.size_bytes();
         let (address, output) = match tensor.output {
             RawOutput::Allocate => (std::ptr::null_mut(), Output::New),
             RawOutput::Into {

@@ -355,7 +355,7 @@ impl ProcessSet {
     pub(crate) fn submit_bare(&self, name: &str, kind: OpKind) -> Result<RawHandle, Error> {
         self.submit_entry(Entry {
             name,
-            params: Params::plain(kind, Dtype::U8, Shape::new()),
+            params: Params::plain(kind, Dtype::U8, Shape::new()).into(),
             span: None,
             output: Output::Fixed,
             on: None,

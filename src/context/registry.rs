@@ -197,7 +197,7 @@ impl Registry {
         params.root = count;
         let handle = self.world.submit_entry(Entry {
             name,
-            params,
+            params: params.into(),
             span: None,
             output: Output::Fixed,
             on: None,

@@ -6,9 +6,10 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::handle::RawHandle;
+use super::handle;
 use super::operation::{Operation, RawOutput, RawTensor, shape_of};
 use super::{ProcessSet, Reduce};
+use crate::cycle::engine::Engine;
 use crate::error::Error;
 use crate::queue::Ticket;
 use crate::tensor::{Device, Element};
@@ -23,14 +24,14 @@ pub struct Scope<'scope, 'env: 'scope> {
 
 /// A slice in flight within a [`Scope`].
 pub struct ScopedHandle<'scope> {
-    raw: RawHandle,
-    scope: PhantomData<&'scope ()>,
+    engine: &'scope Engine,
+    ticket: Arc<Ticket>,
 }
 
 impl ScopedHandle<'_> {
     /// Whether the outcome is known; never blocks.
     pub fn is_done(&self) -> bool {
-        self.raw.is_done()
+        self.ticket.is_done()
     }
 
     /// Sleeps until the operation is over. The slice is free when the scope ends.
@@ -38,7 +39,7 @@ impl ScopedHandle<'_> {
     /// # Errors
     /// Why it failed.
     pub fn wait(self) -> Result<(), Error> {
-        self.raw.wait()
+        handle::wait(self.engine, &self.ticket)
     }
 }
 
@@ -90,8 +91,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             .map(|(name, lent, shape)| (operation, lent.raw(name, shape)))
             .collect();
         // SAFETY: as in `submit`, for each of them.
-        let handles = unsafe { self.set.submit_batch(&parts) }?;
-        Ok(handles.into_iter().map(|raw| self.keep(raw)).collect())
+        let (engine, tickets) = unsafe { self.set.submit_all(&parts, None, true) }?;
+        self.in_flight.borrow_mut().extend(tickets.iter().cloned());
+        let handle = |ticket| ScopedHandle { engine, ticket };
+        Ok(tickets.into_iter().map(handle).collect())
     }
 
     /// Replaces `tensor` by `root`'s.
@@ -165,16 +168,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let tensor = lent.raw(name, &shape);
         // SAFETY: the slices are borrowed for 'scope, what is written mutably, and `run` does not return, nor unwind,
         // before the operation is over.
-        let raw = unsafe { self.set.submit(operation, &tensor) }?;
-        Ok(self.keep(raw))
-    }
-
-    fn keep(&self, raw: RawHandle) -> ScopedHandle<'scope> {
-        self.in_flight.borrow_mut().push(Arc::clone(&raw.ticket));
-        ScopedHandle {
-            raw,
-            scope: PhantomData,
-        }
+        let entry = unsafe { operation.entry(self.set, &tensor, true) }?;
+        let engine = self.set.engine()?;
+        let ticket = engine.queue.submit(entry)?;
+        self.in_flight.borrow_mut().push(Arc::clone(&ticket));
+        Ok(ScopedHandle { engine, ticket })
     }
 }
 

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::gpu::{Device, DeviceBinding, Mark, Stream};
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
-use crate::queue::{Submission, TensorQueue};
+use crate::queue::TensorQueue;
 use crate::ready::Ready;
 use crate::sync::lock;
 
@@ -321,7 +321,8 @@ fn answer_early(members: &mut [Ready], launched: &Launched, queue: &TensorQueue)
     queue.release(count);
     for member in members.iter_mut().filter(|member| is_early(member)) {
         let outcome = member.deliver();
-        let Submission { tensor, ticket, .. } = &member.submission;
+        let ticket = &member.submission.ticket;
+        let tensor = &member.submission.tensor;
         tensor.is_on_device.store(true, Ordering::Release); // before its caller can submit it again
         ticket.expect(Arc::clone(&launched.ended));
         ticket.complete(outcome);

@@ -120,6 +120,9 @@ impl Cycle {
 
     /// A rank that has joined and that the tensor in `slot` cannot do without, if there is one.
     fn missing(&self, slot: usize) -> Option<usize> {
+        if self.agreed.joined().is_empty() {
+            return None; // mostly; it need not look at the params
+        }
         let needs_all = self.cache.get(slot as u32)?.params.needs_all;
         needs_all.then(|| self.agreed.absent(slot).next()).flatten()
     }

@@ -1,19 +1,23 @@
 //! Tensor queue: callers submit tensors here and wait for them; a cycle takes them from here.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 mod commands;
 mod completions;
 mod marks;
+mod names;
 mod ticket;
+mod wanted;
 
 pub(crate) use commands::PendingCommand;
 pub(crate) use completions::Completions;
 pub(crate) use marks::Marks;
 pub(crate) use ticket::Ticket;
+pub(crate) use wanted::Wanted;
+
+use names::{Known, Names};
 
 use crate::clock::{Clock, Nanos};
 use crate::command::Command;
@@ -22,7 +26,7 @@ use crate::gpu::OnDevice;
 use crate::negotiation::{OpKind, Params};
 use crate::sync::lock;
 use crate::tensor::Span;
-use crate::timeline::period::{Item, PeriodFinder, mix};
+use crate::timeline::period::{Item, PeriodFinder};
 use crate::transport::Doorbell;
 
 /// Names kept while not in flight. Beyond that many, those that are idle are forgotten: a job whose names never
@@ -60,29 +64,50 @@ pub(crate) enum Output {
 /// What a caller submits.
 pub(crate) struct Entry<'a> {
     pub(crate) name: &'a str,
-    pub(crate) params: Params,
+    pub(crate) params: Wanted<'a>,
     /// `None` if nothing travels.
     pub(crate) span: Option<Span>,
     pub(crate) output: Output,
     /// `None` for tensors in host memory.
-    pub(crate) on: Option<OnDevice>,
+    pub(crate) on: Option<Box<OnDevice>>,
 }
 
 /// One tensor on its way from the caller to a cycle.
 pub(crate) struct Submission {
-    pub(crate) tensor: Arc<Tensor>,
+    /// Shared with the submission before of the same name, if they are equal: a submission is moved
+    /// several times on its way, and is small.
+    task: Arc<Task>,
     pub(crate) ticket: Arc<Ticket>,
-    /// Shared with the submission before of the same name, if they are equal, and with the response cache: a submission is
-    /// moved several times on its way, and is small.
-    pub(crate) params: Arc<Params>,
-    /// What the searches for the step know it by.
-    pub(crate) item: Item,
     /// `None` if nothing travels.
     pub(crate) span: Option<Span>,
     pub(crate) output: Output,
     /// `None` for tensors in host memory, and of other ranks.
     pub(crate) on: Option<Box<OnDevice>>,
     pub(crate) at: Nanos,
+}
+
+/// A tensor and what is done with it.
+pub(crate) struct Task {
+    pub(crate) tensor: Arc<Tensor>,
+    /// Shared with the response cache.
+    pub(crate) params: Arc<Params>,
+    /// What the searches for the step know it by.
+    pub(crate) item: Item,
+}
+
+impl Task {
+    fn new(tensor: Arc<Tensor>, params: Arc<Params>) -> Arc<Self> {
+        let item = Item::new(&tensor.name, params.kind, params.dtype, params.elements());
+        Arc::new(Self { tensor, params, item })
+    }
+}
+
+impl Deref for Submission {
+    type Target = Task;
+
+    fn deref(&self) -> &Task {
+        &self.task
+    }
 }
 
 impl Submission {
@@ -97,10 +122,8 @@ impl Submission {
         }
         let span = params.kind.moves_data().then(|| Span::absent(params.bytes()));
         Self {
-            item: Item::new(&name, params.kind, params.dtype, params.elements()),
-            tensor: Arc::new(Tensor::new(name)),
+            task: Task::new(Arc::new(Tensor::new(name)), params),
             ticket: Arc::default(),
-            params,
             span,
             output: Output::Absent,
             on: None,
@@ -158,7 +181,7 @@ pub(crate) struct TensorQueue {
 }
 
 struct Intake {
-    names: HashMap<Arc<str>, Known, BuildHasherDefault<NameHasher>>,
+    names: Names,
     queue: Vec<Submission>,
     commands: Vec<PendingCommand>,
     in_flight: usize,
@@ -174,36 +197,6 @@ struct Intake {
     joined: bool,
 }
 
-/// A name that has been submitted: what lasts, and the submission that came last.
-#[derive(Clone)]
-struct Known {
-    tensor: Arc<Tensor>,
-    ticket: Arc<Ticket>,
-    params: Arc<Params>,
-    item: Item,
-}
-
-/// Hashes names, eight bytes at a time. They are the program's own: nobody chooses them to collide.
-#[derive(Default)]
-struct NameHasher(u64);
-
-impl Hasher for NameHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        let words = words.iter().chain(std::iter::once(&last));
-        self.0 = words.fold(self.0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-    }
-
-    /// The end of a name.
-    fn write_u8(&mut self, _: u8) {}
-}
-
 impl TensorQueue {
     pub(crate) fn new(
         rank: usize,
@@ -214,7 +207,7 @@ impl TensorQueue {
         Self {
             rank,
             intake: Mutex::new(Intake {
-                names: HashMap::default(),
+                names: Names::default(),
                 queue: Vec::new(),
                 commands: Vec::new(),
                 in_flight: 0,
@@ -481,21 +474,14 @@ impl Intake {
             }
             .into());
         }
-        let is_join = params.kind == OpKind::Join;
-        let Known {
-            tensor,
-            ticket,
-            params,
-            item,
-        } = self.admit(name, params, rank)?;
+        let is_join = params.kind() == OpKind::Join;
+        let (task, ticket) = self.admit(name, params, rank)?;
         let submission = Submission {
-            tensor,
+            task,
             ticket: Arc::clone(&ticket),
-            params,
-            item,
             span,
             output,
-            on: on.map(Box::new),
+            on,
             at,
         };
         self.queue.push(submission);
@@ -504,39 +490,41 @@ impl Intake {
         Ok(ticket)
     }
 
-    /// The lasting entry for `name` with a fresh ticket; refuses a name that is in flight.
-    fn admit(&mut self, name: &str, params: Params, rank: usize) -> Result<Known, Error> {
+    /// The task of `name` and a fresh ticket; refuses a name that is in flight.
+    fn admit(
+        &mut self,
+        name: &str,
+        params: Wanted<'_>,
+        rank: usize,
+    ) -> Result<(Arc<Task>, Arc<Ticket>), Error> {
         let Some(known) = self.names.get_mut(name) else {
             return Ok(self.introduce(name, params));
         };
         if !known.ticket.is_done() {
             return Err(duplicate(name, rank));
         }
-        match Arc::get_mut(&mut known.ticket) {
-            Some(unused) => *unused = Ticket::default(), // no allocation in a steady state
-            None => known.ticket = Arc::default(),
+        if !Ticket::renew(&known.ticket) {
+            known.ticket = Arc::default();
         }
-        if *known.params != params {
-            known.item = Item::new(name, params.kind, params.dtype, params.elements());
-            known.params = Arc::new(params);
+        if !params.equals(&known.task.params) {
+            known.task = Task::new(Arc::clone(&known.task.tensor), params.into_params());
         }
-        Ok(known.clone())
+        Ok((Arc::clone(&known.task), Arc::clone(&known.ticket)))
     }
 
     /// A lasting entry for a name that has none.
-    fn introduce(&mut self, name: &str, params: Params) -> Known {
+    fn introduce(&mut self, name: &str, params: Wanted<'_>) -> (Arc<Task>, Arc<Ticket>) {
         if self.names.len() >= IDLE_NAMES_MAX + self.in_flight {
-            self.names.retain(|_, known| !known.ticket.is_done());
+            self.names.retain(|known| !known.ticket.is_done());
         }
-        let key: Arc<str> = name.into();
-        let known = Known {
-            tensor: Arc::new(Tensor::new(Arc::clone(&key))),
-            ticket: Arc::default(),
-            item: Item::new(name, params.kind, params.dtype, params.elements()),
-            params: Arc::new(params),
-        };
-        self.names.insert(key, known.clone());
-        known
+        let tensor = Arc::new(Tensor::new(name.into()));
+        let (task, ticket) = (Task::new(tensor, params.into_params()), Arc::default());
+        self.names.insert(Known {
+            name: Arc::clone(&task.tensor.name),
+            task: Arc::clone(&task),
+            ticket: Arc::clone(&ticket),
+        });
+        (task, ticket)
     }
 
     /// Takes what was put in the queue from place `first` on out again: no cycle has seen it, and nobody has its tickets.

@@ -19,13 +19,15 @@ const FAILED: u8 = 2;
 const HAS_WAKER: u8 = 1;
 /// There is a buffer to be dropped.
 const HAS_ORPHAN: u8 = 2;
+/// There are extras, or there were.
+const HAS_EXTRAS: u8 = 4;
 
 /// The fate of one submission: shared by the handle and the cycle. Small, and mostly of two atomics: a step has one for
 /// each tensor.
 #[derive(Default)]
 pub(crate) struct Ticket {
     state: AtomicU8,
-    /// Flags for completion: `HAS_WAKER`, `HAS_ORPHAN`.
+    /// `HAS_WAKER` and `HAS_ORPHAN`, for completion, and `HAS_EXTRAS`.
     flags: AtomicU8,
     /// Most operations have none of these.
     extras: Mutex<Option<Box<Extras>>>,
@@ -44,6 +46,20 @@ struct Extras {
 }
 
 impl Ticket {
+    /// Makes a ticket that is done a fresh one if nobody else holds it and nothing was left in it:
+    /// no allocation in a steady state. Whether it has.
+    pub(super) fn renew(ticket: &Arc<Self>) -> bool {
+        if Arc::strong_count(ticket) != 1 {
+            return false;
+        }
+        fence(Ordering::Acquire); // after all that its last other holder did
+        let is_empty = ticket.flags.load(Ordering::Relaxed) == 0;
+        if is_empty {
+            ticket.state.store(PENDING, Ordering::Relaxed);
+        }
+        is_empty
+    }
+
     /// Whether the outcome is known.
     pub(crate) fn is_done(&self) -> bool {
         self.state.load(Ordering::Acquire) != PENDING
@@ -85,6 +101,7 @@ impl Ticket {
     }
 
     fn extras<R>(&self, use_them: impl FnOnce(&mut Extras) -> R) -> R {
+        self.flags.fetch_or(HAS_EXTRAS, Ordering::Relaxed);
         use_them(lock(&self.extras).get_or_insert_default())
     }
 
@@ -95,6 +112,9 @@ impl Ticket {
 
     /// Takes what the operation brought; it is there once.
     pub(crate) fn take_delivery(&self) -> Option<Delivery> {
+        if !self.has_extras() {
+            return None;
+        }
         lock(&self.extras).as_mut()?.delivery.take()
     }
 
@@ -105,7 +125,15 @@ impl Ticket {
 
     /// When the result will be there, if it is still to come.
     pub(crate) fn awaited(&self) -> Option<Arc<Mark>> {
+        if !self.has_extras() {
+            return None;
+        }
         lock(&self.extras).as_ref()?.awaited.clone()
+    }
+
+    /// Whether there may be extras. Who has seen that the ticket is done sees those that were left before.
+    fn has_extras(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & HAS_EXTRAS != 0
     }
 
     pub(crate) fn complete(&self, outcome: Result<(), Error>) {
@@ -124,5 +152,38 @@ impl Ticket {
         if flags & HAS_ORPHAN != 0 {
             self.drop_orphan();
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_renewed_if_nobody_else_holds_it_and_nothing_was_left_in_it() {
+        let done = |outcome| {
+            let ticket = Arc::<Ticket>::default();
+            ticket.complete(outcome);
+            ticket
+        };
+        let ticket = done(Ok(()));
+        let other = Arc::clone(&ticket);
+        assert!(!Ticket::renew(&ticket));
+        assert!(other.is_done());
+        drop(other);
+        assert!(Ticket::renew(&ticket));
+        assert!(!ticket.is_done() && ticket.outcome().is_none());
+        ticket.complete(Ok(()));
+        assert!(matches!(ticket.outcome(), Some(Ok(()))));
+
+        assert!(!Ticket::renew(&done(Err(Error::ShutDown))));
+        let ticket = Arc::<Ticket>::default();
+        ticket.deliver(Delivery::default());
+        ticket.complete(Ok(()));
+        assert!(!Ticket::renew(&ticket));
+        assert!(ticket.take_delivery().is_some() && ticket.take_delivery().is_none());
+        let ticket = done(Ok(()));
+        ticket.register(std::task::Waker::noop());
+        assert!(!Ticket::renew(&ticket));
     }
 }

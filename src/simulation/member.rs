@@ -178,7 +178,7 @@ impl Member {
     ) -> Result<Arc<Ticket>, Error> {
         self.engine.queue.submit(Entry {
             name,
-            params: Params::plain(kind, dtype, shape),
+            params: Params::plain(kind, dtype, shape).into(),
             span,
             output: Output::Fixed,
             on: None,

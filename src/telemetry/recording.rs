@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::clock::Nanos;
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
-use crate::queue::{Submission, Tensor};
+use crate::queue::Tensor;
 use crate::timeline::{Activity, BatchRecord, Member, TensorId, Track};
 
 /// The tensor's number on the timeline; asked for once.
@@ -43,13 +43,13 @@ pub(super) fn record(track: &mut Track, batch: &Executed<'_>, agreed: Nanos) {
     };
     let rank = track.timeline().rank();
     let members = batch.members.iter().map(|member| {
-        let Submission {
-            tensor, params, at, ..
-        } = &member.submission;
+        let submission = &member.submission;
         Member {
-            tensor: TensorId::from_number(tensor.timeline_id.load(Ordering::Relaxed)),
-            submitted: (!member.submission.is_absent()).then_some(*at),
-            output: member.output_dimensions(rank).map(|shape| (params.dtype, shape)),
+            tensor: TensorId::from_number(submission.tensor.timeline_id.load(Ordering::Relaxed)),
+            submitted: (!submission.is_absent()).then_some(submission.at),
+            output: member
+                .output_dimensions(rank)
+                .map(|shape| (submission.params.dtype, shape)),
         }
     });
     track.executed(&record, members);

@@ -204,9 +204,6 @@ class _Slot:
         if self.parameter.grad is not gradient:
             self.parameter.grad = gradient
 
-    def reset(self, passes: int) -> None:
-        self.passes_left = passes
-        self.gradient = self.shipment = self.handle = None
 
 
 #: Whose hook a parameter has, by its id: the optimizer's that was made last.
@@ -315,7 +312,10 @@ class Reducer:
             self.is_touched = True
             slot.passes_left -= 1
             if not slot.passes_left:
-                self._hand_over(slot)
+                if slot.group is None and self._compared == _generation:
+                    self._send(slot)
+                else:
+                    self._hand_over(slot)
                 if self._batch and not self._is_sent_at_end:
                     self._is_sent_at_end = True
                     _at_end_of_backward(self._end_backward)
@@ -428,6 +428,10 @@ class Reducer:
             self.forget()
 
     def _send_rest(self) -> None:
+        sent = sum(len(sent) if isinstance(sent, list) else 1 for sent in self._in_flight)
+        if sent == len(self._slots):
+            return  # mostly: no parameter is left
+
         def is_wanted(slot: _Slot) -> bool:
             return slot.handle is None and (slot.passes_left < self.passes or slot.parameter.requires_grad)
 
@@ -463,8 +467,10 @@ class Reducer:
 
     def forget(self) -> None:
         """Nothing has been handed over, and no backward pass counted."""
-        for slot in self._slots:
-            slot.reset(self.passes)
+        passes = self.passes
+        for slot in self._slots:  # without a call for each: this is done in every step
+            slot.passes_left = passes
+            slot.gradient = slot.shipment = slot.handle = None
         for group in self._formed:
             group.complete = 0
         self._waiting.clear()

@@ -16,7 +16,13 @@ const INNER_LOOPS_MAX: u64 = 128;
 pub(super) struct Track {
     period: Period,
     signature: u64,
-    slots: KeyMap<Slot>,
+    /// In the order in which they first came.
+    slots: Vec<Slot>,
+    /// Where each key's slot is.
+    places: KeyMap<u32>,
+    /// The slot that the next tensor probably has: steps mostly repeat their order, and then no
+    /// hash table, whose lines are not in the cache, is read.
+    next: usize,
     /// Tensors that the step under way still expects.
     missing: usize,
     steps: u64,
@@ -31,6 +37,7 @@ pub(super) struct Track {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
+    key: u64,
     required: u32,
     seen: u32,
     is_anchor: bool,
@@ -55,7 +62,8 @@ impl Track {
             named,
             foreign: 0,
         };
-        let mut slots: KeyMap<Slot> = KeyMap::default();
+        let mut slots: Vec<Slot> = Vec::new();
+        let mut places: KeyMap<u32> = KeyMap::default();
         let mut signature = u64::from(named);
         let mut allreduces = Vec::new();
         for (item, new) in items {
@@ -64,7 +72,14 @@ impl Track {
                 continue;
             }
             let key = item.key(named);
-            slots.entry(key).or_default().required += 1;
+            let place = *places.entry(key).or_insert_with(|| {
+                slots.push(Slot {
+                    key,
+                    ..Slot::default()
+                });
+                slots.len() as u32 - 1
+            });
+            slots[place as usize].required += 1;
             signature = signature.wrapping_add(mix(key, 2));
             period.items += 1;
             period.bytes += item.bytes;
@@ -74,19 +89,21 @@ impl Track {
             }
         }
         // The largest allreduce that comes once; the first of equals, so that all ranks would choose alike.
-        let once = |key: &u64| slots.get(key).is_some_and(|slot| slot.required == 1);
+        let once = |key: &u64| slots[places[key] as usize].required == 1;
         let best = allreduces
             .into_iter()
             .rev()
             .max_by_key(|&(bytes, key)| (once(&key), bytes));
         if let Some((bytes, key)) = best {
             period.anchor = Some(bytes);
-            slots.entry(key).or_default().is_anchor = true;
+            slots[places[&key] as usize].is_anchor = true;
         }
         (period.items > 0).then_some(Self {
             period,
             signature,
             slots,
+            places,
+            next: 0,
             missing: period.items,
             steps: 0,
             foreign_in_step: 0,
@@ -108,9 +125,10 @@ impl Track {
 
     /// Takes in the next tensor.
     pub(super) fn observe(&mut self, item: Item) -> Result<Observation, Lost> {
-        let Some(slot) = self.slots.get_mut(&item.key(self.period.named)) else {
+        let Some(place) = self.find(item.key(self.period.named)) else {
             return self.foreign();
         };
+        let slot = &mut self.slots[place];
         slot.seen += 1;
         // By name, a tensor may be a step ahead of the others; anonymous, one too many means that the count is off.
         let ahead = if self.period.named { 2 } else { 1 };
@@ -141,6 +159,20 @@ impl Track {
         })
     }
 
+    /// Where the slot of the tensor with this key is.
+    fn find(&mut self, key: u64) -> Option<usize> {
+        let place = match self.slots.get(self.next) {
+            Some(slot) if slot.key == key => self.next,
+            _ => *self.places.get(&key)? as usize,
+        };
+        self.next = if place + 1 < self.slots.len() {
+            place + 1
+        } else {
+            0
+        };
+        Some(place)
+    }
+
     fn foreign(&mut self) -> Result<Observation, Lost> {
         self.foreign_in_step += 1;
         self.foreign_balance += 1;
@@ -159,7 +191,7 @@ impl Track {
     fn complete(&mut self) -> Result<(), Lost> {
         self.steps += 1;
         let mut ahead = 0;
-        for slot in self.slots.values_mut() {
+        for slot in &mut self.slots {
             slot.seen -= slot.required;
             ahead += slot.seen as usize;
         }

@@ -232,14 +232,15 @@ impl Rank {
         let address = std::ptr::with_exposed_provenance_mut::<u8>(at as usize);
         Entry {
             name,
-            params,
+            params: params.into(),
             // SAFETY: nobody follows the address: it is the simulated GPU's, and looked up there.
             span: Some(unsafe { Span::new(address, address, length) }),
             output: Output::Fixed,
             on: self
                 .binding
                 .submit(on, can_follow)
-                .expect("a device that is there"),
+                .expect("a device that is there")
+                .map(Box::new),
         }
     }
 
@@ -255,7 +256,7 @@ impl Rank {
         let params = Params::plain(OpKind::Allreduce, Dtype::U8, [data.len()].into_iter().collect());
         Entry {
             name,
-            params,
+            params: params.into(),
             // SAFETY: tests wait for their tickets before they look at their data.
             span: Some(unsafe { Span::new(data.as_ptr(), data.as_mut_ptr(), data.len()) }),
             output: Output::Fixed,
@@ -267,7 +268,7 @@ impl Rank {
     pub(super) fn without_data(&self, name: &str, kind: OpKind) -> Arc<Ticket> {
         let entry = Entry {
             name,
-            params: Params::plain(kind, Dtype::U8, Default::default()),
+            params: Params::plain(kind, Dtype::U8, Default::default()).into(),
             span: None,
             output: Output::Fixed,
             on: None,
