@@ -1,5 +1,5 @@
-//! What may watch the cycle: the timeline, the step metrics, the tuner and the stall inspector in a job, a log in the
-//! simulator. The cycle tells, and is told one thing back: settings to change to.
+//! What may watch the cycle: the timeline, the step metrics, the tuner and the stall inspector in a
+//! job, a log in the simulator. The cycle tells, and is told one thing back: settings to change to.
 
 use crate::clock::{Alignment, Nanos};
 use crate::collective::{Phases, Stages};
@@ -12,37 +12,38 @@ use crate::ready::Ready;
 use crate::settings::{Settings, Versioned};
 use crate::timeline::Activity;
 
-/// Watches cycles go by: timeline, step metrics and tuner in a job, a log in the simulator. It must be quick; it
-/// runs between the collectives.
+/// Watches cycles go by: timeline, step metrics and tuner in a job, a log in the simulator. It must
+/// be quick; it runs between the collectives.
 pub(crate) trait Observer: Send {
     /// The rendezvous is complete; `hosts` is the distribution of the ranks over hosts.
     fn connected(&mut self, _hosts: Hosts) {}
     /// A cycle begins.
     fn cycle_began(&mut self, _now: Nanos) {}
-    /// A tensor has become ready on all ranks; `ready_us` gives each rank's time, where it is known, in microseconds on
-    /// rank 0's clock. Told on the lowest rank of a set.
+    /// A tensor has become ready on all ranks; `ready_us` gives each rank's time, where it is
+    /// known, in microseconds on rank 0's clock. Told on the lowest rank of a set.
     fn negotiated(&mut self, _negotiated: &Negotiated<'_>, _ready_us: &mut dyn Iterator<Item = Option<u64>>) {
     }
-    /// The ranks have agreed on this cycle; negotiation took from when it began until `now`. `joined`: some rank has
-    /// no more data.
+    /// The ranks have agreed on this cycle; negotiation took from when it began until `now`.
+    /// `joined`: some rank has no more data.
     fn agreed(&mut self, _began: Nanos, _now: Nanos, _joined: bool) {}
     /// A batch has been moved.
     fn executed(&mut self, _batch: &Executed<'_>) {}
     /// The ranks disagreed about a tensor.
     fn refused(&mut self, _tensor: &Tensor, _error: &Error) {}
-    /// Rank 0 has every rank start or stop its timeline, in this same cycle: when it has ended, before the
-    /// next one begins.
+    /// Rank 0 has every rank start or stop its timeline, in this same cycle: when it has ended,
+    /// before the next one begins.
     ///
     /// # Errors
     /// A file that cannot be written; the job goes on.
     fn apply_timeline_command(&mut self, _command: &TimelineCommand) -> Result<(), Error> {
         Ok(())
     }
-    /// How this rank's clock relates to rank 0's has been measured anew: after a cycle has begun and before it brings
-    /// anything else. Never on rank 0, nor where ranks share a clock.
+    /// How this rank's clock relates to rank 0's has been measured anew: after a cycle has begun
+    /// and before it brings anything else. Never on rank 0, nor where ranks share a clock.
     fn aligned(&mut self, _alignment: &Alignment) {}
-    /// A cycle ends, under `settings`; the answer, on rank 0, is what to change them to. Once more at the job's end, where
-    /// no cycle has begun or the last one has failed, if the caller has marked something since.
+    /// A cycle ends, under `settings`; the answer, on rank 0, is what to change them to. Once more
+    /// at the job's end, where no cycle has begun or the last one has failed, if the caller has
+    /// marked something since.
     fn cycle_ended(&mut self, _cycle: &CycleEnd) -> Option<Settings> {
         None
     }
@@ -60,13 +61,14 @@ pub(crate) trait Pending {
     /// The lowest rank of the set, as a rank of the job.
     fn lowest_rank(&self) -> usize;
 
-    /// Tensors that some ranks wait for, as the lowest rank knows them: name, since when, and the ranks of the job that
-    /// have submitted it and that have not. A rank that has joined misses nothing, and a join may wait as long as others
-    /// train.
+    /// Tensors that some ranks wait for, as the lowest rank knows them: name, since when, and the
+    /// ranks of the job that have submitted it and that have not. A rank that has joined misses
+    /// nothing, and a join may wait as long as others train.
     fn outstanding(&self, each: &mut dyn FnMut(&str, Nanos, Vec<usize>, Vec<usize>));
 
-    /// Since when the oldest of this rank's tensors waits that the set has not agreed on, or whose group is not complete. A
-    /// join may wait for as long as others train, but not when all have joined.
+    /// Since when the oldest of this rank's tensors waits that the set has not agreed on, or whose
+    /// group is not complete. A join may wait for as long as others train, but not when all have
+    /// joined.
     fn oldest_unanswered(&self) -> Option<Nanos>;
 }
 
@@ -87,7 +89,8 @@ pub(crate) struct Executed<'a> {
     pub(crate) allocated: Option<Nanos>,
     pub(crate) ended: Nanos,
     pub(crate) phases: Phases,
-    /// What happened one after another, where a device has said so; then it began when the host had launched it.
+    /// What happened one after another, where a device has said so; then it began when the host had
+    /// launched it.
     pub(crate) on_device: Option<&'a [Activity]>,
 }
 

@@ -1,8 +1,9 @@
 //! The settings of a job on one rank: one versioned cell that every change goes through.
 //!
-//! The tuner and the program (on rank 0) write the settings that they want. The set of all ranks publishes them in its
-//! blocks; what its ranks agree on comes into force on all of them in the same cycle, and is written here. Other process
-//! sets publish what is in force, so they follow: their members switch together, too, as soon as one of them knows.
+//! The tuner and the program (on rank 0) write the settings that they want. The set of all ranks
+//! publishes them in its blocks; what its ranks agree on comes into force on all of them in the
+//! same cycle, and is written here. Other process sets publish what is in force, so they follow:
+//! their members switch together, too, as soon as one of them knows.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +21,8 @@ struct State {
     /// The newest settings that this rank knows.
     wanted: Versioned<Settings>,
     in_force: Versioned<Settings>,
-    /// Whether all ranks have agreed on those in force. Before the first cycle they are what this rank's environment says.
+    /// Whether all ranks have agreed on those in force. Before the first cycle they are what this
+    /// rank's environment says.
     is_agreed: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The operations: what goes in, what must come out, and how each is asked for.
 
-use ronde::collective::local::LocalCollective;
-use ronde::collective::{Collective, Phases, Reduction};
+use ronde::internal::collective::local::LocalCollective;
+use ronde::internal::collective::{Collective, Phases, Reduction};
 use ronde::tensor::{Dtype, ReduceOp, Span};
 use ronde::{Context, Reduce};
 

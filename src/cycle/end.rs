@@ -35,12 +35,14 @@ impl Cycle {
         self.ended = Some(error);
     }
 
-    /// Reports the last marks to the observer and drops it; completes the tickets of commands that are never applied.
+    /// Reports the last marks to the observer and drops it; completes the tickets of commands that
+    /// are never applied.
     fn close_observer(&mut self, error: &Error) {
         if self.land().is_err() {
             // Its tensors have been told.
         }
-        // What was marked since the last cycle counts, unless the observer itself may be what failed.
+        // What was marked since the last cycle counts, unless the observer itself may be what
+        // failed.
         let end = self.cycle_end();
         let is_marked = !end.step_marks.is_empty() || !end.epoch_marks.is_empty();
         if is_marked && !matches!(error, Error::Internal { .. }) {
@@ -49,7 +51,8 @@ impl Cycle {
         // The timeline is complete and closed when the last handle has its answer.
         self.observer = Box::new(NoObserver);
         for pending in self.commands.drain(..) {
-            // Where a peer has left before it heard of the command, what it was to stop has ended all the same.
+            // Where a peer has left before it heard of the command, what it was to stop has ended
+            // all the same.
             let is_done = pending.command == Command::Timeline(TimelineCommand::Stop)
                 && matches!(error, Error::Peer(PeerError::Left { .. }));
             let outcome = if is_done { Ok(()) } else { Err(error.clone()) };

@@ -1,5 +1,6 @@
-//! The end of a cycle: the observer hears of it, commands of rank 0 take effect, and the next block is prepared. The
-//! tickets of its tensors are complete already: batches complete theirs as they end.
+//! The end of a cycle: the observer hears of it, commands of rank 0 take effect, and the next block
+//! is prepared. The tickets of its tensors are complete already: batches complete theirs as they
+//! end.
 
 use super::Cycle;
 use crate::command::{Command, TimelineCommand};
@@ -7,7 +8,8 @@ use crate::error::Error;
 use crate::observer::CycleEnd;
 
 impl Cycle {
-    /// Reports the cycle to the observer, applies commands, and asks for the next cycle where something waits for it.
+    /// Reports the cycle to the observer, applies commands, and asks for the next cycle where
+    /// something waits for it.
     pub(super) fn finish_cycle(&mut self) {
         self.ready.clear();
         let words = self.cache.words();

@@ -11,7 +11,8 @@ use crate::observer::NoObserver;
 const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Cycle {
-    /// Asks for a first cycle where clocks are to be compared: before anything else, for all process sets.
+    /// Asks for a first cycle where clocks are to be compared: before anything else, for all
+    /// process sets.
     pub(crate) fn begin(&self) {
         if self.number == 0 && self.clocks.want_comparing(self.began) {
             self.queue.doorbell.ring(1);
@@ -27,7 +28,8 @@ impl Cycle {
             + self.gpu.in_flight()
     }
 
-    /// Takes over batches that have ended on the device, and asks for a cycle if tensors may be launched now.
+    /// Takes over batches that have ended on the device, and asks for a cycle if tensors may be
+    /// launched now.
     pub(crate) fn poll_device(&mut self) -> Result<(), Error> {
         if self.land()? && self.gpu.throttle.may_open() {
             self.queue.call_for(self.number + 1);

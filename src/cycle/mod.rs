@@ -1,13 +1,13 @@
-//! The cycle: one [`step`](Cycle::step) takes what was submitted, agrees with the other ranks on what is ready
-//! everywhere, packs it into batches, moves them, and completes their tickets.
+//! The cycle: one [`step`](Cycle::step) takes what was submitted, agrees with the other ranks on
+//! what is ready everywhere, packs it into batches, moves them, and completes their tickets.
 //!
-//! A step reads no clock for its decisions and never sleeps between exchanges: threads and waiting are in `engine`, so
-//! the simulator runs the same code under a seed. All ranks do the same in the same order, because a cycle decides only
-//! from the agreement of its exchange (the same everywhere) and from the response cache (changed only by agreements).
+//! A step decides nothing by the clock: threads and waiting are in `engine`, so the simulator runs
+//! the same code under a seed. All ranks do the same, because a cycle decides only from the
+//! agreement of its exchange and from the response cache, which agreements alone change.
 //!
-//! Each phase has a file of its own. Beside them: `parts` makes a cycle, `end` ends it, `groups` holds back incomplete
-//! groups, `device` launches batches on a GPU, `clocks` compares clocks, `liveness` and `stalls` look for lost peers
-//! and for tensors that have waited too long.
+//! Each phase has a file of its own. Beside them: `parts` makes a cycle, `end` ends it, `groups`
+//! holds back incomplete groups, `device` launches batches on a GPU, `clocks` compares clocks,
+//! `liveness` and `stalls` look for lost peers and for tensors that have waited too long.
 
 mod clocks;
 mod collect;
@@ -45,7 +45,8 @@ use crate::settings_cell::SettingsSource;
 use crate::transport::Transport;
 
 impl Cycle {
-    /// Runs one cycle that begins at `now`. After an error nothing more can be reduced; see [`end`](Self::end).
+    /// Runs one cycle that begins at `now`. After an error nothing more can be reduced; see
+    /// [`end`](Self::end).
     pub(crate) fn step(&mut self, now: Nanos) -> Result<(), Error> {
         self.collect(now)?;
         self.negotiate()?;
@@ -86,7 +87,8 @@ pub(crate) enum Due {
 
 /// See the module.
 pub(crate) struct Cycle {
-    /// The process set: ranks of the job in ascending order. Ranks elsewhere in here are places in this list.
+    /// The process set: ranks of the job in ascending order. Ranks elsewhere in here are places in
+    /// this list.
     members: Arc<[usize]>,
     transport: Box<dyn Transport>,
     collective: Box<dyn Collective>,
@@ -114,7 +116,8 @@ pub(crate) struct Cycle {
     unsent: Vec<Request>,
     /// This rank has no more data, until all ranks have none.
     joined: bool,
-    /// When the cycle began in which all ranks were first seen to have joined, until their joins are answered.
+    /// When the cycle began in which all ranks were first seen to have joined, until their joins
+    /// are answered.
     all_joined_at: Option<Nanos>,
     groups: groups::Groups,
     clocks: clocks::Clocks,

@@ -1,4 +1,5 @@
-//! Stalled tensors of a process set: found by its lowest rank, and by the others if that rank does not answer.
+//! Stalled tensors of a process set: found by its lowest rank, and by the others if that rank does
+//! not answer.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, StallInspector};
 use crate::observer::Pending;
 
-/// How long after the shutdown limit the lowest rank may take to end the set, before the others end it. It counts from
-/// its first look at a tensor, which is as late as its thread is scheduled.
+/// How long after the shutdown limit the lowest rank may take to end the set, before the others end
+/// it. It counts from its first look at a tensor, which is as late as its thread is scheduled.
 const GRACE: Duration = Duration::from_millis(700);
 
 /// Looks for tensors that have waited too long.
@@ -22,11 +23,12 @@ pub(crate) enum Stalls {
     Lowest {
         /// Decides what is to be said.
         inspector: StallInspector,
-        /// When each tensor was first seen to be outstanding. A rank may say that it waits since long ago.
+        /// When each tensor was first seen to be outstanding. A rank may say that it waits since
+        /// long ago.
         first_seen: HashMap<String, Nanos>,
     },
-    /// On the others: tensors of this rank that the lowest one has neither answered nor reported as stalled, though they
-    /// have waited beyond the shutdown limit.
+    /// On the others: tensors of this rank that the lowest one has neither answered nor reported as
+    /// stalled, though they have waited beyond the shutdown limit.
     Other {
         /// The shutdown limit.
         limit: Duration,
@@ -34,9 +36,8 @@ pub(crate) enum Stalls {
 }
 
 impl Stalls {
-    /// The stall check of rank `rank` of a set of `size`: warns after `warn_after`, ends the set after
-    /// `shutdown_after`.
-    /// `None` if there is nothing to look for.
+    /// The stall check of rank `rank` of a set of `size`: warns after `warn_after`, ends the set
+    /// after `shutdown_after`. `None` if there is nothing to look for.
     pub(crate) fn new(
         rank: usize,
         size: usize,

@@ -9,7 +9,7 @@
 //! Everything here is a function of its arguments: an environment lookup, a process table, facts about the host.
 //!
 //! ```
-//! use ronde::identity::{Identity, Source};
+//! use ronde::internal::identity::{Identity, Source};
 //!
 //! let environment = |name: &str| match name {
 //!     "RANK" => Some("1".to_owned()),
@@ -18,7 +18,7 @@
 //! };
 //! let identity = Identity::from_lookup(&environment)?;
 //! assert_eq!((identity.rank, identity.size, identity.source), (1, 2, Source::Torchrun));
-//! # Ok::<(), ronde::identity::IdentityError>(())
+//! # Ok::<(), ronde::internal::identity::IdentityError>(())
 //! ```
 
 mod digest;

@@ -1,38 +1,44 @@
 //! What the ranks agree on by intersecting their blocks of one cycle.
 //!
-//! A rank that has joined has no more data, and the others go on without it: its block narrows nothing. It may
-//! still have submitted a tensor before it joined, and then takes part in that one like any other; else it is
-//! *absent* from it.
+//! A rank that has joined has no more data, and the others go on without it: its block narrows
+//! nothing. It may still have submitted a tensor before it joined, and then takes part in that one
+//! like any other; else it is *absent* from it.
 //!
-//! The fold over the words is associative: intersections, unions, the newest settings. The ready times of each rank, which
-//! the timeline and the stall check of rank 0 want, are no part of it: where they are asked for, they are kept rank by rank.
+//! The fold over the words is associative: intersections, unions, the newest settings. The ready
+//! times of each rank, which the timeline and the stall check of rank 0 want, are no part of it:
+//! where they are asked for, they are kept rank by rank.
 //!
-//! Blocks may lie in memory that other processes write. Each value is read once and checked before it is used.
+//! Blocks may lie in memory that other processes write. Each value is read once and checked before
+//! it is used.
 
 use super::block::{FACT_WORDS, InvalidBlock, READY_US_MAX, Status, check_facts, facts};
 use crate::settings::{Settings, Versioned};
 use crate::transport::{Combine, RankBlock};
 
-/// The state that all ranks share once every block of a cycle is in. A fold over the blocks in rank order that depends on these
-/// and on who had joined in the cycle before, so every rank computes the same.
+/// The state that all ranks share once every block of a cycle is in. A fold over the blocks in rank
+/// order that depends on these and on who had joined in the cycle before, so every rank computes
+/// the same.
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {
-    /// Bits ready on every rank that has not joined and, once all have joined, on any rank: those who are
-    /// [`absent`](Self::absent) bring nothing.
+    /// Bits ready on every rank that has not joined and, once all have joined, on any rank: those
+    /// who are [`absent`](Self::absent) bring nothing.
     pub common: Vec<u64>,
     /// Facts that hold on at least one rank.
     pub any: Status,
-    /// The newest settings that any rank brought, the first rank's among equals. Every rank sees the same, values
-    /// included, so all switch to them in this cycle.
+    /// The newest settings that any rank brought, the first rank's among equals. Every rank sees
+    /// the same, values included, so all switch to them in this cycle.
     pub settings: Versioned<Settings>,
-    /// Ready words of every rank (rank-major); filled only if [`details`](Self::details) asks for them.
+    /// Ready words of every rank (rank-major); filled only if [`details`](Self::details) asks for
+    /// them.
     pub ready: Vec<u64>,
-    /// Ready times in microseconds of every rank (rank-major, 64 per word), where the bit is set; likewise.
+    /// Ready times in microseconds of every rank (rank-major, 64 per word), where the bit is set;
+    /// likewise.
     pub ready_us: Vec<u64>,
-    /// Whether to keep each rank's words and times: the timeline, the stall inspector and the analysis want them.
+    /// Whether to keep each rank's words and times: the timeline, the stall inspector and the
+    /// analysis want them.
     pub details: bool,
-    /// The bits that a block may have set: those of the cache slots in use, which are the same on every rank. Empty:
-    /// any bit.
+    /// The bits that a block may have set: those of the cache slots in use, which are the same on
+    /// every rank. Empty: any bit.
     pub slots: Vec<u64>,
     ranks: usize,
     /// The rank that joined last, of several in one cycle the highest.
@@ -133,7 +139,8 @@ impl Agreement {
         }
     }
 
-    /// Folds in the ready words of a rank that has joined: they count only while no other rank's do.
+    /// Folds in the ready words of a rank that has joined: they count only while no other rank's
+    /// do.
     #[cold]
     fn add_joined(&mut self) {
         if self.ranks == self.joined.len() {
@@ -163,8 +170,8 @@ impl Agreement {
         self.last_joined
     }
 
-    /// Ranks that have joined and do not have `bit` ready, ascending: if the bit is common, its tensor is reduced
-    /// without them.
+    /// Ranks that have joined and do not have `bit` ready, ascending: if the bit is common, its
+    /// tensor is reduced without them.
     ///
     /// # Panics
     /// If the blocks have no such bit.
@@ -253,7 +260,8 @@ mod tests {
 
     #[test]
     fn a_joined_rank_narrows_nothing_and_is_absent_where_it_has_nothing() {
-        // Bit 2 is ready on all, 3 on those that have data left, 4 on one of these, 5 on a joined rank alone.
+        // Bit 2 is ready on all, 3 on those that have data left, 4 on one of these, 5 on a joined
+        // rank alone.
         let joined = |bits: &[usize]| block(Status::JOINED, bits);
         let active = |bits: &[usize]| block(Status::default(), bits);
         let orders = [
@@ -359,7 +367,8 @@ mod tests {
     }
 
     proptest! {
-        /// The definition: AND over the ranks, all ones for the joined, masked by the OR of all ready words.
+        /// The definition: AND over the ranks, all ones for the joined, masked by the OR of all
+        /// ready words.
         #[test]
         fn the_fold_is_its_definition(ranks in prop::collection::vec((any::<bool>(), any::<u64>()), 1..9)) {
             let mut agreed = Agreement::default();

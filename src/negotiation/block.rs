@@ -1,4 +1,5 @@
-//! The block that a rank brings to a cycle: which cached tensors are ready, facts about the rank, and its settings.
+//! The block that a rank brings to a cycle: which cached tensors are ready, facts about the rank,
+//! and its settings.
 
 use smallvec::smallvec;
 
@@ -10,11 +11,12 @@ use crate::transport::{Contribution, RankBlock};
 pub struct Status(pub u32);
 
 impl Status {
-    /// The rank has requests that are not in the response cache, or, on rank 0, timeline commands: this cycle takes the slow path.
+    /// The rank has requests that are not in the response cache, or, on rank 0, timeline commands:
+    /// this cycle takes the slow path.
     pub const UNCACHED: Self = Self(1);
 
-    /// The rank has joined: it has no more data, and the others go on without it. What it submitted before is in
-    /// its ready words as ever.
+    /// The rank has joined: it has no more data, and the others go on without it. What it submitted
+    /// before is in its ready words as ever.
     pub const JOINED: Self = Self(2);
 
     /// Rank 0 has the ranks compare their clocks in this cycle.
@@ -41,10 +43,11 @@ pub struct Block {
     pub status: Status,
     /// The newest settings this rank knows.
     pub settings: Versioned<Settings>,
-    /// One bit for each slot of the response cache: the tensor is ready here. Every rank has the same number of
-    /// words in the same cycle.
+    /// One bit for each slot of the response cache: the tensor is ready here. Every rank has the
+    /// same number of words in the same cycle.
     pub ready: Vec<u64>,
-    /// For each bit, the microsecond (on rank 0's clock) at which the tensor was submitted; meaningless where the bit is 0.
+    /// For each bit, the microsecond (on rank 0's clock) at which the tensor was submitted;
+    /// meaningless where the bit is 0.
     pub ready_us: Vec<u64>,
 }
 
@@ -64,7 +67,8 @@ impl Block {
         self.ready_us[bit] = at_us;
     }
 
-    /// The block as the transport moves it: status and settings, then the ready bits, with the ready times as details.
+    /// The block as the transport moves it: status and settings, then the ready bits, with the
+    /// ready times as details.
     pub fn contribution(&self) -> Contribution<'_> {
         Contribution {
             version: BLOCK_VERSION,
@@ -152,10 +156,12 @@ pub(super) fn facts(words: &[u64]) -> (Status, Versioned<Settings>) {
     (status, settings)
 }
 
-/// Versions by which settings may be ahead of those of the last cycle: more changes than a job makes, and far from overflow.
+/// Versions by which settings may be ahead of those of the last cycle: more changes than a job
+/// makes, and far from overflow.
 const VERSIONS_MAX: u64 = 1 << 32;
 
-/// Checks the status and the settings of set rank `rank`'s block. `version`: that of the settings of the last cycle.
+/// Checks the status and the settings of set rank `rank`'s block. `version`: that of the settings
+/// of the last cycle.
 pub(super) fn check_facts(
     rank: usize,
     status: Status,

@@ -1,14 +1,16 @@
-//! The block of words that every rank brings to a cycle, and the function that combines the blocks of all ranks.
+//! The block of words that every rank brings to a cycle, and the function that combines the blocks
+//! of all ranks.
 //!
-//! The transport moves words and compares cycle, version and length. What the words mean is up to the caller, who also
-//! supplies the function: see [`Combine`].
+//! The transport moves words and compares cycle, version and length. What the words mean is up to
+//! the caller, who also supplies the function: see [`Combine`].
 
 use smallvec::SmallVec;
 
 /// Words of [`Contribution::head`], at most.
 pub const BLOCK_HEAD_WORDS_MAX: usize = 8;
 
-/// The block that this rank brings to a cycle. In one cycle the blocks of all ranks have the same version and size.
+/// The block that this rank brings to a cycle. In one cycle the blocks of all ranks have the same
+/// version and size.
 #[derive(Clone, Debug)]
 pub struct Contribution<'a> {
     /// Version of the block's format.
@@ -17,8 +19,8 @@ pub struct Contribution<'a> {
     pub head: SmallVec<[u64; BLOCK_HEAD_WORDS_MAX]>,
     /// The words after them. Each bit says whether the detail of the same index is present.
     pub bits: &'a [u64],
-    /// Details, one word for each bit. They are moved where they are present and where a rank wants to read them: rank 0 can
-    /// always.
+    /// Details, one word for each bit. They are moved where they are present and where a rank wants
+    /// to read them: rank 0 can always.
     pub details: &'a [u64],
 }
 
@@ -29,14 +31,14 @@ impl Contribution<'_> {
     }
 }
 
-/// The block of one rank, for [`Combine`]. Another process may still write to it: each read may give another value, so values
-/// are read once, then checked, then used.
+/// The block of one rank, for [`Combine`]. Another process may still write to it: each read may
+/// give another value, so values are read once, then checked, then used.
 pub trait RankBlock {
     /// Reads the head and the bits. The length of `to` is the number of both.
     fn read_words(&self, to: &mut [u64]);
 
-    /// Reads the details whose bit in `bits` is set, to the same index of `to`. They are 0 on a rank that this transport does
-    /// not move them to.
+    /// Reads the details whose bit in `bits` is set, to the same index of `to`. They are 0 on a
+    /// rank that this transport does not move them to.
     fn read_details(&self, bits: &[u64], to: &mut [u64]);
 }
 
@@ -52,11 +54,12 @@ impl RankBlock for Contribution<'_> {
     }
 }
 
-/// Combines the blocks of all ranks of a cycle. Every rank combines the same blocks, in rank order, and comes to the same
-/// result.
+/// Combines the blocks of all ranks of a cycle. Every rank combines the same blocks, in rank order,
+/// and comes to the same result.
 ///
-/// The result for the words must not depend on how the ranks are split into consecutive groups that are combined first (it
-/// is associative). An implementation may also keep a view of each rank, such as its details.
+/// The result for the words must not depend on how the ranks are split into consecutive groups that
+/// are combined first (it is associative). An implementation may also keep a view of each rank,
+/// such as its details.
 pub trait Combine {
     /// Starts with no block. The blocks to come have `words` words: the head and the bits.
     fn start(&mut self, words: usize);

@@ -1,7 +1,7 @@
 //! Ranks on several hosts: hierarchical allreduces, through NCCL, host memory and MPI. They are `mpirun`'s to start: left out unless
 //! `TEST_RONDE_MPIRUN` names it. The hosts are made up.
 
-use ronde::identity::Identity;
+use ronde::internal::identity::Identity;
 use ronde::settings::PartialSettings;
 use ronde::{Context, CudaVec, ReduceOp};
 

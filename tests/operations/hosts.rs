@@ -2,7 +2,7 @@
 //! `TEST_RONDE_MPIRUN` names it. Where it puts all ranks on this machine, they make hosts up.
 
 use crate::support::{Draw, Folder, has_hosts, job, job_with};
-use ronde::identity::Identity;
+use ronde::internal::identity::Identity;
 use ronde::settings::PartialSettings;
 use ronde::{Context, ReduceOp};
 

@@ -1,9 +1,10 @@
-//! Fusion classes: which tensors may share a batch. One function decides, for the running job, for the replay of what
-//! was traced in it, and for the analysis of recorded files.
+//! Fusion classes: which tensors may share a batch. One function decides, for the running job, for
+//! the replay of what was traced in it, and for the analysis of recorded files.
 //!
-//! A [`FusionKey`] has everything that the members of a batch must have in common. [`FusionClasses`] numbers the keys;
-//! the number is [`Item::class`](crate::fusion::Item::class), all that the [planner](crate::fusion) knows of it. Facts
-//! that a recorded file does not have are unknown on every tensor of that file, and thus equal.
+//! A [`FusionKey`] has everything that the members of a batch must have in common.
+//! [`FusionClasses`] numbers the keys; the number is [`Item::class`](crate::fusion::Item::class),
+//! all that the [planner](crate::fusion) knows of it. Facts that a recorded file does not have are
+//! unknown on every tensor of that file, and thus equal.
 //!
 //! ```
 //! use ronde_job::fusion_class::{Fusible, FusionClasses, FusionKey};
@@ -28,8 +29,8 @@ use crate::OpKind;
 use crate::replay::Operation;
 use crate::{Dtype, ReduceOp};
 
-/// Operations whose tensors may share a batch. An alltoall is none of them: it has as many messages as ranks squared
-/// already.
+/// Operations whose tensors may share a batch. An alltoall is none of them: it has as many messages
+/// as ranks squared already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fusible {
     /// An allreduce by element.
@@ -123,20 +124,21 @@ impl Shared {
     }
 }
 
-/// Whether two factors are the same for all ranks. NaNs of any bits are: negotiation does not tell them apart either, and
-/// all ranks must come to the same classes.
+/// Whether two factors are the same for all ranks. NaNs of any bits are: negotiation does not tell
+/// them apart either, and all ranks must come to the same classes.
 fn same_factor(one: f64, other: f64) -> bool {
     one == other || (one.is_nan() && other.is_nan())
 }
 
-/// Whether two lists, mostly empty, are equal. Comparing empty slices is not free: `memcmp` reads at the dangling address
-/// of an empty vector, which takes a processor with masked loads longer than the rest of the plan.
+/// Whether two lists, mostly empty, are equal. Comparing empty slices is not free: `memcmp` reads
+/// at the dangling address of an empty vector, which takes a processor with masked loads longer
+/// than the rest of the plan.
 fn same_ranks(one: &[u32], other: &[u32]) -> bool {
     one.len() == other.len() && (one.is_empty() || one == other)
 }
 
-/// Tensors alone in their class that are told apart. Beyond, they share a class: names that never repeat must not take
-/// memory for ever.
+/// Tensors alone in their class that are told apart. Beyond, they share a class: names that never
+/// repeat must not take memory for ever.
 const ALONE_MAX: usize = 1 << 16;
 
 /// The classes known so far. Numbers follow one another from 0, in order of appearance.
@@ -159,8 +161,9 @@ impl FusionClasses {
         }
     }
 
-    /// The number of the class of `key`. `tensor` is a hash of the tensor's identity: a tensor that shares batches with no
-    /// other has the same class each time; `None` where no tensor comes twice.
+    /// The number of the class of `key`. `tensor` is a hash of the tensor's identity: a tensor that
+    /// shares batches with no other has the same class each time; `None` where no tensor comes
+    /// twice.
     pub fn number(&mut self, key: &FusionKey<'_>, tensor: Option<u64>) -> u32 {
         if key.is_alone() {
             return self.number_alone(key, tensor);

@@ -102,7 +102,7 @@ pub struct Versioned<T> {
 }
 
 impl<T: std::fmt::Display> std::fmt::Display for Versioned<T> {
-    /// The value alone.
+    /// The value, without its version.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.value.fmt(f)
     }
