@@ -1,6 +1,8 @@
 //! Jobs on several hosts that change the way between them while they run. They are `mpirun`'s to start: left out unless
 //! `TEST_RONDE_MPIRUN` names it. Where it puts all ranks on this machine, they make hosts up.
 
+#![allow(unsafe_code)] // sets environment variables
+
 use crate::support::{Draw, Folder, has_hosts, job, job_with};
 use ronde::internal::identity::Identity;
 use ronde::settings::PartialSettings;
