@@ -15,8 +15,8 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ronde::collective::local::LocalCollective;
-use ronde::collective::{Collective, Phases, Reduction};
+use ronde::internal::collective::local::LocalCollective;
+use ronde::internal::collective::{Collective, Phases, Reduction};
 use ronde::tensor::{Dtype, ReduceOp, Span};
 
 type Failure = Box<dyn std::error::Error>;

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use ronde::gpu_measure::{self, Round, Step};
+use ronde::internal::gpu_measure::{self, Round, Step};
 use ronde::{Context, CudaVec, ReduceOp};
 use ronde_lab::bench::models;
 

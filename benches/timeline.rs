@@ -10,15 +10,15 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use ronde::clock::{Clock, MonotonicClock, Nanos};
-use ronde::collective::Phases;
-use ronde::knobs::StepRange;
-use ronde::negotiation::OpKind;
-use ronde::tensor::Dtype;
-use ronde::timeline::{
+use ronde::internal::clock::{Clock, MonotonicClock, Nanos};
+use ronde::internal::collective::Phases;
+use ronde::internal::timeline::{
     Activity, BatchRecord, BytepsOptions, Item, Member, Options as Recording, PeriodFinder, TensorId,
     Timeline, Track,
 };
+use ronde::knobs::StepRange;
+use ronde::tensor::Dtype;
+use ronde_job::OpKind;
 
 type Failure = Box<dyn std::error::Error>;
 

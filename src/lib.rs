@@ -21,34 +21,33 @@
 //! ```
 //!
 //! # Modules
-//! - [`Context`] and what it hands out: [`context`]. Settings: [`knobs`]. Who am I: [`identity`].
-//! - The heart: `cycle/` (one step: collect, negotiate, plan, execute, finish), [`negotiation`], [`fusion`].
-//! - Interfaces, each with a simulated implementation: [`clock`], [`transport`] (control), [`collective`] (data).
-//! - What is recorded: [`timeline`]; what it would have been otherwise: [`replay`]; what is tuned by both: the crate
-//!   `ronde-tuner`.
-//! - What a tuner's log tells: [`review`].
-//! - The program `ronde`: `cli`, [`mod@bench`].
+//! - [`Context`] and what it hands out: [`context`]. Settings read at the start: [`knobs`]; those that change while a job
+//!   runs: [`settings`]. Tensors: [`tensor`]. Errors: [`error`].
+//! - Private: `cycle` (one step: collect, negotiate, plan, execute, finish), `negotiation`; `clock`, `transport` (control)
+//!   and `collective` (data), each a trait with a simulated implementation; `timeline` (recording), `autotune`.
+//! - Other packages: `ronde_job` (fusion plan, replay), `ronde_tuner`, `ronde_trace` (readers and analysis of timelines),
+//!   `ronde_lab` (benchmark, sweep, review), `ronde_cli` (the program `ronde`).
 //!
 //! Linux only. Results are bit-identical on all ranks, and whatever the fusion and the order of arrival.
 
-pub mod adasum;
+mod adasum;
 mod autotune;
 mod backend;
 mod buffer;
-pub mod clock;
-pub mod collective;
+mod clock;
+mod collective;
 mod command;
 pub mod context;
 mod cycle;
 mod delivery;
 pub mod error;
-pub mod gpu;
-pub mod identity;
+mod gpu;
+mod identity;
 pub mod knobs;
-pub mod logging;
+mod logging;
 #[cfg(feature = "mpi")]
 mod mpi;
-pub mod negotiation;
+mod negotiation;
 mod observer;
 mod queue;
 mod ready;
@@ -59,16 +58,14 @@ mod simulation;
 mod sync;
 mod telemetry;
 pub mod tensor;
-pub mod timeline;
-pub mod transport;
+mod timeline;
+mod transport;
 
 pub use ronde_job::settings;
 use ronde_job::{fusion, fusion_class, percentile, replay};
 
 pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub use backend::MpiTraffic;
-#[doc(hidden)]
-pub use collective::nccl::measure as gpu_measure;
 pub use context::{
     Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle,
     RawOutput, RawTensor, Reduce, Scope, ScopedHandle,
@@ -81,6 +78,45 @@ pub use error::{
 pub use gpu::{CudaVec, GpuError, nccl_version};
 pub use settings::{Settings, Versioned};
 pub use tensor::{Device, Dtype, Element, ReduceOp};
+
+/// What the other packages of this workspace use beside the public interface. It may change at any time.
+#[doc(hidden)]
+pub mod internal {
+    pub mod adasum {
+        pub use crate::adasum::{Scale, combine};
+    }
+    pub use crate::collective::nccl::measure as gpu_measure;
+
+    pub mod clock {
+        pub use crate::clock::{Clock, MonotonicClock, Nanos};
+    }
+
+    pub mod collective {
+        pub use crate::collective::{Collective, Phases, Reduction, local};
+    }
+
+    pub mod gpu {
+        pub use crate::gpu::{CudaVec, GpuError, Shuttle, Stopwatch, Stream, check, ordinal_of};
+    }
+
+    pub mod identity {
+        pub use crate::identity::{
+            HostFacts, IDENTITY_VARIABLES, Identity, IdentityError, MAX_RANKS, Process, ProcessTable,
+            Processes, Source, environment, host_key, job_key, random_job_key,
+        };
+    }
+
+    pub mod logging {
+        pub use crate::logging::rank;
+    }
+
+    pub mod timeline {
+        pub use crate::timeline::{
+            Activity, BatchRecord, BytepsOptions, Item, Member, Options, PeriodFinder, TensorId, Timeline,
+            Track,
+        };
+    }
+}
 
 /// The README's program must compile and run.
 #[cfg(doctest)]

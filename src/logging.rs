@@ -28,7 +28,7 @@ static RANK: AtomicUsize = AtomicUsize::new(0);
 /// It may be called any number of times: the level and form of the first call stay, as Horovod's do; the rank is that of
 /// the last. If the program has set a `tracing` subscriber of its own, that one stays and gets the events. Returns
 /// whether this call set the subscriber.
-pub fn init(knobs: &Knobs, rank: usize) -> bool {
+pub(crate) fn init(knobs: &Knobs, rank: usize) -> bool {
     RANK.store(rank, Ordering::Relaxed);
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(filter(knobs.log_level))

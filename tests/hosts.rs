@@ -5,7 +5,7 @@
 
 mod support;
 
-use ronde::identity::Identity;
+use ronde::internal::identity::Identity;
 use ronde::settings::PartialSettings;
 use ronde::{Context, ReduceOp};
 use support::{Draw, Folder, has_hosts, job, job_with};

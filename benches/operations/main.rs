@@ -25,7 +25,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use ronde::Context;
-use ronde::collective::local::LocalCollective;
+use ronde::internal::collective::local::LocalCollective;
 
 type Failure = Box<dyn std::error::Error>;
 

@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)] // spans over the benchmark's own buffers
 
-use ronde::collective::local::LocalCollective;
-use ronde::collective::{Collective, Phases, Reduction};
+use ronde::internal::collective::local::LocalCollective;
+use ronde::internal::collective::{Collective, Phases, Reduction};
 use ronde::tensor::{Dtype, ReduceOp, Span};
 use ronde::{Context, Reduce};
 

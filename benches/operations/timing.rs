@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use ronde::collective::Phases;
-use ronde::collective::local::LocalCollective;
+use ronde::internal::collective::Phases;
+use ronde::internal::collective::local::LocalCollective;
 use ronde::{Context, ReduceOp};
 use serde_json::{Map, Value, json};
 

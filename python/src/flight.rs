@@ -15,7 +15,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyList};
-use ronde::adasum;
+use ronde::internal::adasum;
 use ronde::{Delivery, Device, RawHandle};
 use smallvec::SmallVec;
 

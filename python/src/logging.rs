@@ -140,7 +140,7 @@ impl Subscriber for Lines {
             level: *metadata.level(),
             file: metadata.file().unwrap_or("unknown"),
             number: metadata.line().unwrap_or(0),
-            rank: ronde::logging::rank(),
+            rank: ronde::internal::logging::rank(),
             text: text.0,
         }));
     }

@@ -5,7 +5,8 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use ronde::{Device, Dtype, Operation, RawHandle, RawOutput, RawTensor, ReduceOp, adasum};
+use ronde::internal::adasum;
+use ronde::{Device, Dtype, Operation, RawHandle, RawOutput, RawTensor, ReduceOp};
 use smallvec::{SmallVec, smallvec};
 
 use crate::error::{About, internal};

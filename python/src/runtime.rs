@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use ronde::context::Builder;
-use ronde::{Context, Error, ProcessSet, RawHandle, identity};
+use ronde::internal::identity;
+use ronde::{Context, Error, ProcessSet, RawHandle};
 
 use crate::error::{About, NOT_INITIALIZED, internal, raise};
 use crate::flight::{SLICE, forget_all, wait};

@@ -10,7 +10,7 @@ use std::time::Duration;
 mod alignment;
 mod reference;
 
-pub use alignment::Alignment;
+pub(crate) use alignment::Alignment;
 pub(crate) use alignment::{Estimator, ROUNDS, Round, Schedule};
 pub(crate) use reference::Reference;
 

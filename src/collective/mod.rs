@@ -18,12 +18,12 @@ mod stream;
 use crate::error::Error;
 use crate::tensor::{Dtype, ReduceOp, Span};
 
-pub mod shaped;
+pub(crate) mod shaped;
 #[cfg(test)]
 pub(crate) mod simulated;
 
-pub use inter_node::{HostPlace, InterNode};
-pub use ronde_job::settings::Hierarchy;
+pub(crate) use inter_node::{HostPlace, InterNode};
+pub(crate) use ronde_job::settings::Hierarchy;
 
 #[cfg(test)]
 pub(crate) use kernels::reference;

@@ -15,7 +15,7 @@ use crate::knobs::Link;
 use crate::tensor::Span;
 
 /// Another collective behind a link.
-pub struct ShapedCollective {
+pub(crate) struct ShapedCollective {
     inner: Box<dyn Collective>,
     link: Link,
     rank: usize,
@@ -25,7 +25,7 @@ pub struct ShapedCollective {
 
 impl ShapedCollective {
     /// Slows `inner`, the collective of rank `rank` of `size`, down to `link`.
-    pub fn new(inner: Box<dyn Collective>, link: Link, rank: usize, size: usize) -> Self {
+    pub(crate) fn new(inner: Box<dyn Collective>, link: Link, rank: usize, size: usize) -> Self {
         Self {
             inner,
             link,

@@ -9,7 +9,7 @@
 //! Everything here is a function of its arguments: an environment lookup, a process table, facts about the host.
 //!
 //! ```
-//! use ronde::identity::{Identity, Source};
+//! use ronde::internal::identity::{Identity, Source};
 //!
 //! let environment = |name: &str| match name {
 //!     "RANK" => Some("1".to_owned()),
@@ -18,7 +18,7 @@
 //! };
 //! let identity = Identity::from_lookup(&environment)?;
 //! assert_eq!((identity.rank, identity.size, identity.source), (1, 2, Source::Torchrun));
-//! # Ok::<(), ronde::identity::IdentityError>(())
+//! # Ok::<(), ronde::internal::identity::IdentityError>(())
 //! ```
 
 mod digest;
@@ -30,7 +30,8 @@ mod slurm;
 mod sources;
 
 pub(crate) use digest::digest;
-pub use error::{Found, IdentityError};
+pub(crate) use error::Found;
+pub use error::IdentityError;
 pub use host_key::{HostFacts, host_key};
 pub(crate) use hosts::Hosts;
 pub use job_key::{Process, ProcessTable, Processes, job_key, random_job_key};
@@ -42,7 +43,7 @@ use sources::Claim;
 pub const MAX_RANKS: usize = 64;
 
 /// Gives the value of an environment variable, `None` where it is unset.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Place of a process among the processes of its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

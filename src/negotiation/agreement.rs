@@ -19,7 +19,7 @@ use crate::transport::{Combine, RankBlock};
 /// order that depends on these and on who had joined in the cycle before, so every rank computes
 /// the same.
 #[derive(Clone, Debug, Default)]
-pub struct Agreement {
+pub(crate) struct Agreement {
     /// Bits ready on every rank that has not joined and, once all have joined, on any rank: those
     /// who are [`absent`](Self::absent) bring nothing.
     pub common: Vec<u64>,
@@ -56,7 +56,7 @@ pub struct Agreement {
 
 impl Agreement {
     /// An empty agreement; `details` as in the field.
-    pub fn new(details: bool) -> Self {
+    pub(crate) fn new(details: bool) -> Self {
         Self {
             details,
             ..Self::default()
@@ -64,7 +64,7 @@ impl Agreement {
     }
 
     /// Starts a fold over blocks of `words` ready words.
-    pub fn begin(&mut self, words: usize) {
+    pub(crate) fn begin(&mut self, words: usize) {
         self.incoming.clear();
         self.incoming.resize(FACT_WORDS + words, 0);
         self.common.clear();
@@ -83,7 +83,7 @@ impl Agreement {
     ///
     /// # Errors
     /// A block that no rank of this build brings to this cycle; the fold is then of no use.
-    pub fn add(&mut self, block: &dyn RankBlock) -> Result<(), InvalidBlock> {
+    pub(crate) fn add(&mut self, block: &dyn RankBlock) -> Result<(), InvalidBlock> {
         block.read_words(&mut self.incoming);
         let (status, settings) = facts(&self.incoming);
         check_facts(self.ranks, status, &settings, self.version_before)?;
@@ -156,17 +156,17 @@ impl Agreement {
     }
 
     /// Number of blocks folded in.
-    pub fn ranks(&self) -> usize {
+    pub(crate) fn ranks(&self) -> usize {
         self.ranks
     }
 
     /// Ranks that have joined, ascending.
-    pub fn joined(&self) -> &[usize] {
+    pub(crate) fn joined(&self) -> &[usize] {
         &self.joined
     }
 
     /// The rank that joined last, of several in one cycle the highest; `None` before any has.
-    pub fn last_joined(&self) -> Option<usize> {
+    pub(crate) fn last_joined(&self) -> Option<usize> {
         self.last_joined
     }
 
@@ -175,7 +175,7 @@ impl Agreement {
     ///
     /// # Panics
     /// If the blocks have no such bit.
-    pub fn absent(&self, bit: usize) -> impl Iterator<Item = usize> {
+    pub(crate) fn absent(&self, bit: usize) -> impl Iterator<Item = usize> {
         let words = self.common.len();
         let lacks = move |joined: usize| self.joined_ready[joined * words + bit / 64] >> (bit % 64) & 1 == 0;
         let joined = self.joined.iter().enumerate();
@@ -183,7 +183,7 @@ impl Agreement {
     }
 
     /// With details: whether `bit` was ready on `rank`, and since when (microseconds).
-    pub fn ready_on(&self, rank: usize, bit: usize) -> Option<u64> {
+    pub(crate) fn ready_on(&self, rank: usize, bit: usize) -> Option<u64> {
         let words = self.common.len();
         let word = *self.ready.get(rank * words + bit / 64)?;
         (word >> (bit % 64) & 1 == 1).then(|| self.ready_us[rank * words * 64 + bit])

@@ -8,22 +8,22 @@ use crate::transport::{Contribution, RankBlock};
 
 /// Facts about a rank that the others must know, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Status(pub u32);
+pub(crate) struct Status(pub u32);
 
 impl Status {
     /// The rank has requests that are not in the response cache, or, on rank 0, timeline commands:
     /// this cycle takes the slow path.
-    pub const UNCACHED: Self = Self(1);
+    pub(crate) const UNCACHED: Self = Self(1);
 
     /// The rank has joined: it has no more data, and the others go on without it. What it submitted
     /// before is in its ready words as ever.
-    pub const JOINED: Self = Self(2);
+    pub(crate) const JOINED: Self = Self(2);
 
     /// Rank 0 has the ranks compare their clocks in this cycle.
-    pub const COMPARE_CLOCKS: Self = Self(4);
+    pub(crate) const COMPARE_CLOCKS: Self = Self(4);
 
     /// Whether all bits of `other` are set.
-    pub const fn has(self, other: Self) -> bool {
+    pub(crate) const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
@@ -31,14 +31,14 @@ impl Status {
     const KNOWN: Self = Self::UNCACHED.with(Self::JOINED).with(Self::COMPARE_CLOCKS);
 
     /// Both sets of bits.
-    pub const fn with(self, other: Self) -> Self {
+    pub(crate) const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
 /// What one rank brings to one cycle.
 #[derive(Clone, Debug, Default)]
-pub struct Block {
+pub(crate) struct Block {
     /// Facts about the rank.
     pub status: Status,
     /// The newest settings this rank knows.
@@ -53,7 +53,7 @@ pub struct Block {
 
 impl Block {
     /// An empty block for `words` 64-bit words.
-    pub fn new(words: usize) -> Self {
+    pub(crate) fn new(words: usize) -> Self {
         Self {
             ready: vec![0; words],
             ready_us: vec![0; words * 64],
@@ -62,14 +62,14 @@ impl Block {
     }
 
     /// Marks `bit` ready since `at_us`.
-    pub fn set(&mut self, bit: usize, at_us: u64) {
+    pub(crate) fn set(&mut self, bit: usize, at_us: u64) {
         self.ready[bit / 64] |= 1 << (bit % 64);
         self.ready_us[bit] = at_us;
     }
 
     /// The block as the transport moves it: status and settings, then the ready bits, with the
     /// ready times as details.
-    pub fn contribution(&self) -> Contribution<'_> {
+    pub(crate) fn contribution(&self) -> Contribution<'_> {
         Contribution {
             version: BLOCK_VERSION,
             head: smallvec![
@@ -97,17 +97,17 @@ impl Block {
     }
 
     /// Takes `bit` back.
-    pub fn clear(&mut self, bit: usize) {
+    pub(crate) fn clear(&mut self, bit: usize) {
         self.ready[bit / 64] &= !(1 << (bit % 64));
     }
 }
 
 /// Latest ready time of a block: the last microsecond that [`Nanos`](crate::clock::Nanos) can hold.
-pub const READY_US_MAX: u64 = u64::MAX / 1_000;
+pub(crate) const READY_US_MAX: u64 = u64::MAX / 1_000;
 
 /// Why a block cannot come from a rank of this build that does what this one does.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidBlock {
+pub(crate) enum InvalidBlock {
     /// A status bit without a meaning, or one that only rank 0 sets.
     #[error("status bits {0:#x}")]
     Status(u32),

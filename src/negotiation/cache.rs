@@ -23,7 +23,7 @@ const VOID_MAX: usize = 64;
 
 /// What the ranks agreed on for one tensor.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Name of the tensor.
     pub name: Arc<str>,
     /// What this rank does with it.
@@ -37,7 +37,7 @@ pub struct Entry {
 
 /// See the module.
 #[derive(Debug)]
-pub struct ResponseCache {
+pub(crate) struct ResponseCache {
     capacity: usize,
     capacity_max: usize,
     slots: Vec<Option<Entry>>,
@@ -60,7 +60,7 @@ struct Evicted {
 
 impl ResponseCache {
     /// An empty cache for `capacity` tensors, which may become `capacity_max`; 0 turns it off.
-    pub fn new(capacity: usize, capacity_max: usize) -> Self {
+    pub(crate) fn new(capacity: usize, capacity_max: usize) -> Self {
         Self {
             capacity,
             capacity_max,
@@ -75,32 +75,32 @@ impl ResponseCache {
     }
 
     /// Number of tensors it holds at present before it evicts one.
-    pub fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
     /// Number of 64-bit words that hold a bit for every slot in use so far; the same on all ranks.
-    pub fn words(&self) -> usize {
+    pub(crate) fn words(&self) -> usize {
         self.slots.len().div_ceil(64)
     }
 
     /// One bit for each slot that holds a tensor, in [`words`](Self::words) words; the same on all ranks.
-    pub fn in_use(&self) -> &[u64] {
+    pub(crate) fn in_use(&self) -> &[u64] {
         &self.in_use
     }
 
     /// The entry in `slot`.
-    pub fn get(&self, slot: u32) -> Option<&Entry> {
+    pub(crate) fn get(&self, slot: u32) -> Option<&Entry> {
         self.slots.get(slot as usize)?.as_ref()
     }
 
     /// The slot of the tensor called `name`.
-    pub fn slot(&self, name: &str) -> Option<u32> {
+    pub(crate) fn slot(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
     }
 
     /// Notes that the tensor in `slot` travels in this cycle.
-    pub fn touch(&mut self, slot: u32) {
+    pub(crate) fn touch(&mut self, slot: u32) {
         self.uses += 1;
         if let Some(Some(entry)) = self.slots.get_mut(slot as usize) {
             entry.last_used = self.uses;
@@ -108,7 +108,7 @@ impl ResponseCache {
     }
 
     /// Empties `slot`; returns what it held.
-    pub fn evict(&mut self, slot: u32) -> Option<Entry> {
+    pub(crate) fn evict(&mut self, slot: u32) -> Option<Entry> {
         let entry = self.slots.get_mut(slot as usize)?.take()?;
         self.by_name.remove(&entry.name);
         self.in_use[slot as usize / 64] &= !(1 << (slot % 64));
@@ -117,7 +117,7 @@ impl ResponseCache {
     }
 
     /// Puts a tensor in; returns its slot, and the slot that was emptied to make room. `None` if the cache is off.
-    pub fn insert(
+    pub(crate) fn insert(
         &mut self,
         name: Arc<str>,
         params: impl Into<Arc<Params>>,

@@ -30,7 +30,7 @@ struct Row {
 
 /// When each rank had a tensor ready, for the timeline and the stall inspector.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ticks {
+pub(crate) struct Ticks {
     /// Name of the tensor.
     pub name: Arc<str>,
     /// The operation, as the first rank named it.
@@ -41,7 +41,7 @@ pub struct Ticks {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Coordinator {
+pub(crate) struct Coordinator {
     /// Ranks of the job, in set order: messages name these.
     members: Arc<[usize]>,
     rows: HashMap<Arc<str>, Row>,
@@ -53,7 +53,7 @@ pub struct Coordinator {
 
 impl Coordinator {
     /// For the process set of these ranks of the job.
-    pub fn new(members: Arc<[usize]>) -> Self {
+    pub(crate) fn new(members: Arc<[usize]>) -> Self {
         Self {
             joined: vec![false; members.len()],
             members,
@@ -71,7 +71,7 @@ impl Coordinator {
     ///
     /// # Errors
     /// [`PeerError::InvalidData`] for requests that no rank of this build sends.
-    pub fn answer(
+    pub(crate) fn answer(
         &mut self,
         lists: Vec<RequestList>,
         joined: &[usize],
@@ -156,7 +156,7 @@ impl Coordinator {
     }
 
     /// The tensors that some but not all ranks have asked for, joins aside.
-    pub fn outstanding(&self) -> impl Iterator<Item = (&str, &[Option<u64>])> {
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = (&str, &[Option<u64>])> {
         let tensors = self
             .rows
             .iter()
@@ -165,7 +165,8 @@ impl Coordinator {
     }
 
     /// Whether nothing is outstanding.
-    pub fn is_idle(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
         self.rows.is_empty()
     }
 

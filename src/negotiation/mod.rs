@@ -6,18 +6,18 @@
 //! order; these fill the cache, so that the caches of all ranks stay equal without ever being compared.
 
 mod agreement;
-mod block;
-pub mod cache;
-pub mod coordinator;
-pub mod request;
-pub mod response;
-pub mod stall;
+pub(crate) mod block;
+pub(crate) mod cache;
+pub(crate) mod coordinator;
+pub(crate) mod request;
+pub(crate) mod response;
+pub(crate) mod stall;
 
-pub use agreement::Agreement;
-pub use block::{Block, InvalidBlock, READY_US_MAX, Status};
-pub use cache::ResponseCache;
-pub use coordinator::Coordinator;
-pub use request::{Group, OpKind, Params, Request, RequestList};
+pub(crate) use agreement::Agreement;
+pub(crate) use block::{Block, Status};
+pub(crate) use cache::ResponseCache;
+pub(crate) use coordinator::Coordinator;
+pub(crate) use request::{Group, OpKind, Params, Request, RequestList};
 pub(crate) use request::{JOIN, RESERVED_PREFIX};
 pub(crate) use response::Receiver;
-pub use response::{Agreed, Refusal, Response, ResponseList};
+pub(crate) use response::{Agreed, Refusal, Response, ResponseList};

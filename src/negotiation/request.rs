@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::block::READY_US_MAX;
-pub use ronde_job::OpKind;
+pub(crate) use ronde_job::OpKind;
 
 use crate::error::{Mismatched, Submitted};
 use crate::tensor::{Dtype, ReduceOp, Shape, fits_memory};
@@ -29,7 +29,7 @@ pub struct Group {
 /// What a rank wants done. All of it must be the same on all ranks, but for the rows of an allgather and of an
 /// alltoall.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Params {
+pub(crate) struct Params {
     /// The operation.
     pub kind: OpKind,
     /// Element type.
@@ -61,7 +61,7 @@ pub struct Params {
 
 impl Params {
     /// Params of an operation without scale factors, root, splits, group and device.
-    pub fn plain(kind: OpKind, dtype: Dtype, shape: Shape) -> Self {
+    pub(crate) fn plain(kind: OpKind, dtype: Dtype, shape: Shape) -> Self {
         Self {
             kind,
             dtype,
@@ -79,12 +79,12 @@ impl Params {
     }
 
     /// Payload that this rank brings, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.elements() * self.dtype.size_bytes()
     }
 
     /// Number of elements that this rank brings.
-    pub fn elements(&self) -> usize {
+    pub(crate) fn elements(&self) -> usize {
         if self.kind.moves_data() {
             self.shape.iter().product()
         } else {
@@ -93,12 +93,12 @@ impl Params {
     }
 
     /// Bytes of one row: of the elements that share an index in the first dimension.
-    pub fn row_bytes(&self) -> usize {
+    pub(crate) fn row_bytes(&self) -> usize {
         self.shape.iter().skip(1).product::<usize>() * self.dtype.size_bytes()
     }
 
     /// The first thing in which `other` differs, with both values: what, here, there.
-    pub fn difference(&self, other: &Self) -> Option<(Mismatched, [Submitted; 2])> {
+    pub(crate) fn difference(&self, other: &Self) -> Option<(Mismatched, [Submitted; 2])> {
         let both = [self, other];
         let differ = |what, submitted: fn(&Self) -> Submitted| Some((what, both.map(submitted)));
         if self.kind != other.kind {
@@ -228,7 +228,7 @@ impl Params {
 
 /// One tensor that a rank has ready.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Request {
+pub(crate) struct Request {
     /// Name of the tensor.
     pub name: Arc<str>,
     /// What is to be done with it.
@@ -269,7 +269,7 @@ impl Request {
 
 /// All new requests of one rank in one cycle.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RequestList {
+pub(crate) struct RequestList {
     /// In order of submission.
     pub requests: Vec<Request>,
 }

@@ -10,7 +10,7 @@ use crate::error::{Error, LimitError, Mismatch, Mismatched, NegotiationError, Su
 
 /// Why a tensor will not travel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// Two ranks submitted different things under its name.
     Mismatch {
         /// The rank of the job that `expected` was taken from.
@@ -36,7 +36,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// The error that every rank's handle gets.
-    pub fn into_error(self, tensor: &str) -> Error {
+    pub(crate) fn into_error(self, tensor: &str) -> Error {
         let tensor = tensor.to_owned();
         match self {
             Self::Mismatch {
@@ -75,7 +75,7 @@ impl Refusal {
 /// What the ranks agreed on for one tensor, beyond the [`Params`] that each of them has itself. Ranks are those of
 /// the process set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Agreed {
+pub(crate) struct Agreed {
     /// Allgather: each rank's rows. Alltoall: the rows from each rank to each, `rows[from · size + to]`.
     pub rows: Vec<u64>,
     /// Ranks that have joined and take no part.
@@ -238,7 +238,7 @@ impl Agreed {
     }
 
     /// The same with `absent` ranks, of `size`, bringing nothing.
-    pub fn without(&self, absent: Vec<u32>, size: usize) -> Self {
+    pub(crate) fn without(&self, absent: Vec<u32>, size: usize) -> Self {
         let mut rows = self.rows.clone();
         let rows_each = rows.len() / size; // 0, 1 or `size`
         for &rank in &absent {
@@ -263,7 +263,7 @@ pub(super) fn rows_fit_memory(rows: &[u64], row_bytes: usize) -> bool {
 
 /// The fate of one tensor that all ranks have asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Response {
+pub(crate) struct Response {
     /// Name of the tensor.
     pub name: Arc<str>,
     /// Its group, as the first rank named it.
@@ -274,7 +274,7 @@ pub struct Response {
 
 /// Rank 0's answer in one cycle. Every rank handles it in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ResponseList {
+pub(crate) struct ResponseList {
     /// Cache slots that no longer hold: a rank asked for their tensor with other parameters.
     pub evict: Vec<u32>,
     /// Tensors that are complete, in the order in which they became so.
@@ -284,13 +284,13 @@ pub struct ResponseList {
 }
 
 /// Version of the frames below; ranks of one job have the same (checked at the rendezvous).
-pub const WIRE_VERSION: u8 = 8;
+pub(crate) const WIRE_VERSION: u8 = 8;
 
 /// A frame: the version, then the message in postcard's format.
 ///
 /// # Errors
 /// If the message cannot be encoded, which for these types means that memory ran out.
-pub fn encode(message: &impl Serialize, frame: &mut Vec<u8>) -> Result<(), postcard::Error> {
+pub(crate) fn encode(message: &impl Serialize, frame: &mut Vec<u8>) -> Result<(), postcard::Error> {
     frame.clear();
     frame.push(WIRE_VERSION);
     let owned = std::mem::take(frame);
@@ -302,7 +302,7 @@ pub fn encode(message: &impl Serialize, frame: &mut Vec<u8>) -> Result<(), postc
 ///
 /// # Errors
 /// A frame of another version, cut short, too long, or with values that do not exist.
-pub fn decode<T: DeserializeOwned>(frame: &[u8]) -> Result<T, postcard::Error> {
+pub(crate) fn decode<T: DeserializeOwned>(frame: &[u8]) -> Result<T, postcard::Error> {
     match frame.split_first() {
         Some((&WIRE_VERSION, body)) => {
             let (message, rest) = postcard::take_from_bytes(body)?;

@@ -16,7 +16,7 @@ const NAMES_MAX: usize = 6;
 
 /// A tensor that some ranks have submitted and others have not.
 #[derive(Clone, Debug)]
-pub struct Outstanding<'a, R> {
+pub(crate) struct Outstanding<'a, R> {
     /// Its name.
     pub tensor: &'a str,
     /// When the first rank submitted it.
@@ -29,7 +29,7 @@ pub struct Outstanding<'a, R> {
 
 /// What there is to say. Empty most of the time.
 #[derive(Clone, Debug, Default)]
-pub struct StallReport {
+pub(crate) struct StallReport {
     /// For the log: a warning, or an error if `error` is set.
     pub text: Option<String>,
     /// The shutdown limit has passed: the job is to end with this.
@@ -38,7 +38,7 @@ pub struct StallReport {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct StallInspector {
+pub(crate) struct StallInspector {
     warn_after: Duration,
     shutdown_after: Option<Duration>,
     warned: Option<Nanos>,
@@ -48,7 +48,7 @@ pub struct StallInspector {
 impl StallInspector {
     /// Warns about what has waited for `warn_after`, again each time that it has passed, and ends the job after
     /// `shutdown_after`. A shutdown limit below the warning time is ignored, with a warning, as Horovod does.
-    pub fn new(warn_after: Duration, shutdown_after: Option<Duration>) -> Self {
+    pub(crate) fn new(warn_after: Duration, shutdown_after: Option<Duration>) -> Self {
         let kept = shutdown_after.filter(|limit| *limit >= warn_after);
         if let (Some(limit), None) = (shutdown_after, kept) {
             tracing::warn!(
@@ -68,12 +68,12 @@ impl StallInspector {
 
     /// When there can next be something to say, by what the last [`check`](Self::check) saw. Checking earlier does no
     /// harm.
-    pub fn next_check(&self) -> Nanos {
+    pub(crate) fn next_check(&self) -> Nanos {
         self.next_check
     }
 
     /// Looks at everything that is outstanding at `now`.
-    pub fn check<'a, R: IntoIterator<Item = usize>>(
+    pub(crate) fn check<'a, R: IntoIterator<Item = usize>>(
         &mut self,
         now: Nanos,
         outstanding: impl IntoIterator<Item = Outstanding<'a, R>>,

@@ -26,7 +26,7 @@ impl TensorId {
 
 /// Tensors that one track, and one file, can hold. Names with counters in them never end; a viewer gives up long
 /// before this.
-pub const TENSORS_MAX: u32 = 1 << 20;
+pub(crate) const TENSORS_MAX: u32 = 1 << 20;
 
 /// Something that happened inside an operation, such as `SHM_ALLREDUCE`. The activities of one operation come in
 /// order and do not overlap.

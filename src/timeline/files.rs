@@ -126,7 +126,7 @@ fn unfinished(path: &Path) -> PathBuf {
 
 /// The file of rank `rank` where rank 0's is `path`: `t.json` → `t.rank1.json`, `t.json.gz` → `t.rank1.json.gz`,
 /// `t` → `t.rank1`.
-pub fn of_rank(path: &Path, rank: usize) -> PathBuf {
+pub(crate) fn of_rank(path: &Path, rank: usize) -> PathBuf {
     if rank == 0 {
         return path.to_owned();
     }
@@ -134,7 +134,7 @@ pub fn of_rank(path: &Path, rank: usize) -> PathBuf {
 }
 
 /// What becomes of `path` when it has grown too large and a new one begins: `t.json` → `t.old.json`.
-pub fn older(path: &Path) -> PathBuf {
+pub(crate) fn older(path: &Path) -> PathBuf {
     with_infix(path, ".old")
 }
 

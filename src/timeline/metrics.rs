@@ -9,7 +9,7 @@
 //! hooks uneven. A pause without traffic shows as a step far longer than those before; one alone is left
 //! out, a second one in a row is the new normal. Marked steps that come in turns are measured by the round (`rounds`).
 
-use super::period::{Item, Period, PeriodFinder, mix};
+use super::period::{Item, PeriodFinder, mix};
 use crate::clock::Nanos;
 
 mod pauses;
@@ -22,7 +22,7 @@ use sums::Sums;
 
 /// What the cycle knows about a batch that it has executed; its tensors come beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExecutedBatch {
+pub(crate) struct ExecutedBatch {
     /// When its results were in place.
     pub ended: Nanos,
     /// Time inside the collective, nanoseconds.
@@ -33,7 +33,7 @@ pub struct ExecutedBatch {
 
 /// One undisturbed step, on this rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepSample {
+pub(crate) struct StepSample {
     /// From the end of the step before to its own, milliseconds.
     pub step_ms: f64,
     /// A hash of what such steps consist of (operation, element type and size of each tensor; marked steps in a round), whatever
@@ -57,7 +57,7 @@ pub struct StepSample {
 
 /// Why a step is no sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interruption {
+pub(crate) enum Interruption {
     /// Tensors that are not part of the step came in between, or fewer or more of them than usual.
     ForeignTraffic,
     /// It took far longer than those before it.
@@ -68,7 +68,7 @@ pub enum Interruption {
 
 /// What happened between two ends of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Step {
+pub(crate) enum Step {
     /// A step as usual.
     Sample(StepSample),
     /// A step that says nothing about the settings.
@@ -78,7 +78,7 @@ pub enum Step {
 /// The end of a step as a whole: everything that belongs to it has been executed. Unlike the anchor's, it leaves no
 /// tensor of a step to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WholeStep {
+pub(crate) struct WholeStep {
     /// When.
     pub ended: Nanos,
     /// What it consisted of, as in [`StepSample`].
@@ -89,7 +89,7 @@ pub struct WholeStep {
 
 /// Turns executed batches into step samples. See the module.
 #[derive(Debug, Default)]
-pub struct StepMeter {
+pub(crate) struct StepMeter {
     finder: PeriodFinder,
     marked: bool,
     /// Of marked steps; and what `sums` said at the last mark of what they move.
@@ -115,12 +115,12 @@ pub struct StepMeter {
 
 impl StepMeter {
     /// Knows no steps yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// A cycle that began at `began` has spent `negotiate_ns` nanoseconds on negotiation. Called before its batches.
-    pub fn cycle(&mut self, began: Nanos, negotiate_ns: u64) {
+    pub(crate) fn cycle(&mut self, began: Nanos, negotiate_ns: u64) {
         self.sums.add(&std::mem::take(&mut self.cycle));
         self.cycle_began = began;
         self.cycle.cycles += 1;
@@ -128,7 +128,7 @@ impl StepMeter {
     }
 
     /// A batch of `tensors` has been executed. Answers if it ended a step.
-    pub fn executed(
+    pub(crate) fn executed(
         &mut self,
         batch: &ExecutedBatch,
         tensors: impl IntoIterator<Item = Item>,
@@ -174,18 +174,13 @@ impl StepMeter {
     }
 
     /// The running step is not like the others, whatever it looks like.
-    pub fn disturbed(&mut self) {
+    pub(crate) fn disturbed(&mut self) {
         self.changed = true;
         self.whole_changed = true;
     }
 
-    /// The step that the job repeats, if it is known.
-    pub fn period(&self) -> Option<Period> {
-        self.finder.period()
-    }
-
     /// The end of a step as a whole, if one has ended since the last call; of several the last, which is then not usual.
-    pub fn take_whole(&mut self) -> Option<WholeStep> {
+    pub(crate) fn take_whole(&mut self) -> Option<WholeStep> {
         self.whole.take()
     }
 
@@ -203,7 +198,7 @@ impl StepMeter {
 
     /// The caller says that a step ends now. From the first call on steps are what the caller says. Answers if a round of them
     /// has ended.
-    pub fn mark_step(&mut self, now: Nanos) -> Option<Step> {
+    pub(crate) fn mark_step(&mut self, now: Nanos) -> Option<Step> {
         let is_first = !std::mem::replace(&mut self.marked, true);
         self.changed |= is_first;
         self.whole_changed |= is_first;

@@ -10,16 +10,16 @@
 //! `document` and `sink` are a file in Horovod's format on disk, `line` puts times on rank 0's clock and `steps`
 //! counts.
 
-pub mod byteps;
+pub(crate) mod byteps;
 mod control;
 mod document;
 mod documents;
-pub mod event;
+pub(crate) mod event;
 mod files;
-pub mod horovod;
+pub(crate) mod horovod;
 mod inbox;
 mod line;
-pub mod metrics;
+pub(crate) mod metrics;
 mod options;
 mod record;
 mod sink;
@@ -28,14 +28,12 @@ mod text;
 mod track;
 mod writer;
 
-pub use crate::command::TimelineCommand;
+pub(crate) use crate::command::TimelineCommand;
 pub use control::Timeline;
 pub use event::{Activity, BatchRecord, Member, TensorId};
-pub use files::{of_rank, older};
-pub use metrics::{ExecutedBatch, Interruption, Step, StepMeter, StepSample};
 pub use options::{BytepsOptions, Options};
 pub(crate) use ronde_job::step as period;
-pub use ronde_job::step::{Item, Observation, Period, PeriodFinder};
+pub use ronde_job::step::{Item, PeriodFinder};
 pub use track::Track;
 
 #[cfg(test)]

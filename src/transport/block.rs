@@ -7,12 +7,12 @@
 use smallvec::SmallVec;
 
 /// Words of [`Contribution::head`], at most.
-pub const BLOCK_HEAD_WORDS_MAX: usize = 8;
+pub(crate) const BLOCK_HEAD_WORDS_MAX: usize = 8;
 
 /// The block that this rank brings to a cycle. In one cycle the blocks of all ranks have the same
 /// version and size.
 #[derive(Clone, Debug)]
-pub struct Contribution<'a> {
+pub(crate) struct Contribution<'a> {
     /// Version of the block's format.
     pub version: u64,
     /// The first words, at most [`BLOCK_HEAD_WORDS_MAX`].
@@ -26,14 +26,14 @@ pub struct Contribution<'a> {
 
 impl Contribution<'_> {
     /// Words that every rank reads: the head and the bits.
-    pub fn words(&self) -> usize {
+    pub(crate) fn words(&self) -> usize {
         self.head.len() + self.bits.len()
     }
 }
 
 /// The block of one rank, for [`Combine`]. Another process may still write to it: each read may
 /// give another value, so values are read once, then checked, then used.
-pub trait RankBlock {
+pub(crate) trait RankBlock {
     /// Reads the head and the bits. The length of `to` is the number of both.
     fn read_words(&self, to: &mut [u64]);
 
@@ -60,7 +60,7 @@ impl RankBlock for Contribution<'_> {
 /// The result for the words must not depend on how the ranks are split into consecutive groups that
 /// are combined first (it is associative). An implementation may also keep a view of each rank,
 /// such as its details.
-pub trait Combine {
+pub(crate) trait Combine {
     /// Starts with no block. The blocks to come have `words` words: the head and the bits.
     fn start(&mut self, words: usize);
 

@@ -13,20 +13,20 @@ use crate::clock::Nanos;
 use crate::error::{Error, LimitError, PeerError};
 
 mod block;
-pub mod local;
+pub(crate) mod local;
 #[cfg(feature = "mpi")]
 pub(crate) mod mpi;
 #[cfg(test)]
 pub(crate) mod simulated;
 
-pub use block::{BLOCK_HEAD_WORDS_MAX, Combine, Contribution, RankBlock};
+pub(crate) use block::{BLOCK_HEAD_WORDS_MAX, Combine, Contribution, RankBlock};
 
 /// Most bytes of a frame: some 500,000 requests.
-pub const FRAME_BYTES_MAX: usize = 64 << 20;
+pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// Moves control data among the ranks of one process set. Blocks and frames are collective: every rank makes these
 /// calls in the same order. Ranks are counted within the set; errors name them as the job does.
-pub trait Transport: Send {
+pub(crate) trait Transport: Send {
     /// This rank, `0..size`.
     fn rank(&self) -> usize;
 
@@ -113,7 +113,7 @@ fn leave_when_dropped(transport: &mut dyn Transport, rank: usize) {
 
 /// Who parks at the doorbell: at most one of each at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub(crate) enum Role {
     /// The rank's own cycle thread.
     Background,
     /// A caller that drives the cycle from inside `wait`. While one is [present](Doorbell::present), rings wake
@@ -123,7 +123,7 @@ pub enum Role {
 
 /// Park: how long a thread sleeps and which events wake it. A ring is counted in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Park {
+pub(crate) enum Park {
     /// Until the cycle time has passed; ends early when every rank is eager, but not for a ring: the cycle it
     /// asks for could not start sooner anyway, and waking a thread costs more than a small allreduce.
     Pace(Nanos),
@@ -133,7 +133,7 @@ pub enum Park {
 
 impl Park {
     /// The same, but no longer than until `deadline`.
-    pub fn until(self, deadline: Option<Nanos>) -> Self {
+    pub(crate) fn until(self, deadline: Option<Nanos>) -> Self {
         let Some(deadline) = deadline else { return self };
         match self {
             Self::Pace(end) => Self::Pace(end.min(deadline)),
@@ -143,7 +143,7 @@ impl Park {
 }
 
 /// Wake-ups among ranks. Everything here is a hint: a lost or false wake-up may cost time, never correctness.
-pub trait Doorbell: Send + Sync {
+pub(crate) trait Doorbell: Send + Sync {
     /// Asks every rank to join `cycle`. The highest cycle asked for counts.
     fn ring(&self, cycle: u64);
 

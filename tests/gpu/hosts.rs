@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code)] // sets environment variables
 
-use ronde::identity::Identity;
+use ronde::internal::identity::Identity;
 use ronde::settings::PartialSettings;
 use ronde::{Context, CudaVec, ReduceOp};
 

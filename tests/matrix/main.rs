@@ -86,7 +86,8 @@ fn small<T: Sample>(bench: &mut Bench<'_>) {
 /// All operations on sizes of a chunk and more.
 fn large<T: Sample>(bench: &mut Bench<'_>) {
     bench.forms = Forms::Few;
-    let chunk = ronde::collective::local::LocalCollective::chunk_bytes(bench.size()) / size_of::<T>();
+    let chunk =
+        ronde::internal::collective::local::LocalCollective::chunk_bytes(bench.size()) / size_of::<T>();
     let lengths = [chunk - 1, chunk, chunk + 1, 2 * chunk + 2003];
     cases::allreduce::<T>(bench, How::plain(ReduceOp::Average), &lengths);
     let rows = [(chunk - 1, 1), (chunk + 1, 1), (chunk / 2 + 677, 3)];

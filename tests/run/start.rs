@@ -1,7 +1,7 @@
 //! Ranks at their start: places, job, command, standard input.
 
 use super::*;
-use ronde::identity::MAX_RANKS;
+use ronde::internal::identity::MAX_RANKS;
 use ronde_cli::run::LaunchSpec;
 use std::io::Write;
 

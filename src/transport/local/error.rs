@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// every connected rank, so that all report the same. Ranks are the job's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum RendezvousError {
+pub(crate) enum RendezvousError {
     /// Two ranks run different versions of Ronde.
     #[error(
         "rank {first_rank} runs ronde {first_version} (layout {first_layout:x}) and a rank (process {pid}) runs ronde \

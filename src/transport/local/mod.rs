@@ -41,8 +41,8 @@ mod tests;
 
 #[cfg(feature = "mpi")]
 pub(crate) use doorbell::own_bell;
-pub use error::RendezvousError;
-pub use peers::Patience;
+pub(crate) use error::RendezvousError;
+pub(crate) use peers::Patience;
 pub(crate) use rendezvous::{Alarm, JobContract, RendezvousConfig};
 
 use doorbell::LocalDoorbell;
@@ -53,10 +53,10 @@ use snapshot::Snapshot;
 
 /// Most ranks on one host: their pidfds travel in one message, and beyond this the exchange, in which every rank
 /// reads every other's block, would want a tree.
-pub const SIZE_MAX: usize = crate::identity::MAX_RANKS;
+pub(crate) const SIZE_MAX: usize = crate::identity::MAX_RANKS;
 
 /// One rank's end of the local transport.
-pub struct LocalTransport {
+pub(crate) struct LocalTransport {
     rank: usize,
     members: Arc<[usize]>,
     snapshot: Snapshot,

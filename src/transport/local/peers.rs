@@ -37,7 +37,7 @@ const LOST: u64 = 3;
 
 /// How long to wait for other ranks, and when to say something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub(crate) struct Patience {
     /// How long to spin before sleeping; zero where ranks outnumber cores.
     pub spin: Duration,
     /// Warn about a rank that is waited for this long, and again each time as much has passed; zero: never.

@@ -10,7 +10,8 @@ use rand::{RngExt, SeedableRng};
 use super::*;
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::{LimitError, PeerError};
-use crate::negotiation::{Agreement, Block, READY_US_MAX, Status};
+use crate::negotiation::block::READY_US_MAX;
+use crate::negotiation::{Agreement, Block, Status};
 use crate::transport::{FRAME_BYTES_MAX, Park, Role};
 
 mod processes;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::memory::MemoryError;
 use crate::EXIT_USAGE;
-use ronde::collective::local::LocalCollective;
-use ronde::identity::MAX_RANKS;
+use ronde::internal::collective::local::LocalCollective;
+use ronde::internal::identity::MAX_RANKS;
 use ronde_lab::bench::schedule::{ComputeKind, Schedule};
 use ronde_lab::bench::{Load, Workload, models, profile};
 

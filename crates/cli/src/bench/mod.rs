@@ -20,8 +20,8 @@ pub(super) use memory::check as check_memory;
 use super::knob_flags::KnobFlags;
 use super::run::{self, LaunchSpec, Output};
 use super::{EXIT_USAGE, fail, print, program};
-use ronde::gpu::{self, GpuError};
-use ronde::identity::{Identity, Source};
+use ronde::internal::gpu::{self, GpuError};
+use ronde::internal::identity::{Identity, Source};
 use ronde::knobs::{Backend, Knobs};
 use ronde_lab::bench::{Load, Plan};
 
@@ -68,7 +68,7 @@ enum SetupError {
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
-    Identity(#[from] ronde::identity::IdentityError),
+    Identity(#[from] ronde::internal::identity::IdentityError),
     #[error(transparent)]
     Knob(#[from] ronde::knobs::KnobError),
     #[error(

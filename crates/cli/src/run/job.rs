@@ -17,7 +17,7 @@ use super::output::{Queue, Target};
 use super::rank::{Exit, Rank};
 use super::signals::Signals;
 use super::{LaunchError, LaunchSpec};
-use ronde::identity::{MAX_RANKS, random_job_key};
+use ronde::internal::identity::{MAX_RANKS, random_job_key};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use std::os::fd::{AsFd, BorrowedFd};

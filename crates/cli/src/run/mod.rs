@@ -38,7 +38,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// More ranks than any job has; one host has [`MAX_RANKS`](ronde::identity::MAX_RANKS) at most.
+/// More ranks than any job has; one host has [`MAX_RANKS`](ronde::internal::identity::MAX_RANKS) at most.
 const RANKS_MAX: u64 = 1 << 20;
 
 const EXAMPLES: &str = "\

@@ -5,7 +5,7 @@
 use super::output::{Queue, Target};
 use super::stream::{READ_BYTES, Stream};
 use super::{LaunchError, LaunchSpec, Output};
-use ronde::identity::IDENTITY_VARIABLES;
+use ronde::internal::identity::IDENTITY_VARIABLES;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use std::fmt;
 use std::io::{self, IsTerminal};

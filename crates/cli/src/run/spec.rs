@@ -11,7 +11,7 @@ pub struct LaunchSpec {
     pub label: String,
     /// Program of each rank and its arguments; no shell reads it.
     pub command: Vec<OsString>,
-    /// Number of ranks, from 1 to [`MAX_RANKS`](ronde::identity::MAX_RANKS).
+    /// Number of ranks, from 1 to [`MAX_RANKS`](ronde::internal::identity::MAX_RANKS).
     pub num_proc: usize,
     /// Variables set for each rank, beyond those that tell it its place.
     pub environment: Vec<(OsString, OsString)>,

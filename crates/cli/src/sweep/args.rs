@@ -10,7 +10,7 @@ use crate::bench::LoadArgs;
 use crate::knob_flags::{KnobFlags, NotSwept};
 use crate::range::{self, List};
 use crate::replay::{CYCLE_MS, FUSION_MB, Switch};
-use ronde::identity::MAX_RANKS;
+use ronde::internal::identity::MAX_RANKS;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -9,7 +9,7 @@ use crate::bench::LoadError;
 use crate::replay::error::Error as ReplayError;
 use crate::run::ElsewhereError;
 use crate::timeline::error::Error as TimelineError;
-use ronde::identity::IdentityError;
+use ronde::internal::identity::IdentityError;
 use ronde::knobs::KnobError;
 use ronde_lab::sweep::store::StoreError;
 

@@ -40,7 +40,7 @@ use super::bench::check_memory;
 use super::timeline::output::{Output, is_stdout};
 use super::timeline::text::{Look, capitalized, harmless};
 use super::{fail, print};
-use ronde::identity::{Identity, Source};
+use ronde::internal::identity::{Identity, Source};
 use ronde_lab::bench::Workload;
 use ronde_lab::sweep::order::SweepOrder;
 use ronde_lab::sweep::{Design, Row, Status, Verdict, verdict};

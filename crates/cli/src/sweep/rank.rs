@@ -12,7 +12,7 @@ use crate::bench::{LoadArgs, LoadError};
 use crate::fail;
 use ronde::context::Context;
 use ronde::error::Error as RuntimeError;
-use ronde::identity::{Identity, IdentityError};
+use ronde::internal::identity::{Identity, IdentityError};
 use ronde::knobs::{KnobError, Knobs};
 use ronde::settings::PartialSettings;
 use ronde_lab::bench::{Job, RunError, Series};

@@ -3,7 +3,7 @@
 use super::job::{Job, RunError, milliseconds};
 use super::memcpy::{CopyMethod, MemcpyTimes};
 use super::payload::{Payload, Runtime};
-use ronde::gpu::Stopwatch;
+use ronde::internal::gpu::Stopwatch;
 use ronde_job::percentile::percentile_of;
 
 /// A second set of buffers, and the times of the rounds.

@@ -9,7 +9,7 @@ use super::memcpy::{self, CopyMethod};
 use super::payload::{Extent, Runtime};
 use super::verify::{PatternElement, TensorInstance, Verifier};
 use ronde::error::Error;
-use ronde::gpu::{CudaVec, GpuError, Shuttle, Stopwatch, Stream};
+use ronde::internal::gpu::{CudaVec, GpuError, Shuttle, Stopwatch, Stream};
 use ronde::tensor::ReduceOp;
 
 /// See the module.

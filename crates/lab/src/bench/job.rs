@@ -12,7 +12,7 @@ use super::schedule::Schedule;
 use super::verify::{TensorInstance, Verifier, VerifyError};
 use super::workload::Workload;
 use ronde::error::{DeviceError, Error};
-use ronde::gpu::{GpuError, Shuttle};
+use ronde::internal::gpu::{GpuError, Shuttle};
 use ronde::tensor::ReduceOp;
 
 /// What each step of a job does.

@@ -8,7 +8,7 @@ use super::verify::{TensorInstance, Verifier, VerifyError};
 use ronde::MpiTraffic;
 use ronde::context::{self, Context, Handle, ProcessSet};
 use ronde::error::Error;
-use ronde::gpu::{self, GpuError, Shuttle, Stopwatch, Stream};
+use ronde::internal::gpu::{self, GpuError, Shuttle, Stopwatch, Stream};
 use ronde::tensor::{Dtype, ReduceOp};
 
 /// What the benchmark needs of a runtime: [`ronde::Context`], or a stand-in that tests drive.
