@@ -6,7 +6,7 @@
 //! Other people's tuners (`peers.py`) drive the same jobs through `--serve`, and `--add` puts their runs into the table.
 
 mod environment;
-// Its unit tests run in `tests/tuner_bench.rs`; here they are compiled without a harness that would call them.
+// Its unit tests run in `tests/tuning/main.rs`; here they are compiled without a harness that would call them.
 #[allow(dead_code, unused_imports)]
 mod harness;
 mod options;

@@ -3,16 +3,16 @@
 
 #![cfg(feature = "nccl")]
 
-#[path = "../matrix/cases.rs"]
+#[path = "../operations/matrix/cases.rs"]
 #[allow(dead_code, reason = "the table of host memory has more of them")]
 mod cases;
 mod failures;
 mod forms;
 mod hosts;
 mod jobs;
-#[path = "../matrix/part.rs"]
+#[path = "../operations/matrix/part.rs"]
 mod part;
-#[path = "../matrix/sample.rs"]
+#[path = "../operations/matrix/sample.rs"]
 #[allow(dead_code, reason = "of which results here are compared otherwise")]
 mod sample;
 #[path = "../support/mod.rs"]

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use ronde::{Error, PeerError, ProcessSet, ReduceOp};
 
-use super::support::{job, start_separately};
 use super::{DEADLINE, dynamic, holdings, rank_sum, sum, try_sum, with_sets};
+use crate::support::{job, start_separately};
 
 /// Ends this process as the kernel ends one that takes too much memory.
 fn die() {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ronde::{Context, Error, ProcessSet, ProcessSetError};
 
-use super::support::{Draw, job, job_with};
 use super::{dynamic, holdings, rank_sum, shuffle, sum, try_sum};
+use crate::support::{Draw, job, job_with};
 
 #[test]
 fn numbers_agree_on_all_ranks_whatever_is_added_and_removed() {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ronde::{ArgumentError, Error, ProcessSet, ProcessSetError, ReduceOp};
 
-use super::support::{Draw, job};
 use super::{rank_sum, shuffle, sum, try_sum, with_sets};
+use crate::support::{Draw, job};
 
 #[test]
 fn overlapping_sets_and_the_world_move_at_once_in_any_order() {

@@ -4,8 +4,8 @@
 
 use ronde::{Context, Error, ProcessSetError, ReduceOp};
 
-use super::support::{job, job_separately};
 use super::{dynamic, sum, with_sets};
+use crate::support::{job, job_separately};
 
 #[test]
 fn what_cannot_be_a_set_is_refused_on_all_ranks_alike() {

@@ -1,7 +1,5 @@
 //! What a run of the program said.
 
-#![allow(dead_code)] // each test file uses its part
-
 use std::process::Output;
 
 /// Standard output and error.

@@ -1,6 +1,7 @@
 //! The program under test.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The program, in an environment without launchers and settings.
 pub(crate) fn ronde() -> Command {
@@ -23,4 +24,44 @@ pub(crate) fn ronde() -> Command {
         }
     }
     command
+}
+
+/// `command` with these signals neither ignored nor caught, whatever the tests were started by: a shell ignores SIGINT in
+/// the background, nohup ignores SIGHUP. Its folder and its variables are kept; its output is piped.
+pub(crate) fn by_default(signals: &str, command: &Command) -> Command {
+    let mut by_default = Command::new("env");
+    by_default
+        .arg(format!("--default-signal={signals}"))
+        .arg(command.get_program())
+        .args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        by_default.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => by_default.env(name, value),
+            None => by_default.env_remove(name),
+        };
+    }
+    by_default
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    by_default
+}
+
+/// What `found` finds, as soon as it does.
+///
+/// # Panics
+/// If that takes longer than anything does on a loaded machine.
+#[track_caller]
+pub(crate) fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(began.elapsed() < Duration::from_secs(120), "it does not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

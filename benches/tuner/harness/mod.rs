@@ -1,4 +1,4 @@
-//! The harness's parts; `main.rs` puts them to work, and `tests/tuner_bench.rs` runs their unit tests.
+//! The harness's parts; `main.rs` puts them to work, and `tests/tuning/main.rs` runs their unit tests.
 
 pub(crate) mod drift;
 pub(crate) mod job;

@@ -45,8 +45,6 @@ mod properties;
 mod read;
 mod reader;
 mod scan;
-#[cfg(test)]
-mod scan_tests;
 mod sniff;
 #[cfg(test)]
 mod testing;

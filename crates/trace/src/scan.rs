@@ -353,3 +353,6 @@ impl<R: Read> Scanner<R> {
         sink.complaints().add(complaint, place, || error.to_string());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::knobs::Knobs;
 use support::job;
 
-#[path = "../../../tests/support/mod.rs"]
+#[path = "../../../tests/support/processes.rs"]
 mod support;
 
 /// Settings of a job's contexts. Capacities of the cache are rounded up to 64.

@@ -71,5 +71,4 @@ pub(super) fn report(
 }
 
 #[cfg(test)]
-#[path = "report_tests.rs"]
 mod tests;

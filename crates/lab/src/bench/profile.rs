@@ -372,5 +372,4 @@ fn order_by_ready_time(path: &Path, records: &mut [Record]) -> Result<Option<f64
 }
 
 #[cfg(test)]
-#[path = "profile_tests.rs"]
 mod tests;

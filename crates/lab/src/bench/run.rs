@@ -191,5 +191,4 @@ fn tune<R: Runtime>(
 }
 
 #[cfg(test)]
-#[path = "run_tests.rs"]
 mod tests;

@@ -282,5 +282,4 @@ fn interleaved(points: &[Point], default: Option<Point>) -> Vec<Point> {
 }
 
 #[cfg(test)]
-#[path = "order_tests.rs"]
 mod tests;

@@ -277,5 +277,4 @@ fn measured(finding: &Finding) -> usize {
 }
 
 #[cfg(test)]
-#[path = "answer_tests.rs"]
 mod tests;

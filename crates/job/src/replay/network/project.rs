@@ -333,5 +333,4 @@ impl Links {
 }
 
 #[cfg(test)]
-#[path = "project_tests.rs"]
 mod tests;

@@ -1,0 +1,7 @@
+//! What is refused or fails: dead, stopped and leaving ranks, bad input, and jobs that cannot start.
+
+mod bad_input;
+mod start;
+#[path = "../support/mod.rs"]
+mod support;
+mod survivors;

@@ -1,0 +1,575 @@
+//! What survivors see when a rank dies, leaves, stops or forks: an error that names it, in time, and no hang.
+
+#![allow(unsafe_code)] // forks
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::support::{Draw, job, start};
+use ronde::{Context, Error, NegotiationError, PeerError, ReduceOp};
+
+/// Within how long every survivor must know: two seconds by contract, the rest for a busy machine.
+const DEADLINE: Duration = Duration::from_secs(8);
+
+fn context() -> Context {
+    Context::from_env().expect("the job starts")
+}
+
+/// Reduces until that fails; the error, and how long the failing operation took.
+fn reduce_until_error(context: &Context, tensors: usize, elements: usize) -> (Error, Duration) {
+    loop {
+        let began = Instant::now();
+        let submitted: Result<Vec<_>, _> = (0..tensors)
+            .map(|tensor| context.allreduce(&format!("t{tensor}"), vec![1.0f32; elements], ReduceOp::Sum))
+            .collect();
+        let outcome =
+            submitted.and_then(|handles| handles.into_iter().try_for_each(|handle| handle.wait().map(drop)));
+        if let Err(failed) = outcome {
+            return (failed.error, began.elapsed());
+        }
+    }
+}
+
+#[test]
+fn survivors_of_sigkill_at_random_moments_name_the_dead_rank() {
+    const TEST: &str = "survivors::survivors_of_sigkill_at_random_moments_name_the_dead_rank";
+    const RANKS: usize = 3;
+    let mut draw = Draw(0x5eed);
+    let rounds = if std::env::var("TEST_RONDE_QUICK").is_ok() {
+        10
+    } else {
+        50
+    };
+    for round in 0..rounds {
+        // Small tensors: mostly in negotiation when it happens; large ones: mostly in the data path.
+        let elements = [10usize, 3_000, 2_000_000][round % 3].to_string();
+        let env = [
+            ("TEST_RONDE_ELEMENTS", &elements[..]),
+            ("HOROVOD_START_TIMEOUT", "4"),
+        ];
+        let job = start(TEST, RANKS, &env, || {
+            let elements = std::env::var("TEST_RONDE_ELEMENTS")
+                .expect("set above")
+                .parse()
+                .expect("a number");
+            let context = match Context::from_env() {
+                Ok(context) => context,
+                Err(error) => return println!("never met: {error}"),
+            };
+            let (error, took) = reduce_until_error(&context, 5, elements);
+            println!("error after {took:?}: {error}");
+            let later = context
+                .allreduce("later", vec![1.0f32], ReduceOp::Sum)
+                .err()
+                .expect("the context has ended");
+            println!("later: {}", later.error);
+            assert!(took < DEADLINE, "took {took:?}");
+            assert!(error.is_peer_gone() && later.error.is_peer_gone());
+        });
+        let Some(mut job) = job else { return };
+        let victim = draw.below(RANKS as u64) as usize;
+        std::thread::sleep(Duration::from_millis(draw.below(250)));
+        let pid = job.ranks[victim].id();
+        job.ranks[victim].kill().expect("killed");
+        let killed = Instant::now();
+        let outcomes = job.finish();
+        let took = killed.elapsed();
+        for (rank, outcome) in outcomes.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            let text = &outcome.output;
+            // Killed while the ranks still meet, it is missed there instead.
+            let met = text.contains("error after");
+            let named = text.contains(&format!("rank {victim}")) || text.contains(&format!("process {pid}"));
+            let missed = text.contains("never met") && text.contains(&victim.to_string());
+            assert!(
+                named || missed,
+                "round {round}, rank {rank}, victim {victim}: {text}"
+            );
+            assert!(
+                !met || outcome.status.success(),
+                "round {round}, rank {rank}: {text}"
+            );
+        }
+        // A rank killed before the ranks met is waited for until the start timeout.
+        let met = outcomes
+            .iter()
+            .any(|outcome| outcome.output.contains("error after"));
+        assert!(
+            !met || took < 2 * DEADLINE,
+            "round {round}: survivors took {took:?}"
+        );
+    }
+}
+
+#[test]
+fn a_rank_that_exits_without_a_word_is_lost_even_with_code_zero() {
+    let test = "survivors::a_rank_that_exits_without_a_word_is_lost_even_with_code_zero";
+    job(test, 3, || {
+        let context = context();
+        context
+            .allreduce("warm", vec![1.0f32], ReduceOp::Sum)
+            .expect("in")
+            .wait()
+            .expect("out");
+        if context.rank() == 1 {
+            std::process::exit(0);
+        }
+        let (error, took) = reduce_until_error(&context, 2, 100);
+        assert!(
+            matches!(error, Error::Peer(PeerError::Lost { rank: 1, .. })),
+            "{error}"
+        );
+        assert!(took < DEADLINE);
+    });
+}
+
+#[test]
+fn a_rank_that_shuts_down_is_named_by_those_who_still_need_it() {
+    job(
+        "survivors::a_rank_that_shuts_down_is_named_by_those_who_still_need_it",
+        3,
+        || {
+            let context = context();
+            context
+                .allreduce("warm", vec![1.0f32], ReduceOp::Sum)
+                .expect("in")
+                .wait()
+                .expect("out");
+            if context.rank() == 2 {
+                return context.shutdown();
+            }
+            let (error, took) = reduce_until_error(&context, 2, 100);
+            // The third rank may leave, with this error, before this one has noticed anything.
+            assert!(
+                matches!(
+                    error,
+                    Error::Peer(PeerError::Left { .. } | PeerError::Failed { .. })
+                ),
+                "{error}"
+            );
+            assert!(took < DEADLINE);
+        },
+    );
+}
+
+#[test]
+fn ranks_may_leave_as_soon_as_their_own_work_is_done() {
+    job(
+        "survivors::ranks_may_leave_as_soon_as_their_own_work_is_done",
+        4,
+        || {
+            for round in 0..30 {
+                let context = context();
+                let sum = context
+                    .allreduce("x", vec![1.0f32; 300_000], ReduceOp::Sum)
+                    .expect("in")
+                    .wait();
+                assert_eq!(sum.expect("nobody was still needed")[0], 4.0, "round {round}");
+            }
+        },
+    );
+}
+
+#[test]
+fn a_panic_with_a_context_in_hand_is_seen_by_the_others() {
+    const TEST: &str = "survivors::a_panic_with_a_context_in_hand_is_seen_by_the_others";
+    let Some(job) = start(TEST, 2, &[], || {
+        let context = context();
+        context
+            .allreduce("warm", vec![1.0f32], ReduceOp::Sum)
+            .expect("in")
+            .wait()
+            .expect("out");
+        assert!(context.rank() != 1, "rank 1 panics");
+        let (error, took) = reduce_until_error(&context, 2, 100);
+        assert!(
+            error.is_peer_gone() && error.to_string().contains("rank 1"),
+            "{error}"
+        );
+        assert!(took < DEADLINE);
+    }) else {
+        return;
+    };
+    let outcomes = job.finish();
+    assert!(outcomes[0].status.success(), "{}", outcomes[0].output);
+    assert!(!outcomes[1].status.success());
+}
+
+/// The output of each rank about the start: the error, or its rank and then the first error.
+fn say_how_it_starts() {
+    let began = Instant::now();
+    match Context::from_env() {
+        Ok(context) => {
+            let (error, _) = reduce_until_error(&context, 2, 10);
+            println!("started, then: {error} after {:?}", began.elapsed());
+        }
+        Err(error) => println!("never met: {error} after {:?}", began.elapsed()),
+    }
+}
+
+/// Delays, from the start of the processes, that cover the whole rendezvous of ranks that need a few milliseconds to come.
+fn moment(draw: &mut Draw) -> Duration {
+    Duration::from_micros(draw.below(40_000))
+}
+
+#[test]
+fn a_rank_killed_during_the_start_is_named_by_all_others() {
+    const TEST: &str = "survivors::a_rank_killed_during_the_start_is_named_by_all_others";
+    const RANKS: usize = 4;
+    let mut draw = Draw(0xdead);
+    let rounds = if std::env::var("TEST_RONDE_QUICK").is_ok() {
+        15
+    } else {
+        60
+    };
+    for round in 0..rounds {
+        let Some(mut job) = start(TEST, RANKS, &[("HOROVOD_START_TIMEOUT", "1")], say_how_it_starts) else {
+            return;
+        };
+        let victim = draw.below(RANKS as u64) as usize;
+        std::thread::sleep(moment(&mut draw));
+        let pid = job.ranks[victim].id();
+        job.ranks[victim].kill().expect("killed");
+        let killed = Instant::now();
+        let outcomes = job.finish();
+        for (rank, outcome) in outcomes.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            let text = &outcome.output;
+            let names = [
+                format!("rank {victim} died (process {pid})"),
+                format!("rank {victim} (process {pid}) went away"),
+                format!("ranks [{victim}] did not arrive"),
+            ];
+            assert!(
+                names.iter().any(|name| text.contains(name)),
+                "round {round}, rank {rank}, victim {victim}: {text}"
+            );
+        }
+        assert!(killed.elapsed() < 2 * DEADLINE, "round {round}");
+    }
+}
+
+#[test]
+fn a_rank_stopped_during_the_start_is_named_by_the_start_timeout() {
+    const TEST: &str = "survivors::a_rank_stopped_during_the_start_is_named_by_the_start_timeout";
+    const RANKS: usize = 3;
+    let limits = [
+        ("HOROVOD_START_TIMEOUT", "2"),
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
+        ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2"),
+    ];
+    let mut draw = Draw(0x570b);
+    let rounds = if std::env::var("TEST_RONDE_QUICK").is_ok() {
+        3
+    } else {
+        8
+    };
+    for round in 0..rounds {
+        let Some(job) = start(TEST, RANKS, &limits, say_how_it_starts) else {
+            return;
+        };
+        let victim = draw.below(RANKS as u64) as usize;
+        std::thread::sleep(moment(&mut draw));
+        let pid = job.ranks[victim].id().to_string();
+        signal("-STOP", &pid);
+        let stopped = Instant::now();
+        // Pipes end with the last holder: the stopped rank goes when the others have had their time.
+        let killer = std::thread::spawn({
+            let pid = pid.clone();
+            move || {
+                std::thread::sleep(Duration::from_secs(10));
+                signal("-KILL", &pid);
+            }
+        });
+        let outcomes = job.finish();
+        killer.join().expect("kill runs");
+        for (rank, outcome) in outcomes.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            let text = &outcome.output;
+            let names = [
+                format!("ranks [{victim}] did not arrive within 2 s"),
+                format!("ranks [{victim}] (processes [{pid}]) arrived but did not answer"),
+                format!("rank {victim} has not answered"),
+            ];
+            assert!(
+                names.iter().any(|name| text.contains(name)),
+                "round {round}, rank {rank}, victim {victim}: {text}"
+            );
+            // Two limits one after the other at most, and not the ten seconds after which the rank dies.
+            assert!(outcome.took < Duration::from_secs(9), "round {round}: {text}");
+        }
+        assert!(stopped.elapsed() < 2 * DEADLINE);
+    }
+}
+
+fn signal(name: &str, pid: &str) {
+    Command::new("kill")
+        .args([name, pid])
+        .status()
+        .expect("kill runs");
+}
+
+#[test]
+fn a_stopped_rank_is_warned_about_and_given_up_after_the_limit() {
+    const TEST: &str = "survivors::a_stopped_rank_is_warned_about_and_given_up_after_the_limit";
+    let limits = [
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
+        ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "3"),
+    ];
+    let Some(job) = start(TEST, 2, &limits, || {
+        let context = context();
+        // Between two steps, so that it is the rank that the other waits for, and not one of its tensors.
+        let own = if context.rank() == 1 {
+            i64::from(std::process::id())
+        } else {
+            0
+        };
+        let pid = context
+            .allreduce("pid", vec![own], ReduceOp::Sum)
+            .expect("in")
+            .wait()
+            .expect("out")[0];
+        if context.rank() == 1 {
+            signal("-STOP", &pid.to_string());
+        }
+        let is_stopped = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, state)| state.starts_with('T'))
+        };
+        while !is_stopped() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (error, _) = reduce_until_error(&context, 3, 1000);
+        println!("{error}");
+        assert!(
+            matches!(error, Error::Peer(PeerError::Stalled { rank: 1, .. })),
+            "{error}"
+        );
+    }) else {
+        return;
+    };
+    let began = Instant::now();
+    std::thread::sleep(Duration::from_secs(8));
+    signal("-KILL", &job.ranks[1].id().to_string()); // it would otherwise be waited for
+    let outcomes = job.finish();
+    assert!(outcomes[0].status.success(), "{}", outcomes[0].output);
+    let text = &outcomes[0].output;
+    assert!(text.contains("rank 1") && text.contains("topped"), "{text}");
+    assert!(outcomes[0].took < began.elapsed() + Duration::from_secs(20));
+}
+
+#[test]
+fn a_tensor_missing_on_one_rank_is_warned_about_by_name() {
+    const TEST: &str = "survivors::a_tensor_missing_on_one_rank_is_warned_about_by_name";
+    let Some(job) = start(TEST, 3, &[("HOROVOD_STALL_CHECK_TIME_SECONDS", "1")], || {
+        let context = context();
+        for round in 0..2 {
+            // The second time the tensor is cached.
+            if context.rank() == 2 {
+                std::thread::sleep(Duration::from_millis(2_600));
+            }
+            let name = "late_one";
+            context
+                .allreduce(name, vec![round], ReduceOp::Sum)
+                .expect("in")
+                .wait()
+                .expect("out");
+        }
+    }) else {
+        return;
+    };
+    let outcomes = job.finish();
+    for outcome in &outcomes {
+        assert!(outcome.status.success(), "{}", outcome.output);
+    }
+    let text = &outcomes[0].output;
+    assert!(text.contains("Missing ranks:"), "{text}");
+    assert!(
+        text.matches("2: [late_one]").count() >= 2,
+        "once uncached, once cached: {text}"
+    );
+}
+
+#[test]
+fn the_stall_limit_ends_the_job_with_the_tensors_name() {
+    const TEST: &str = "survivors::the_stall_limit_ends_the_job_with_the_tensors_name";
+    let limits = [
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1"),
+        ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2"),
+    ];
+    let Some(job) = start(TEST, 2, &limits, || {
+        let context = context();
+        let began = Instant::now();
+        if context.rank() == 0 {
+            let failed = context
+                .allreduce("lonely", vec![1i32], ReduceOp::Sum)
+                .expect("in")
+                .wait()
+                .expect_err("no peer");
+            println!("{}", failed.error);
+            assert!(matches!(
+                failed.error,
+                Error::Negotiation(NegotiationError::Stalled { .. })
+            ));
+        } else {
+            std::thread::sleep(Duration::from_secs(6));
+            let failed = context.allreduce("other", vec![1i32], ReduceOp::Sum);
+            let error = match failed {
+                Ok(handle) => handle.wait().expect_err("rank 0 has given up").error,
+                Err(failed) => failed.error,
+            };
+            assert!(
+                matches!(
+                    error,
+                    Error::Peer(PeerError::Failed { rank: 0, .. } | PeerError::Lost { rank: 0, .. })
+                ),
+                "{error}"
+            );
+        }
+        assert!(began.elapsed() < Duration::from_secs(20));
+    }) else {
+        return;
+    };
+    let outcomes = job.finish();
+    assert!(
+        outcomes[0].status.success() && outcomes[0].output.contains("lonely"),
+        "{}",
+        outcomes[0].output
+    );
+    assert!(outcomes[1].status.success(), "{}", outcomes[1].output);
+}
+
+#[test]
+fn hundreds_of_rounds_of_init_and_shutdown_leave_nothing_behind() {
+    job(
+        "survivors::hundreds_of_rounds_of_init_and_shutdown_leave_nothing_behind",
+        2,
+        || {
+            let holdings = || {
+                let count = |path: &str| std::fs::read_dir(path).expect("procfs").count();
+                let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
+                let shared = maps.lines().filter(|line| line.contains("memfd:")).count();
+                (count("/proc/self/fd"), shared, count("/proc/self/task"))
+            };
+            let mut first = None;
+            for round in 0..200 {
+                let context = context();
+                let sum = context
+                    .allreduce("x", vec![round; 100], ReduceOp::Sum)
+                    .expect("in")
+                    .wait()
+                    .expect("out");
+                assert_eq!(sum, vec![2 * round; 100]);
+                if round % 3 == 0 {
+                    context.shutdown();
+                } else {
+                    drop(context);
+                }
+                let now = holdings();
+                assert_eq!(
+                    *first.get_or_insert(now),
+                    now,
+                    "after round {round}: descriptors, mappings, threads"
+                );
+            }
+        },
+    );
+}
+
+#[test]
+fn a_forked_child_is_refused_and_does_no_harm() {
+    job("survivors::a_forked_child_is_refused_and_does_no_harm", 2, || {
+        let context = context();
+        let pending = context
+            .allreduce("before", vec![1.0f32; 1000], ReduceOp::Sum)
+            .expect("in");
+        // SAFETY: the child calls nothing that could hang on a lock held elsewhere: the refusals under test come
+        // before any lock, and it ends with `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let refused = context
+                .allreduce("child", vec![1.0f32], ReduceOp::Sum)
+                .is_err_and(|failed| matches!(failed.error, Error::Forked));
+            drop(pending);
+            drop(context);
+            // SAFETY: ends the process at once, without the parent's exit handlers.
+            unsafe { libc::_exit(if refused { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child just made; `status` is a valid place for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0, "the child was refused and ended by itself");
+        assert_eq!(pending.wait().expect("out"), [2.0; 1000]);
+        assert_eq!(
+            context
+                .allreduce("after", vec![1.0f32], ReduceOp::Sum)
+                .expect("in")
+                .wait()
+                .expect("out"),
+            [2.0]
+        );
+    });
+}
+
+#[test]
+fn an_idle_job_uses_no_cpu() {
+    job("survivors::an_idle_job_uses_no_cpu", 2, || {
+        let context = context();
+        for step in 0..50 {
+            context
+                .allreduce("x", vec![step], ReduceOp::Sum)
+                .expect("in")
+                .wait()
+                .expect("out");
+        }
+        let ticks = || {
+            let stat = std::fs::read_to_string("/proc/self/stat").expect("procfs");
+            let fields: Vec<&str> = stat
+                .rsplit(')')
+                .next()
+                .expect("a name in brackets")
+                .split_whitespace()
+                .collect();
+            fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime")
+        };
+        let before = ticks();
+        std::thread::sleep(Duration::from_secs(2));
+        let used = ticks() - before; // hundredths of a second
+        assert!(
+            used <= 4,
+            "an idle rank used {used} ticks in two seconds: something spins"
+        );
+        context.barrier().expect("all come");
+    });
+}
+
+#[test]
+fn a_thread_that_waits_is_told_when_another_shuts_the_context_down() {
+    job(
+        "survivors::a_thread_that_waits_is_told_when_another_shuts_the_context_down",
+        2,
+        || {
+            let context = context();
+            let handle = context
+                .allreduce(
+                    &format!("of rank {} alone", context.rank()),
+                    vec![1.0f32],
+                    ReduceOp::Sum,
+                )
+                .expect("in");
+            let waiting = std::thread::spawn(move || handle.wait());
+            std::thread::sleep(Duration::from_millis(300));
+            let began = Instant::now();
+            context.shutdown();
+            let failed = waiting
+                .join()
+                .expect("no panic")
+                .expect_err("nobody else submits it");
+            assert!(
+                failed.error.is_shut_down() || failed.error.is_peer_gone(),
+                "{}",
+                failed.error
+            );
+            assert_eq!(failed.buffer, [1.0]);
+            assert!(began.elapsed() < DEADLINE);
+        },
+    );
+}

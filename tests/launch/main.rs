@@ -1,0 +1,6 @@
+//! Jobs started by `ronde run`, `mpirun` and other launchers.
+
+mod mpirun;
+mod run;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,133 @@
+//! A rank that dies under `mpirun`: the job ends, soon and not without a word of who it was.
+
+use std::time::Duration;
+
+use ronde::{Context, ReduceOp};
+
+use super::{PERMISSIONS, is_there, launcher};
+use crate::support::start_by;
+
+#[test]
+fn a_killed_rank_ends_the_job_and_is_named() {
+    let test = "mpirun::lost::a_killed_rank_ends_the_job_and_is_named";
+    if std::env::var_os("TEST_RONDE_BODY").is_none() && !is_there(launcher()) {
+        return;
+    }
+    let backends = if cfg!(feature = "mpi") {
+        &["local", "mpi"][..]
+    } else {
+        &["local"]
+    };
+    for backend in backends {
+        let mut env = PERMISSIONS.to_vec();
+        env.push(("RONDE_BACKEND", backend));
+        let job = start_by(Some(&launcher()), test, 3, &env, || {
+            let context = Context::from_env().expect("the job starts");
+            for step in 0.. {
+                if step == 20 && context.rank() == 1 {
+                    eprintln!("process {} goes", std::process::id());
+                    let own = rustix::process::getpid();
+                    rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("it may");
+                }
+                let reduced = context.allreduce("t", vec![1i32; 1000], ReduceOp::Sum);
+                if let Err(failed) = reduced.and_then(|handle| handle.wait()) {
+                    panic!("{}", failed.error);
+                }
+            }
+        });
+        let Some(job) = job else { return };
+        let outcomes = job.finish();
+        let (outcome, text) = (&outcomes[0], &outcomes[0].output);
+        assert!(!outcome.status.success(), "{backend}: {text}");
+        assert!(
+            outcome.took < Duration::from_secs(30),
+            "{backend}: {:?}: {text}",
+            outcome.took
+        );
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        // A survivor may have been faster than mpirun. Open MPI's names the rank and its host, Hydra its own host and a
+        // process, which may be a survivor's that it has killed.
+        let said = text
+            .split_once(" goes")
+            .and_then(|(before, _)| before.rsplit_once("process "));
+        let (_, pid) = said.unwrap_or_else(|| panic!("{backend}: {text}"));
+        let by_survivor = text.contains("rank 1 died") || text.contains("rank 1 on host");
+        let by_open_mpi = text.contains("process rank 1 ") && text.contains(&format!("on node {host}"));
+        let by_hydra = text.contains(&format!("RUNNING AT {host}")) && text.contains("Killed (signal 9)");
+        assert!(by_survivor || by_open_mpi || by_hydra, "{backend}, {pid}: {text}");
+    }
+}
+
+/// Open MPI leaves the survivors alive if it is asked to: then they have an error that names the rank and its host.
+#[cfg(feature = "mpi")]
+#[test]
+fn survivors_that_mpirun_lets_live_have_an_error() {
+    let test = "mpirun::lost::survivors_that_mpirun_lets_live_have_an_error";
+    let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
+    if !is_rank && (!is_there(launcher()) || super::is_of_mpich()) {
+        return;
+    }
+    let mut env = PERMISSIONS.to_vec();
+    env.extend([("RONDE_BACKEND", "mpi"), ("OMPI_MCA_orte_enable_recovery", "1")]);
+    let job = start_by(Some(&launcher()), test, 3, &env, || {
+        let context = Context::from_env().expect("the job starts");
+        for step in 0.. {
+            if step == 20 && context.rank() == 1 {
+                let own = rustix::process::getpid();
+                rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("it may");
+            }
+            let reduced = context.allreduce("t", vec![1i32; 1000], ReduceOp::Sum);
+            if let Err(failed) = reduced.and_then(|handle| handle.wait()) {
+                // In one write: eprintln! makes several, between which the other survivor's would come.
+                let line = format!("survivor: {}\n", failed.error);
+                return std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).expect("written");
+            }
+        }
+    });
+    let Some(job) = job else { return };
+    let outcomes = job.finish();
+    let text = &outcomes[0].output;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    // As its process is seen from the same host, or by its silence.
+    let errors = [
+        "survivor: rank 1 died".to_owned(),
+        format!("survivor: rank 1 on host {host} has been silent for 5 s"),
+    ];
+    let named: usize = errors.iter().map(|error| text.matches(error).count()).sum();
+    assert_eq!(named, 2, "{text}");
+    assert!(
+        outcomes[0].took < Duration::from_secs(30),
+        "{:?}",
+        outcomes[0].took
+    );
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn a_rank_that_does_not_come_is_named() {
+    let test = "mpirun::lost::a_rank_that_does_not_come_is_named";
+    if std::env::var_os("TEST_RONDE_BODY").is_none() && !is_there(launcher()) {
+        return;
+    }
+    let mut env = PERMISSIONS.to_vec();
+    env.extend([("RONDE_BACKEND", "mpi"), ("HOROVOD_START_TIMEOUT", "3")]);
+    let job = start_by(Some(&launcher()), test, 3, &env, || {
+        // MPI itself is initialized on all ranks; then one of them goes its own way.
+        let context = Context::from_env().expect("the job starts");
+        let rank = context.rank();
+        drop(context);
+        if rank == 1 {
+            return std::thread::sleep(Duration::from_secs(20));
+        }
+        let error = Context::from_env().err().expect("not all come");
+        panic!("rank {rank}: {error}");
+    });
+    let Some(job) = job else { return };
+    let outcomes = job.finish();
+    let text = &outcomes[0].output;
+    assert!(!outcomes[0].status.success(), "{text}");
+    // Rank 0 knows who, if it is the first to say something.
+    let says = text.contains("rank 0: rank 1 has not come within 3 s")
+        || text.contains("not all ranks have come within 3 s");
+    assert!(says, "{text}");
+}

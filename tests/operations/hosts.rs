@@ -1,0 +1,305 @@
+//! Jobs on several hosts that change the way between them while they run. They are `mpirun`'s to start: left out unless
+//! `TEST_RONDE_MPIRUN` names it. Where it puts all ranks on this machine, they make hosts up.
+
+#![allow(unsafe_code)] // sets environment variables
+
+use crate::support::{Draw, Folder, has_hosts, job, job_with};
+use ronde::internal::identity::Identity;
+use ronde::settings::PartialSettings;
+use ronde::{Context, ReduceOp};
+
+/// Rounds, in each of which rank 0 changes the settings.
+const ROUNDS: usize = 24;
+/// Elements of the longest tensor: several chunks in each lane.
+const LONG: usize = 2_000_003;
+
+/// The context of a rank, whose host is the one of its letter if the launcher knows of no other.
+fn context(hosts: &str, sets: &[&[usize]]) -> Context {
+    let identity = Identity::from_env().expect("mpirun says who this is");
+    if identity.local_size == identity.size {
+        let host = &hosts[identity.rank..=identity.rank];
+        // SAFETY: this rank's test thread is the only one that looks at the environment.
+        unsafe { std::env::set_var("RONDE_HOST_ID", format!("made-up-{host}")) };
+    }
+    // SAFETY: as above.
+    unsafe { std::env::set_var("RONDE_BACKEND", "mpi") };
+    let sets = sets.iter().map(|ranks| ranks.to_vec());
+    let builder = Context::builder().process_sets(sets);
+    builder.build().expect("the job starts")
+}
+
+/// What rank 0 sets in round `round`: the switches take turns, and something else changes with them now and then.
+fn change(round: usize) -> PartialSettings {
+    PartialSettings {
+        fusion_threshold_bytes: round.is_multiple_of(5).then_some((round as u64) << 18),
+        hierarchical_allreduce: Some(round % 2 == 1),
+        hierarchical_allgather: Some(round / 2 % 2 == 1),
+        ..PartialSettings::default()
+    }
+}
+
+/// Element `index` of a tensor of rank `rank`: whole numbers, so that sums are exact however they are made.
+fn whole(rank: usize, round: usize, index: usize) -> f32 {
+    ((rank + 1) * (index % 1000) + round) as f32
+}
+
+/// Rows of `rank`'s contribution to an allgather: some have none, and some far more than others.
+fn rows(rank: usize, round: usize, tensor: usize) -> usize {
+    match (rank + round + tensor) % 4 {
+        0 => 0,
+        1 => 1 + 100 * tensor,
+        2 => 70_001,
+        _ => 300 * (rank + 1),
+    }
+}
+
+fn row(rank: usize, round: usize, tensor: usize) -> impl Iterator<Item = i32> {
+    let first = (rank << 20 | round << 8 | tensor) as i32;
+    (0..3 * rows(rank, round, tensor)).map(move |index| first ^ (index as i32).wrapping_mul(7))
+}
+
+/// A number in (-1, 1).
+fn fraction(draw: &mut Draw) -> f64 {
+    draw.below(2_000_001) as f64 / 1e6 - 1.0
+}
+
+fn rounds(context: &Context) {
+    let (rank, size) = (context.rank(), context.size());
+    let all = 0..size;
+    for round in 0..ROUNDS {
+        let lengths = [1, 5, 4_099, if round % 6 == 3 { LONG } else { 300_007 }];
+        // The other ranks have these on their way when rank 0 is still about to change how they go.
+        let switch = || {
+            let settings = context.set_settings(change(round)).expect("rank 0 may");
+            assert_eq!(settings.hierarchical_allreduce, round % 2 == 1);
+            assert_eq!(settings.hierarchical_allgather, round / 2 % 2 == 1);
+        };
+        if rank == 0 && round % 3 == 0 {
+            switch();
+        }
+        let submit = |tensor: usize, length: usize| {
+            let buffer: Vec<f32> = (0..length).map(|index| whole(rank, round, index)).collect();
+            context
+                .allreduce(&format!("sum{tensor}"), buffer, ReduceOp::Sum)
+                .expect("in")
+        };
+        let sums: Vec<_> = lengths
+            .into_iter()
+            .enumerate()
+            .map(|(tensor, length)| submit(tensor, length))
+            .collect();
+        let gathered = [0, 1, 2].map(|tensor| {
+            if rank == 0 && round % 3 == 1 && tensor == 1 {
+                switch(); // in the middle
+            }
+            let buffer: Vec<i32> = row(rank, round, tensor).collect();
+            let shape = [rows(rank, round, tensor), 3];
+            context
+                .allgather(&format!("rows{tensor}"), buffer, &shape)
+                .expect("in")
+        });
+        let average = |value: i64| {
+            context
+                .allreduce("average", vec![value; 900], ReduceOp::Average)
+                .expect("in")
+        };
+        let average = average(rank as i64 + 7 * round as i64);
+        if rank == 0 && round % 3 == 2 {
+            switch();
+        }
+        for (tensor, sum) in sums.into_iter().enumerate() {
+            let sum = sum.wait().expect("out");
+            for (index, &got) in sum.iter().enumerate() {
+                let want: f32 = all.clone().map(|rank| whole(rank, round, index)).sum();
+                assert_eq!(got, want, "round {round}, tensor {tensor}, element {index}");
+            }
+        }
+        for (tensor, handle) in gathered.into_iter().enumerate() {
+            let gathered = handle.wait().expect("out");
+            let want: Vec<i32> = all.clone().flat_map(|rank| row(rank, round, tensor)).collect();
+            assert_eq!(gathered.shape, [want.len() / 3, 3]);
+            assert!(gathered.tensor == want, "round {round}, tensor {tensor}");
+        }
+        let sum: i64 = all.clone().map(|rank| rank as i64 + 7 * round as i64).sum();
+        assert_eq!(
+            average.wait().expect("out"),
+            vec![sum / size as i64; 900],
+            "round {round}"
+        );
+        rounded(context, round);
+    }
+    left(context);
+}
+
+/// Sums that are rounded: the same bits on all ranks, and near the exact sum whichever way they go.
+fn rounded(context: &Context, round: usize) {
+    const LENGTH: usize = 50_000;
+    let (rank, size) = (context.rank(), context.size());
+    let numbers = |rank: usize| {
+        let mut draw = Draw((round * 64 + rank + 1) as u64);
+        (0..LENGTH)
+            .map(|_| fraction(&mut draw) as f32)
+            .collect::<Vec<f32>>()
+    };
+    let handle = context
+        .allreduce("rounded", numbers(rank), ReduceOp::Sum)
+        .expect("in");
+    let sum = handle.wait().expect("out");
+    let inputs: Vec<Vec<f32>> = (0..size).map(numbers).collect();
+    for (index, &got) in sum.iter().enumerate() {
+        let exact: f64 = inputs.iter().map(|input| f64::from(input[index])).sum();
+        // Each addition is off by half a unit in the last place of at most `size`.
+        let bound = size as f64 * size as f64 * f64::from(f32::EPSILON);
+        assert!((f64::from(got) - exact).abs() <= bound, "{got} for {exact}");
+    }
+    let bits: Vec<u32> = sum.iter().map(|value| value.to_bits()).collect();
+    let handle = context.allgather("bits", sum, &[LENGTH]).expect("in");
+    let all = handle.wait().expect("out").tensor;
+    for others in all.chunks(LENGTH) {
+        assert!(
+            others
+                .iter()
+                .map(|value| value.to_bits())
+                .eq(bits.iter().copied())
+        );
+    }
+}
+
+/// Ranks leave one after another, the highest first, whose host goes on carrying what the others gather.
+fn left(context: &Context) {
+    let (rank, size) = (context.rank(), context.size());
+    if rank == 0 {
+        let change = PartialSettings {
+            hierarchical_allreduce: Some(true),
+            hierarchical_allgather: Some(true),
+            ..PartialSettings::default()
+        };
+        context.set_settings(change).expect("rank 0 may");
+    }
+    for active in (1..=size).rev() {
+        if rank >= active {
+            break;
+        }
+        let own: Vec<i32> = row(rank, active, 2).collect();
+        let shape = [rows(rank, active, 2), 3];
+        let gathered = context
+            .allgather("left", own, &shape)
+            .expect("in")
+            .wait()
+            .expect("out");
+        let want: Vec<i32> = (0..active).flat_map(|rank| row(rank, active, 2)).collect();
+        assert!(gathered.tensor == want, "{active} ranks are left");
+        let sum = context
+            .allreduce("left sum", vec![1_i64; 70_000], ReduceOp::Sum)
+            .expect("in")
+            .wait()
+            .expect("out");
+        assert_eq!(sum, vec![active as i64; 70_000]);
+    }
+    context.join().expect("all join");
+}
+
+/// Sets on one host, on several, and of one rank, while everything that can is hierarchical.
+fn sets(context: &Context) {
+    let rank = context.rank();
+    if rank == 0 {
+        let change = PartialSettings {
+            hierarchical_allreduce: Some(true),
+            hierarchical_allgather: Some(true),
+            ..PartialSettings::default()
+        };
+        let settings = context.set_settings(change).expect("rank 0 may");
+        assert!(settings.hierarchical_allreduce && settings.hierarchical_allgather);
+    }
+    for round in 0..10 {
+        for set in context.process_sets().iter().filter(|set| set.included()) {
+            let name = format!("sum {}", set.id());
+            let sum = set
+                .allreduce(&name, vec![rank as i64 + 1; 100_000], ReduceOp::Sum)
+                .expect("in");
+            let own: Vec<i32> = row(rank, round, 1).collect();
+            let shape = [rows(rank, round, 1), 3];
+            let gathered = set
+                .allgather(&format!("rows {}", set.id()), own, &shape)
+                .expect("in");
+            let members = set.ranks().iter().copied();
+            let want: i64 = members.clone().map(|rank| rank as i64 + 1).sum();
+            assert_eq!(sum.wait().expect("out"), vec![want; 100_000]);
+            let want: Vec<i32> = members.flat_map(|rank| row(rank, round, 1)).collect();
+            assert!(
+                gathered.wait().expect("out").tensor == want,
+                "set {:?}",
+                set.ranks()
+            );
+        }
+    }
+}
+
+/// Runs `body` on as many ranks as `hosts` has letters, one for the host of each, with these process sets.
+fn on_hosts(test: &str, hosts: &str, sets: &[&[usize]], body: impl FnOnce(&Context)) {
+    if has_hosts() {
+        job(test, hosts.len(), || body(&context(hosts, sets)));
+    }
+}
+
+#[test]
+fn two_hosts_by_turns() {
+    on_hosts("hosts::two_hosts_by_turns", "abab", &[], rounds);
+}
+
+#[test]
+fn three_hosts_of_two_one_and_one() {
+    on_hosts("hosts::three_hosts_of_two_one_and_one", "aabc", &[], rounds);
+}
+
+#[test]
+fn hosts_whose_lanes_cross() {
+    // The second ranks of the hosts come in another order than the first.
+    on_hosts("hosts::hosts_whose_lanes_cross", "abbaa", &[], rounds);
+}
+
+#[test]
+fn process_sets_are_hierarchical_where_they_can() {
+    let made: [&[usize]; 4] = [&[0, 1], &[0, 2, 3], &[1, 3], &[2]];
+    on_hosts(
+        "hosts::process_sets_are_hierarchical_where_they_can",
+        "aabb",
+        &made,
+        sets,
+    );
+}
+
+#[test]
+fn the_timeline_names_the_stages_as_horovod_does() {
+    if !has_hosts() {
+        return;
+    }
+    let folder = Folder::new();
+    let path = folder.file("t.json");
+    let env = [("HOROVOD_TIMELINE", path.to_str().expect("text"))];
+    job_with(
+        "hosts::the_timeline_names_the_stages_as_horovod_does",
+        4,
+        &env,
+        || {
+            let context = context("abab", &[]);
+            for round in 0..4 {
+                if context.rank() == 0 {
+                    context.set_settings(change(round)).expect("rank 0 may");
+                }
+                let sum = context.allreduce("sum", vec![1.0_f32; 700_000], ReduceOp::Sum);
+                sum.expect("in").wait().expect("out");
+                let rows = context.allgather("rows", vec![1_i32; 700_000], &[700_000]);
+                rows.expect("in").wait().expect("out");
+            }
+        },
+    );
+    let text = std::fs::read_to_string(&path).expect("rank 0 has written it");
+    let count = |name: &str| text.matches(&format!("\"B\", \"name\": \"{name}\"")).count();
+    // Of four rounds the second and the fourth reduce hierarchically, the third and the fourth gather so.
+    let of_allreduce = ["SHM_REDUCESCATTER", "MPI_ALLREDUCE", "SHM_ALLGATHER"].map(count);
+    assert_eq!(of_allreduce, [2, 4, 2]);
+    let of_allgather = ["MPI_ALLGATHER", "MEMCPY_IN_SHARED_BUFFER", "MPI_CROSS_ALLGATHER"].map(count);
+    assert_eq!(of_allgather, [2, 2, 2]);
+    assert!(text.contains("\"hierarchical_allreduce\": true"));
+}

@@ -1,0 +1,247 @@
+//! Jobs of real processes for tests: a test starts its own executable once per rank.
+//!
+//! `job("module::name_of_the_test", ranks, body)` in a test function: in the parent it starts the ranks, waits for them
+//! and answers with what became of each; in a rank it runs `body` and exits with its outcome.
+//!
+//! With `TEST_RONDE_MPIRUN=mpirun` the ranks of a job are started by that program instead, and count as one process: for
+//! tests in which all must go well, over whatever backend `RONDE_BACKEND` names.
+
+#![allow(dead_code)] // each of those that include it uses its part
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longer than any test takes, even on a loaded machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+
+/// A folder for what the ranks write; in a rank, which ends without cleaning up, there is none.
+pub(crate) struct Folder(Option<tempfile::TempDir>);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
+        Self((!is_rank).then(|| tempfile::tempdir().expect("a folder")))
+    }
+
+    /// The path of a file in it.
+    pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
+        self.0
+            .as_ref()
+            .map_or_else(|| name.into(), |folder| folder.path().join(name))
+    }
+}
+
+/// What became of a rank.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: ExitStatus,
+    pub(crate) output: String,
+    pub(crate) took: Duration,
+}
+
+/// A job under way.
+pub(crate) struct Job {
+    pub(crate) ranks: Vec<Child>,
+    began: Instant,
+}
+
+/// Starts `ranks` ranks that run `body` in processes of their own; `None` in such a process, which does not return.
+pub(crate) fn start(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Option<Job> {
+    start_by(
+        std::env::var_os("TEST_RONDE_MPIRUN").as_deref(),
+        test,
+        ranks,
+        env,
+        body,
+    )
+}
+
+/// As [`start`] for a test that kills or stops ranks, looks at the output of each, or gives them few resources. Such ranks are
+/// always children of the test. Where `TEST_RONDE_MPIRUN` starts the ranks, the test is left out: it would need one child per rank.
+pub(crate) fn start_separately(
+    test: &str,
+    ranks: usize,
+    env: &[(&str, &str)],
+    body: impl FnOnce(),
+) -> Option<Job> {
+    let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
+    if !is_rank && std::env::var_os("TEST_RONDE_MPIRUN").is_some() {
+        eprintln!("left out: ranks that are children of the test (TEST_RONDE_MPIRUN is set)");
+        return None;
+    }
+    start_by(None, test, ranks, env, body)
+}
+
+/// The same, by that `mpirun` if one is given.
+pub(crate) fn start_by(
+    mpirun: Option<&OsStr>,
+    test: &str,
+    ranks: usize,
+    env: &[(&str, &str)],
+    body: impl FnOnce(),
+) -> Option<Job> {
+    if std::env::var("TEST_RONDE_BODY").is_ok_and(|name| name == test) {
+        body();
+        std::process::exit(0);
+    }
+    assert_is_this_test(test);
+    static JOBS: AtomicU32 = AtomicU32::new(0);
+    let key = format!(
+        "test-{}-{}",
+        std::process::id(),
+        JOBS.fetch_add(1, Ordering::Relaxed)
+    );
+    let executable = std::env::current_exe().expect("a test knows its executable");
+    let own = |mut command: Command| {
+        command
+            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .env("TEST_RONDE_BODY", test)
+            .env("RONDE_JOB_ID", &key)
+            .envs(env.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the test's own executable starts")
+    };
+    let processes = match mpirun {
+        Some(mpirun) => {
+            let mut command = Command::new(mpirun);
+            command.args(["-np", &ranks.to_string()]).arg(&executable);
+            vec![own(command)]
+        }
+        None => {
+            let start = |rank: usize| {
+                let mut command = Command::new(&executable);
+                command.env("HOROVOD_RANK", rank.to_string());
+                command.env("HOROVOD_SIZE", ranks.to_string());
+                own(command)
+            };
+            (0..ranks).map(start).collect()
+        }
+    };
+    Some(Job {
+        ranks: processes,
+        began: Instant::now(),
+    })
+}
+
+/// Asserts that `test` is the calling test's whole name, as libtest names the thread of a test: ranks under another name
+/// would run no test at all, and succeed.
+fn assert_is_this_test(test: &str) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or(test);
+    assert!(
+        name == test || name == "main", // as with --test-threads=1
+        "{name} starts ranks as {test}"
+    );
+}
+
+impl Job {
+    /// Waits for all ranks; kills what is left after [`PATIENCE`] and fails then.
+    pub(crate) fn finish(self) -> Vec<Outcome> {
+        let began = self.began;
+        let waits: Vec<_> = self
+            .ranks
+            .into_iter()
+            .map(|mut rank| {
+                std::thread::spawn(move || {
+                    let (mut out, mut err) = (rank.stdout.take(), rank.stderr.take());
+                    let errors = std::thread::spawn(move || {
+                        let mut text = String::new();
+                        err.as_mut().map(|err| err.read_to_string(&mut text));
+                        text
+                    });
+                    let mut output = String::new();
+                    out.as_mut().map(|out| out.read_to_string(&mut output));
+                    let status = wait(&mut rank);
+                    output += &errors.join().expect("reading does not panic");
+                    Outcome {
+                        status,
+                        output,
+                        took: began.elapsed(),
+                    }
+                })
+            })
+            .collect();
+        waits
+            .into_iter()
+            .map(|wait| wait.join().expect("waiting does not panic"))
+            .collect()
+    }
+}
+
+fn wait(rank: &mut Child) -> ExitStatus {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = rank.try_wait().expect("a child can be waited for") {
+            return status;
+        }
+        if began.elapsed() > PATIENCE {
+            rank.kill().expect("a child can be killed");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs a job in which every rank must succeed.
+pub(crate) fn job(test: &str, ranks: usize, body: impl FnOnce()) {
+    job_with(test, ranks, &[], body);
+}
+
+/// The same, with variables in the environment.
+pub(crate) fn job_with(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Vec<Outcome> {
+    start(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job, ranks))
+}
+
+/// As [`job_with`], of ranks that are [started separately](start_separately); no outcomes where these are left out.
+pub(crate) fn job_separately(
+    test: &str,
+    ranks: usize,
+    env: &[(&str, &str)],
+    body: impl FnOnce(),
+) -> Vec<Outcome> {
+    start_separately(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job, ranks))
+}
+
+/// Waits for all ranks of a job, which must succeed.
+fn all_succeed(job: Job, ranks: usize) -> Vec<Outcome> {
+    let outcomes = job.finish();
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        assert!(
+            outcome.status.success(),
+            "rank {rank} of {ranks}: {}\n{}",
+            outcome.status,
+            outcome.output
+        );
+    }
+    outcomes
+}
+
+/// Whether there are ranks on several hosts to be had, or this is one of them.
+pub(crate) fn has_hosts() -> bool {
+    let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
+    let can = is_rank || (cfg!(feature = "mpi") && std::env::var_os("TEST_RONDE_MPIRUN").is_some());
+    if !can {
+        eprintln!("left out: ranks on several hosts (TEST_RONDE_MPIRUN and --features mpi)");
+    }
+    can
+}
+
+/// A small deterministic generator for test data.
+pub(crate) struct Draw(pub(crate) u64);
+
+impl Draw {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
