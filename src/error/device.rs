@@ -60,3 +60,25 @@ impl DeviceError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn an_error_of_a_rank_becomes_one_of_a_tensor() {
+        let source = Arc::new(GpuError::Capturing);
+        let of_rank = DeviceError::Rank { rank: 3, source };
+        let of_tensor = of_rank.clone().of_tensor("layer1".to_owned());
+        assert_eq!((of_rank.tensor(), of_rank.rank()), (None, 3));
+        assert_eq!((of_tensor.tensor(), of_tensor.rank()), (Some("layer1"), 3));
+        assert_eq!(of_tensor.gpu_error(), &GpuError::Capturing);
+        assert_eq!(
+            Error::from(of_rank).to_string(),
+            format!("rank 3: {}", GpuError::Capturing)
+        );
+        let text = Error::from(of_tensor).to_string();
+        assert_eq!(text, format!("tensor layer1 on rank 3: {}", GpuError::Capturing));
+    }
+}
