@@ -235,7 +235,7 @@ fn a_rank_killed_during_the_start_is_named_by_all_others() {
             let text = &outcome.output;
             let names = [
                 format!("rank {victim} died (process {pid})"),
-                format!("rank {victim} (process {pid}) went away"),
+                format!("rank {victim} (process {pid}) ended before all ranks were connected"),
                 format!("ranks [{victim}] did not arrive"),
             ];
             assert!(
