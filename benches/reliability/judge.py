@@ -58,7 +58,7 @@ NAMES = [
     r"rank (\d+) has not answered",
     r"missing on ranks (\[[^]]*\])",
     r"ranks (\[[^]]*\]) did not arrive",
-    r"rank (\d+) \(process \d+\) went away",
+    r"rank (\d+) \(process \d+\) ended before",
 ]
 LAUNCHER_LINE = re.compile(
     r"^ronde run: (rank (\d+) (?:exited with code|was killed by signal) .*?)(?:; ending|$)", re.M
