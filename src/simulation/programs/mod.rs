@@ -54,9 +54,17 @@ fn is_right(work: &Work, got: &Result<Output, Error>, wanted: &Result<Output, Re
     }
 }
 
-/// All outcomes of `rank` that are not as the reference says, with what they are instead: step, action, and the
-/// error if it is one.
-fn deviations(program: &Program, rank: usize, played: &Played) -> Vec<(usize, usize, Option<Error>)> {
+/// An output of a rank that differs from the reference.
+struct Deviation {
+    step: usize,
+    action: usize,
+    tensor: usize,
+    /// The error, if the output is one.
+    error: Option<Error>,
+}
+
+/// All outputs of `rank` that differ from the reference.
+fn deviations(program: &Program, rank: usize, played: &Played) -> Vec<Deviation> {
     let mut deviations = Vec::new();
     for (step, actions) in program.steps.iter().enumerate() {
         for (index, action) in actions.iter().enumerate() {
@@ -77,7 +85,12 @@ fn deviations(program: &Program, rank: usize, played: &Played) -> Vec<(usize, us
                     (_, Err(_)) => false,
                 };
                 if !is_right {
-                    deviations.push((step, index, got.as_ref().err().cloned()));
+                    deviations.push(Deviation {
+                        step,
+                        action: index,
+                        tensor,
+                        error: got.as_ref().err().cloned(),
+                    });
                 }
             }
         }
@@ -87,15 +100,13 @@ fn deviations(program: &Program, rank: usize, played: &Played) -> Vec<(usize, us
 
 /// Fails unless everything went on `rank` as the reference says.
 fn check(program: &Program, rank: usize, played: &Played) {
-    if let Some((step, action, _)) = deviations(program, rank, played).first() {
-        let wanted: Vec<_> = (0..program.steps[*step][*action].deed.tensors().len())
-            .map(|tensor| expected(program, *step, *action, tensor, rank))
+    if let Some(&Deviation { step, action, .. }) = deviations(program, rank, played).first() {
+        let wanted: Vec<_> = (0..program.steps[step][action].deed.tensors().len())
+            .map(|tensor| expected(program, step, action, tensor, rank))
             .collect();
         panic!(
             "rank {rank}, step {step}, action {action}: {:?} in set {:?}\n got {:?}\n for {wanted:?}",
-            program.steps[*step][*action],
-            program.sets[program.steps[*step][*action].set],
-            played[*step][*action],
+            program.steps[step][action], program.sets[program.steps[step][action].set], played[step][action],
         );
     }
 }
@@ -238,13 +249,17 @@ fn check_death(program: &Program, death: Death) {
             continue;
         }
         let mut noticed = usize::MAX;
-        for (step, action, error) in deviations(program, rank, played) {
+        for deviation in &deviations(program, rank, played) {
+            let Deviation {
+                step, action, error, ..
+            } = deviation;
+            let (step, action) = (*step, *action);
             // A join is waited for later than in its step.
             noticed = noticed.min(match program.steps[step][action].deed {
                 Deed::Join { over } => over,
                 _ => step,
             });
-            let says_why = match &error {
+            let says_why = match error {
                 Some(Error::Peer(PeerError::Lost { rank, .. })) => *rank == victim,
                 Some(Error::Peer(PeerError::Left { rank: left })) => {
                     *left != rank && connected.contains(left)

@@ -46,6 +46,18 @@ pub(super) fn expected(
     tensor: usize,
     rank: usize,
 ) -> Result<Output, Refused> {
+    expected_without(None, program, step, action, tensor, rank)
+}
+
+/// As [`expected`], if the rank `joined` joins before it submits the tensor.
+pub(super) fn expected_without(
+    joined: Option<usize>,
+    program: &Program,
+    step: usize,
+    action: usize,
+    tensor: usize,
+    rank: usize,
+) -> Result<Output, Refused> {
     let acting = &program.steps[step][action];
     let members = &program.sets[acting.set];
     let work = &acting.deed.tensors()[tensor];
@@ -57,7 +69,7 @@ pub(super) fn expected(
     }
     // Of each member, what it brings; none if it is absent.
     let inputs = members.iter().map(|member| {
-        let acts = acting.ranks.contains(member);
+        let acts = acting.ranks.contains(member) && joined != Some(*member);
         acts.then(|| program.input(step, action, tensor, *member))
     });
     let inputs: Vec<Option<Vec<u8>>> = inputs.collect();

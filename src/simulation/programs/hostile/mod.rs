@@ -11,9 +11,10 @@ use std::sync::atomic::Ordering;
 
 use super::draw::Draw;
 use super::play::Played;
-use super::program::Program;
+use super::program::{Deed, Program};
+use super::reference::expected_without;
 use super::simulated::run_hostile;
-use super::{Naming, deviations};
+use super::{Deviation, Naming, deviations, is_right};
 use crate::error::{Error, LimitError, NegotiationError, PeerError};
 
 mod local;
@@ -52,6 +53,23 @@ fn names(error: &Error, hostile: usize) -> bool {
     }
 }
 
+/// Whether `rank` got for a tensor what the others give if the rank `joined` joins before it submits the tensor.
+fn is_right_without(
+    joined: usize,
+    program: &Program,
+    (step, action, tensor): (usize, usize, usize),
+    rank: usize,
+    played: &Played,
+) -> bool {
+    let (Deed::Tensors { tensors, .. }, Some(outcome)) =
+        (&program.steps[step][action].deed, &played[step][action])
+    else {
+        return false;
+    };
+    let wanted = expected_without(Some(joined), program, step, action, tensor, rank);
+    is_right(&tensors[tensor], &outcome.outputs[tensor], &wanted)
+}
+
 /// Fails unless everything that `rank`, which is not the hostile one, got is right or an error that names the latter.
 fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile: usize) {
     let played = all[rank].as_ref().expect("nobody dies");
@@ -62,7 +80,13 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
     let mut errors =
         outcomes.flat_map(|outcome| outcome.outputs.iter().filter_map(|output| output.as_ref().err()));
     let is_blamed = errors.any(blames);
-    for (step, action, error) in deviations(program, rank, played) {
+    for deviation in deviations(program, rank, played) {
+        let Deviation {
+            step,
+            action,
+            tensor,
+            error,
+        } = deviation;
         let is_allowed = match &error {
             Some(error) if names(error, hostile) => true,
             // A rank whose program was over has left, and the hostile one has made cycles that need it.
@@ -72,6 +96,8 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
                 Error::Negotiation(NegotiationError::Mismatch(_) | NegotiationError::RankJoined { .. })
                 | Error::Limit(LimitError::Memory { .. }),
             ) => is_blamed,
+            // A block without the bit of a tensor is that of a rank that joined before it submitted the tensor.
+            None => is_right_without(hostile, program, (step, action, tensor), rank, played),
             _ => false,
         };
         assert!(
