@@ -10,7 +10,7 @@ use ronde_job::replay::Forecast;
 use ronde_job::replay::network::{Algorithm, Network, Target, Topology};
 use ronde_job::replay::profile::Profile;
 use ronde_lab::review::{Known, review};
-use ronde_trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, read_input};
+use ronde_trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, Work, read_input};
 
 /// Of so many autotune logs one is reviewed, by their length.
 const REVIEWED: usize = 256;
@@ -165,7 +165,7 @@ impl Visitor for Told {
         self.marks.push(mark);
     }
 
-    fn compute(&mut self, span: Span) {
+    fn compute(&mut self, span: Span, _work: Work) {
         in_order(span);
         self.compute.push(span);
     }

@@ -7,6 +7,7 @@
 //! - [`Dtype`], [`ReduceOp`], [`OpKind`]: what a tensor is, and what is done with it.
 //! - [`settings`]: what may change while a job runs. [`fusion`]: which ready tensors share a batch.
 //! - [`step`]: the repeating sequence of tensors that is a training step.
+//! - [`gate`]: conditions that data must meet before a setting is recommended.
 //! - [`replay`]: costs fitted to recorded steps, the simulator, other networks, the profile format.
 //!
 //! ```
@@ -22,6 +23,7 @@
 mod dtype;
 pub mod fusion;
 pub mod fusion_class;
+pub mod gate;
 mod operation;
 pub mod percentile;
 pub mod replay;

@@ -42,7 +42,7 @@ fn body(job: &Job, outlook: &Outlook) -> Markup {
             (section("ranks", "Step time over ranks", &curves))
         }
         @for (index, at) in outlook.targets.iter().enumerate() {
-            (section(&format!("at-{index}"), &heading(at), &place(at, outlook.targets.len() > 1)))
+            (section(&format!("at-{index}"), &heading(at), &place(job, at, outlook.targets.len() > 1)))
         }
     }
 }
@@ -56,7 +56,7 @@ fn heading(at: &At) -> String {
 }
 
 /// The heat maps of one network and number of ranks.
-fn place(at: &At, fold: bool) -> Markup {
+fn place(job: &Job, at: &At, fold: bool) -> Markup {
     let same = at.best.is_setting_of(&at.current) || at.change.median > -NEARLY;
     let kinds = at.kinds();
     let maps = html! {
@@ -69,7 +69,9 @@ fn place(at: &At, fold: bool) -> Markup {
         p.note { (heat::legend()) ". Framed: the best. Dashed: as recorded. Each cell tells its interval." }
     };
     html! {
-        @if same {
+        @if let Some(withheld) = job.withheld() {
+            p { (withheld.to_string()) }
+        } @else if same {
             p { "The setting in force is as good as any of these: " (number(at.current.step_ms)) " ms (" (interval(&at.current)) ")." }
         } @else {
             p {

@@ -28,6 +28,7 @@ pub(in crate::sweep) fn answer(finding: &Finding) -> Vec<String> {
         Conclusion::Unproven => unproven(finding, best, naming),
         Conclusion::DefaultAsGood => as_good(finding, best, naming),
     };
+    sentences.extend(finding.withheld().map(|withheld| withheld.to_string()));
     sentences.extend(ties(finding, naming));
     sentences.extend(missed(finding));
     sentences

@@ -110,7 +110,7 @@ pub(in crate::sweep) fn noise(finding: &Finding) -> Vec<String> {
         ),
     };
     sentences.push(format!(
-        "The machine drifted by {} meanwhile, which is taken out{default}.",
+        "The machine drifted by {} from beginning to end, which is taken out{default}.",
         percent(noise.drift)
     ));
     let strays = noise.strays.iter().map(|stray| {

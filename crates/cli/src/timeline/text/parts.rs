@@ -4,7 +4,7 @@ use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{PartKind, Summary};
 
 use super::look::key;
-use super::{Look, Table, decimals, ms, percent, titled, wrapped};
+use super::{Look, Table, decimals, harmless, ms, percent, titled, wrapped};
 
 /// Widest bar; a wider one says no more.
 const BAR_WIDTH_MAX: usize = 80;
@@ -18,6 +18,29 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
     lines.extend(table(steady, look));
     lines.extend(notes(report, steady, look));
     titled("Where a step's time goes", lines, look)
+}
+
+/// Stages of BytePS, with the time that each overlaps others.
+pub(super) fn stages(report: &Report, look: &Look) -> Vec<String> {
+    let longest = report.stages.iter().map(|row| row.total_ms).fold(0.0, f64::max);
+    let decimals = decimals(longest);
+    let mut table = Table::new(&["<stage", "rows a step", "total ms", "under way ms", "overlap"]);
+    for row in &report.stages {
+        table.row([
+            harmless(&row.name),
+            format!("{:.1}", row.rows),
+            format!("{:.decimals$}", row.total_ms),
+            format!("{:.decimals$}", row.under_way_ms),
+            percent(row.overlap),
+        ]);
+    }
+    if table.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = table.lines(look.width);
+    let note = "Overlap: part of the time under way with another stage under way too.";
+    lines.extend(wrapped("  ", note, look.width));
+    titled("Stages", lines, look)
 }
 
 /// One bar, or two whose lengths are as those of the steps.
