@@ -75,11 +75,14 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
     let played = all[rank].as_ref().expect("nobody dies");
     // Ends of this or another rank for which it blames the hostile one.
     let blames = |error: &Error| error.is_peer_gone() && names(error, hostile);
-    let honest = all.iter().enumerate().filter(|(rank, _)| *rank != hostile);
-    let outcomes = honest.flat_map(|(_, played)| played.iter().flatten().flatten().flatten());
-    let mut errors =
-        outcomes.flat_map(|outcome| outcome.outputs.iter().filter_map(|output| output.as_ref().err()));
-    let is_blamed = errors.any(blames);
+    let blames_hostile = |rank: usize| {
+        let outcomes = all[rank].iter().flatten().flatten().flatten();
+        let mut errors =
+            outcomes.flat_map(|outcome| outcome.outputs.iter().filter_map(|output| output.as_ref().err()));
+        errors.any(blames)
+    };
+    let mut honest = (0..all.len()).filter(|rank| *rank != hostile);
+    let is_blamed = honest.any(blames_hostile);
     for deviation in deviations(program, rank, played) {
         let Deviation {
             step,
@@ -91,6 +94,10 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
             Some(error) if names(error, hostile) => true,
             // A rank whose program was over has left, and the hostile one has made cycles that need it.
             Some(Error::Peer(PeerError::Left { rank: left })) => *left != rank,
+            // The hostile rank delays the missing ranks in another process set; their errors name it.
+            Some(Error::Negotiation(NegotiationError::Stalled { missing, .. })) => {
+                missing.iter().all(|missing| blames_hostile(*missing))
+            }
             // A refusal that the hostile rank made up ends no job at the ranks that cannot know better.
             Some(
                 Error::Negotiation(NegotiationError::Mismatch(_) | NegotiationError::RankJoined { .. })
