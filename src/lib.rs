@@ -40,6 +40,7 @@ mod command;
 pub mod context;
 mod cycle;
 mod delivery;
+mod device;
 pub mod error;
 mod gpu;
 mod identity;
@@ -71,11 +72,12 @@ pub use context::{
     RawOutput, RawTensor, Reduce, Scope, ScopedHandle,
 };
 pub use delivery::{Delivery, Memory};
+pub use error::GpuError;
 pub use error::{
     ArgumentError, DeviceError, Error, LimitError, NegotiationError, PeerError, ProcessSetError,
     SettingsError, StartError,
 };
-pub use gpu::{CudaVec, GpuError, nccl_version};
+pub use gpu::{CudaVec, nccl_version};
 pub use settings::{Settings, Versioned};
 pub use tensor::{Device, Dtype, Element, ReduceOp};
 
@@ -85,7 +87,6 @@ pub mod internal {
     pub mod adasum {
         pub use crate::adasum::{Scale, combine};
     }
-    pub use crate::collective::nccl::measure as gpu_measure;
 
     pub mod clock {
         pub use crate::clock::{Clock, MonotonicClock, Nanos};

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::collective::Collective;
-use crate::collective::nccl::gpu_error;
 use crate::collective::shaped::ShapedCollective;
-use crate::error::{Error, StartError};
+use crate::error::{DeviceError, Error, StartError};
 use crate::gpu::{self, GpuError};
 use crate::identity::{Hosts, Identity};
 use crate::knobs::{self, Knobs};
@@ -77,7 +76,7 @@ impl Backend {
         };
         let on_gpu = knobs.backend == knobs::Backend::Nccl;
         if on_gpu {
-            open_gpu(identity.local_rank).map_err(|source| gpu_error(identity.rank, source))?;
+            open_gpu(identity.local_rank).map_err(|source| DeviceError::of_rank(identity.rank, source))?;
         }
         Ok(Self { reach, on_gpu })
     }

@@ -8,6 +8,7 @@ use super::process_set::{Inner, ProcessSet, Running};
 use crate::autotune::Progress;
 use crate::backend::{Backend, Failure, MpiTraffic, Opened};
 use crate::clock::{Clock, Reference};
+use crate::collective::asynchronous::OpenDevice;
 use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts};
 use crate::error::{Error, ProcessSetError, StartError};
@@ -291,7 +292,7 @@ impl Job {
                 false => SettingsSource::Follows(Arc::clone(&self.settings)),
             },
             early: knobs.early_cycle,
-            binding: Arc::clone(binding),
+            device: Arc::clone(binding) as Arc<dyn OpenDevice>,
             gpu_fusion_threshold_bytes: knobs.gpu_fusion_threshold_bytes,
         });
         self.engine_group.add(Arc::clone(&queue));

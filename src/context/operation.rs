@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use super::ProcessSet;
+use crate::device::OnDevice;
 use crate::error::{ArgumentError, DeviceError, Error};
-use crate::gpu::OnDevice;
 use crate::negotiation::{OpKind, Params, RESERVED_PREFIX};
 use crate::queue::{Entry, Output, Wanted};
 use crate::tensor::{Device, Dtype, ReduceOp, Shape, Span, fits_memory};
@@ -222,7 +222,7 @@ impl Operation<'_> {
                     rank: set.inner.job_rank,
                     source: Arc::new(error),
                 })?;
-                params.device = on.as_ref().map(|on| on.device.ordinal);
+                params.device = on.as_ref().map(|on| on.ordinal);
                 Ok((params.into(), on.map(Box::new)))
             }
         }

@@ -19,6 +19,7 @@
 
 mod argument;
 mod device;
+mod gpu;
 mod limit;
 mod mismatch;
 mod negotiation;
@@ -29,6 +30,7 @@ mod start;
 
 pub use argument::ArgumentError;
 pub use device::DeviceError;
+pub use gpu::GpuError;
 pub use limit::LimitError;
 pub use mismatch::{Mismatch, Mismatched, Submitted};
 pub use negotiation::NegotiationError;

@@ -21,8 +21,8 @@ use names::{Known, Names};
 
 use crate::clock::{Clock, Nanos};
 use crate::command::Command;
+use crate::device::OnDevice;
 use crate::error::{ArgumentError, Error, LimitError};
-use crate::gpu::OnDevice;
 use crate::negotiation::{OpKind, Params};
 use crate::sync::lock;
 use crate::tensor::Span;

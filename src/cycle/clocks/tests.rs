@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::{Clock, MonotonicClock};
+use crate::collective::asynchronous::NoDevice;
 use crate::collective::local::LocalCollective;
 use crate::cycle::Parts;
-use crate::gpu::{DeviceBinding, devices};
 use crate::negotiation::ResponseCache;
 use crate::observer::NoObserver;
 use crate::queue::TensorQueue;
@@ -108,7 +108,7 @@ fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
         is_world: true,
         settings: SettingsSource::Decides(Arc::default()),
         early: true,
-        binding: Arc::new(DeviceBinding::new(Arc::clone(devices()), rank)),
+        device: Arc::new(NoDevice),
         gpu_fusion_threshold_bytes: u64::MAX,
     })
 }

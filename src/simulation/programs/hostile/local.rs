@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use super::{Hostile, Hostility, check_hostile, mutations};
 use crate::clock::{Clock, MonotonicClock, Nanos, Reference};
+use crate::collective::asynchronous::NoDevice;
 use crate::collective::local::LocalCollective;
 use crate::context::{ProcessSet, RawHandle};
 use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts, Stalls};
 use crate::error::Error;
-use crate::gpu;
 use crate::negotiation::ResponseCache;
 use crate::observer::{Observer, Pending};
 use crate::queue::TensorQueue;
@@ -133,7 +133,7 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
             is_world: place == 0,
             settings: SettingsSource::Decides(Arc::default()),
             early: true,
-            binding: Arc::new(gpu::DeviceBinding::new(Arc::clone(gpu::devices()), rank)),
+            device: Arc::new(NoDevice),
             gpu_fusion_threshold_bytes: u64::MAX,
         });
         let engine = Arc::new(Engine {
