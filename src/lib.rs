@@ -52,6 +52,7 @@ mod negotiation;
 mod observer;
 mod queue;
 mod ready;
+mod rendezvous;
 mod settings_cell;
 mod shm;
 #[cfg(test)]
@@ -60,13 +61,13 @@ mod sync;
 mod telemetry;
 pub mod tensor;
 mod timeline;
+mod traffic;
 mod transport;
 
 pub use ronde_job::settings;
 use ronde_job::{fusion, fusion_class, percentile, replay};
 
 pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
-pub use backend::MpiTraffic;
 pub use context::{
     Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle,
     RawOutput, RawTensor, Reduce, Scope, ScopedHandle,
@@ -80,6 +81,7 @@ pub use error::{
 pub use gpu::{CudaVec, nccl_version};
 pub use settings::{Settings, Versioned};
 pub use tensor::{Device, Dtype, Element, ReduceOp};
+pub use traffic::MpiTraffic;
 
 /// What the other packages of this workspace use beside the public interface. It may change at any time.
 #[doc(hidden)]

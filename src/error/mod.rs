@@ -38,6 +38,7 @@ pub use peer::PeerError;
 pub use process_set::{ProcessSetError, ProcessSetProblem};
 pub use settings::SettingsError;
 pub use start::StartError;
+pub(crate) use start::{Failure, failure};
 
 /// Everything that can go wrong between a submission and its result. Cloneable, because one lost
 /// peer fails every pending tensor.

@@ -10,8 +10,9 @@ use crate::cycle::Parts;
 use crate::negotiation::ResponseCache;
 use crate::observer::NoObserver;
 use crate::queue::TensorQueue;
+use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::settings_cell::SettingsSource;
-use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
+use crate::transport::local::LocalTransport;
 use crate::transport::{Combine, Contribution, Doorbell, Transport};
 
 /// The local transport, as if its ranks were on hosts of their own.

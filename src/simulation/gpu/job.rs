@@ -19,11 +19,12 @@ use crate::gpu::{DeviceBinding, Registry, Stream};
 use crate::negotiation::{OpKind, Params, ResponseCache};
 use crate::observer::{Executed, Negotiated, Observer};
 use crate::queue::{Entry, Output, Tensor, TensorQueue, Ticket};
+use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::settings_cell::SettingsSource;
 use crate::sync::lock;
 use crate::tensor::{Device, Dtype, ReduceOp, Span};
 use crate::transport::Transport;
-use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
+use crate::transport::local::LocalTransport;
 
 /// Bytes of a batch on a GPU.
 pub(super) const GPU_FUSION_THRESHOLD_BYTES: u64 = 8 << 20;

@@ -18,11 +18,12 @@ use crate::error::Error;
 use crate::negotiation::ResponseCache;
 use crate::observer::{Observer, Pending};
 use crate::queue::TensorQueue;
+use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::settings_cell::SettingsSource;
 use crate::simulation::programs::play::{Played, Stage, play};
 use crate::simulation::programs::program::Program;
 use crate::transport::Transport;
-use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
+use crate::transport::local::LocalTransport;
 
 /// Slots of the response cache.
 const CACHE_SLOTS: usize = 64;
