@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::ProcessSet;
 use crate::device::OnDevice;
 use crate::error::{ArgumentError, DeviceError, Error};
+use crate::negotiation::request::may_send_as;
 use crate::negotiation::{OpKind, Params, RESERVED_PREFIX};
 use crate::queue::{Entry, Output, Wanted};
 use crate::tensor::{Device, Dtype, ReduceOp, Shape, Span, fits_memory};
@@ -141,7 +142,7 @@ impl Operation<'_> {
         let mut params = Params::plain(self.kind(), dtype, Shape::from_slice(shape));
         params.wire_dtype = tensor.wire_dtype.filter(|&wire| wire != dtype);
         if let Some(wire) = params.wire_dtype
-            && (!dtype.narrows_to(wire) || tensor.device == Device::Cpu || !params.kind.is_reduction())
+            && !may_send_as(params.kind, dtype, wire, tensor.device != Device::Cpu)
         {
             return Err(ArgumentError::InvalidCompression {
                 tensor: name(),

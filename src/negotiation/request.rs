@@ -17,6 +17,11 @@ pub(crate) const RESERVED_PREFIX: &str = "ronde.";
 /// Name of every join.
 pub(crate) const JOIN: &str = "ronde.join";
 
+/// Whether elements of `dtype` may be sent as `wire`: floats of a reduction in device memory, as shorter floats.
+pub(crate) fn may_send_as(kind: OpKind, dtype: Dtype, wire: Dtype, is_on_device: bool) -> bool {
+    kind.is_reduction() && is_on_device && dtype.narrows_to(wire)
+}
+
 /// What a rank wants done. All of it must be the same on all ranks, but for the rows of an allgather and of an
 /// alltoall.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -179,7 +184,7 @@ impl Params {
             ));
         }
         if let Some(wire) = self.wire_dtype
-            && !(kind.is_reduction() && self.device.is_some() && self.dtype.narrows_to(wire))
+            && !may_send_as(kind, self.dtype, wire, self.device.is_some())
         {
             return Err(format!("{} of {} sent as {wire}", kind.name(), self.dtype));
         }
