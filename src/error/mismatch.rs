@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use crate::negotiation::{Group, OpKind};
-use crate::tensor::{Dtype, ReduceOp};
+use ronde_job::OpKind;
+
+use crate::tensor::{Dtype, Group, ReduceOp};
 
 /// What two ranks disagree about.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

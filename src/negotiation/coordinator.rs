@@ -7,11 +7,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::IN_FLIGHT_MAX;
 use super::cache::ResponseCache;
 use super::request::{OpKind, Params, Request, RequestList};
 use super::response::{Agreed, Refusal, Response, ResponseList, rows_fit_memory};
 use crate::error::{Error, PeerError};
-use crate::queue::IN_FLIGHT_MAX;
 
 /// A tensor that some ranks have asked for.
 #[derive(Clone, Debug)]

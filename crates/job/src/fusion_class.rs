@@ -94,6 +94,20 @@ impl FusionKey<'_> {
         }
     }
 
+    /// Whether tensors of both keys may share a batch, where facts that neither knows are equal.
+    pub fn may_share(&self, other: &FusionKey<'_>) -> bool {
+        self.operation.is_some() && self.agrees(other) && same_ranks(self.absent, other.absent)
+    }
+
+    /// Whether both are equal, but for the absent ranks.
+    fn agrees(&self, other: &FusionKey<'_>) -> bool {
+        self.operation == other.operation
+            && (self.dtype, self.op, self.wire_dtype) == (other.dtype, other.op, other.wire_dtype)
+            && same_factor(self.factors.0, other.factors.0)
+            && same_factor(self.factors.1, other.factors.1)
+            && (self.root, self.is_on_gpu) == (other.root, other.is_on_gpu)
+    }
+
     /// Whether the tensor shares a batch with no other.
     fn is_alone(&self) -> bool {
         match self.operation {
@@ -114,13 +128,7 @@ struct Shared {
 
 impl Shared {
     fn admits(&self, key: &FusionKey<'_>) -> bool {
-        let own = &self.key;
-        own.operation == key.operation
-            && (own.dtype, own.op, own.wire_dtype) == (key.dtype, key.op, key.wire_dtype)
-            && same_factor(own.factors.0, key.factors.0)
-            && same_factor(own.factors.1, key.factors.1)
-            && (own.root, own.is_on_gpu) == (key.root, key.is_on_gpu)
-            && same_ranks(&self.absent, key.absent)
+        self.key.agrees(key) && same_ranks(&self.absent, key.absent)
     }
 }
 
@@ -278,6 +286,11 @@ mod tests {
             },
         ];
         let mut classes = FusionClasses::default();
+        for (index, key) in keys.iter().enumerate() {
+            for (other_index, other) in keys.iter().enumerate() {
+                assert_eq!(key.may_share(other), index == other_index, "{key:?} {other:?}");
+            }
+        }
         for _ in 0..2 {
             let numbers: Vec<u32> = keys.iter().map(|key| classes.number(key, None)).collect();
             assert_eq!(numbers, (0..keys.len() as u32).collect::<Vec<_>>());
@@ -300,6 +313,7 @@ mod tests {
             ..FusionKey::new(Some(Fusible::Broadcast))
         };
         let alone = FusionKey::new(None);
+        assert!(!alone.may_share(&alone));
         assert_eq!(
             [1, 2, 1].map(|tensor| classes.number(&alone, Some(tensor))),
             [0, 1, 0]
