@@ -27,6 +27,7 @@ pub mod percentile;
 pub mod replay;
 pub mod settings;
 pub mod step;
+pub mod units;
 
 pub use dtype::{Dtype, ReduceOp};
 pub use operation::OpKind;
