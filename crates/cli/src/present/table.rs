@@ -96,7 +96,10 @@ impl Table {
         let keys: Vec<usize> = (0..self.keys.min(widths.len())).collect();
         let taken = |columns: &[usize]| {
             // A column that was cut to nothing takes no room.
-            let widths = columns.iter().map(|column| widths[*column]).filter(|width| *width > 0);
+            let widths = columns
+                .iter()
+                .map(|column| widths[*column])
+                .filter(|width| *width > 0);
             widths.map(|width| width + GAP.len()).sum::<usize>() + self.indent
         };
         let mut blocks = vec![keys.clone()];
