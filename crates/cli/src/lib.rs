@@ -12,6 +12,7 @@ mod html;
 pub mod knob_flags;
 mod knobs;
 mod man;
+mod present;
 mod program;
 mod range;
 mod replay;

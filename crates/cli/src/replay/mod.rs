@@ -20,9 +20,9 @@ use job::{Job, Recording};
 use outlook::Outlook;
 use serde::Serialize;
 
-use super::timeline::output::Output;
-use super::timeline::text::harmless;
-use super::timeline::{text::Look, write_json};
+use super::present::output::Output;
+use super::present::{Look, harmless};
+use super::timeline::write_json;
 use super::{fail, print};
 use ronde_job::replay::Hosts;
 

@@ -19,8 +19,8 @@ use serde::Serialize;
 pub(super) use args::Args;
 use error::Error;
 
-use super::timeline::output::{Output, check_distinct};
-use super::timeline::text::{Look, harmless};
+use super::present::output::{Output, check_distinct};
+use super::present::{Look, harmless};
 use super::timeline::write_json;
 use super::{fail, print};
 use ronde_lab::review::Review;

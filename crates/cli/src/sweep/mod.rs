@@ -37,8 +37,9 @@ use report::About;
 use supervisor::{Halt, Supervisor};
 
 use super::bench::check_memory;
-use super::timeline::output::{Output, is_stdout};
-use super::timeline::text::{Look, capitalized, harmless};
+use super::present::output::{Output, is_stdout};
+use super::present::units::capitalized;
+use super::present::{Look, harmless};
 use super::{fail, print};
 use ronde::internal::identity::{Identity, Source};
 use ronde_lab::bench::Workload;

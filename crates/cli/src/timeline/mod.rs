@@ -10,9 +10,7 @@ mod csv;
 pub(super) mod error;
 mod html;
 pub(super) mod input;
-pub(super) mod interrupt;
 mod merge;
-pub(super) mod output;
 pub(super) mod profile;
 mod progress;
 mod scaling;
@@ -26,12 +24,13 @@ use serde::Serialize;
 use ronde_job::replay::{self, Fit};
 use ronde_trace::analysis::Replayable;
 
+use crate::present::output::{self, Output};
+use crate::present::{Look, harmless};
 pub(super) use args::Args;
 use args::Task;
 pub(super) use args::parse_steps;
 use error::Error;
 use input::Run;
-use output::Output;
 
 use super::{fail, print};
 
@@ -70,7 +69,7 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     // Text first: what then cannot be written does not take it away.
     let mut code = ExitCode::SUCCESS;
     if args.stdout_is_free() {
-        code = print(&text::report(&report, &text::Look::of_stdout(args.tensors())));
+        code = print(&text::report(&report, &Look::of_stdout(args.tensors())));
     } else {
         for warning in report
             .sources
@@ -111,7 +110,7 @@ pub(super) fn fitted(replayable: &Replayable) -> Option<Fit> {
 
 /// Says on standard error what the user should know; the names in it cannot command the terminal.
 fn warn(warning: &str) {
-    fail(&format!("timeline: warning: {}", text::harmless(warning)), 0);
+    fail(&format!("timeline: warning: {}", harmless(warning)), 0);
 }
 
 /// Writes `value` as JSON for programs and people.

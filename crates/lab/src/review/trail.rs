@@ -224,8 +224,8 @@ mod tests {
                 "The settings in force come first, 128 MB, 1 ms: 100 ms in 10 steps.",
                 "Sample 1 tries 0 MB, 1 ms: 200 ms in 2 steps, 100 % slower than the default (98 ms was expected); cut short, as clearly worse.",
                 "Sample 2 tries 4 MB, 1 ms: 80 ms in 8 steps, 20 % faster than the default (90 ms was expected).",
-                "4 MB, 1 ms is compared with the default in alternating windows, and is 20 % faster (19 to 21 %) in 2 rounds, with gains of +20 % \
-                 and +20 %.",
+                "4 MB, 1 ms is compared with the default in alternating windows, and is 20 % faster (19 to 21 %) in 2 rounds, with gains of +20.0 % \
+                 and +20.0 %.",
                 "4 MB, 1 ms is faster beyond the doubt that the rule allows, and takes the default's place.",
             ]
         );

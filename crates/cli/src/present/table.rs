@@ -1,4 +1,4 @@
-//! Columns of text under headings, cut to the width there is.
+//! Tables: rows of cells under headings, as text that fits the width of the terminal, or as Markdown.
 
 use std::borrow::Cow;
 
@@ -53,6 +53,11 @@ impl Table {
         }
     }
 
+    /// With this many spaces before each line, instead of two.
+    pub(crate) fn indented(self, indent: usize) -> Self {
+        Self { indent, ..self }
+    }
+
     /// Adds a row of as many cells as there are headings.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().collect();
@@ -60,13 +65,12 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Whether no row was added.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// The table in lines of at most `width` columns, as far as the columns of names can give way.
+    /// The table in lines of at most `width` columns, as far as the columns of names can give way; none
+    /// without rows.
     pub(crate) fn lines(&self, width: usize) -> Vec<String> {
+        if self.rows.is_empty() {
+            return Vec::new();
+        }
         let widths = self.widths(width);
         let headings: Vec<String> = self.headings.iter().map(|heading| heading.text.clone()).collect();
         let headings = std::iter::once(&headings).filter(|row| row.iter().any(|text| !text.is_empty()));
@@ -74,6 +78,31 @@ impl Table {
             .chain(&self.rows)
             .map(|row| self.line(row, &widths))
             .collect()
+    }
+
+    /// The table in Markdown, without bars; empty without rows.
+    pub(crate) fn markdown(&self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        let line = |cells: &mut dyn Iterator<Item = &String>| {
+            let shown = self
+                .headings
+                .iter()
+                .zip(cells)
+                .filter(|(heading, _)| heading.align != Align::Bar);
+            let cells: Vec<String> = shown.map(|(_, cell)| plain(cell)).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let rules = self.headings.iter().filter_map(|heading| match heading.align {
+            Align::Left => Some("---"),
+            Align::Right => Some("---:"),
+            Align::Bar => None,
+        });
+        let mut text = line(&mut self.headings.iter().map(|heading| &heading.text));
+        text += &format!("|{}|\n", rules.collect::<Vec<_>>().join("|"));
+        self.rows.iter().for_each(|row| text += &line(&mut row.iter()));
+        text
     }
 
     /// The widths of the columns; names are cut, the widest first.
@@ -162,6 +191,19 @@ pub(crate) fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Text without markup of Markdown, in one line: names of models and reasons come from elsewhere.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if c.is_control() => plain.push(' '),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '#' | '|' => plain.extend(['\\', c]),
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,9 +238,20 @@ mod tests {
     #[test]
     fn a_table_without_headings_has_none() {
         let mut table = Table::new(&["<", ""]);
-        assert!(table.is_empty());
+        assert!(table.lines(80).is_empty());
         table.row(["a".to_owned(), "1".to_owned()]);
         assert_eq!(table.lines(80), ["  a  1"]);
+    }
+
+    #[test]
+    fn markdown_has_no_bars_and_no_foreign_markup() {
+        let mut table = Table::new(&["<name", "ms", "|"]);
+        assert_eq!(table.markdown(), "");
+        table.row(["a_b | <i>\n`c`".to_owned(), "1".to_owned(), "██".to_owned()]);
+        assert_eq!(
+            table.markdown(),
+            "| name | ms |\n|---|---:|\n| a\\_b \\| \\<i\\> \\`c\\` | 1 |\n"
+        );
     }
 
     #[test]

@@ -115,15 +115,6 @@ pub(crate) fn harmless(name: &str) -> String {
     name.chars().map(harmless).collect()
 }
 
-/// With its first letter large, as a sentence begins.
-pub(crate) fn capitalized(text: &str) -> String {
-    let mut letters = text.chars();
-    letters
-        .next()
-        .map(|first| first.to_uppercase().chain(letters).collect())
-        .unwrap_or_default()
-}
-
 /// How a part of a step looks.
 struct Appearance {
     cell: char,
@@ -232,12 +223,6 @@ mod tests {
         unicode: false,
         tensors: 5,
     };
-
-    #[test]
-    fn sentences_begin_with_a_large_letter() {
-        assert_eq!(capitalized("élan"), "Élan");
-        assert_eq!(capitalized(""), "");
-    }
 
     #[test]
     fn a_bar_has_its_width_and_every_part_that_is_there() {
