@@ -10,8 +10,8 @@ use ronde_trace::analysis::report::PartKind;
 /// Width where there is no terminal to ask.
 const WIDTH_DEFAULT: usize = 100;
 
-/// Wider lines tire the eye; narrower ones have no room for a table.
-const WIDTHS: std::ops::RangeInclusive<usize> = 60..=120;
+/// Wider lines are hard to read; narrower ones have no room for the columns of a table.
+const WIDTHS: std::ops::RangeInclusive<usize> = 40..=120;
 
 /// How to print.
 #[derive(Clone, Copy, Debug)]

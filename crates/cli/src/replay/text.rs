@@ -93,7 +93,8 @@ fn table(outlook: &Outlook, look: &Look) -> Vec<String> {
     let mut table = Table::new(&[
         "ranks", "hosts", "<network", "now ms", "80 %", "effic.", "best ms", "80 %", "effic.", "with",
         "flat", "hier.",
-    ]);
+    ])
+    .with_keys(3);
     for at in &outlook.targets {
         let optional = |cell: &Option<Cell>| cell.map_or(String::new(), |cell| number(cell.step_ms));
         table.row([
@@ -115,7 +116,7 @@ fn table(outlook: &Outlook, look: &Look) -> Vec<String> {
             optional(&at.hierarchical),
         ]);
     }
-    let mut lines = table.lines(look.width.max(100));
+    let mut lines = table.lines(look.width);
     lines.extend(wrapped(
         "  ",
         "now: the setting that was recorded; best: of the grid, with this fusion threshold and cycle time. 80 %: from the 10th to the 90th \
@@ -180,7 +181,7 @@ fn grid(cells: &[&Cell], at: &At, fastest: f64, look: &Look) -> Vec<String> {
         shown.push(heat);
         table.row(shown);
     }
-    table.lines(look.width.max(100))
+    table.lines(look.width)
 }
 
 /// What is best, what it gains, and how to set it.

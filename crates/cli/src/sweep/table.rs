@@ -36,7 +36,7 @@ pub(super) fn best(finding: &Finding) -> Table {
             .filter(|(there, _)| *there)
             .map(|(_, heading)| *heading),
     );
-    let mut table = Table::new(&headings);
+    let mut table = Table::new(&headings).with_keys(1 + naming.headings().len());
     for outcome in shown {
         let dash = || NONE.to_owned();
         let both = outcome.step_ms.zip(outcome.predicted_ms);

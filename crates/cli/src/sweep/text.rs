@@ -17,12 +17,11 @@ pub(super) fn page(about: &About, verdict: &Verdict, folder: &Path, look: &Look)
         } else {
             String::new()
         };
-        let width = look.width.max(100);
-        let best = table::best(finding).lines(width);
+        let best = table::best(finding).lines(look.width);
         parts.push(titled(&format!("Best settings{on}"), best, look));
         parts.push(conclusion(finding, &on, look));
         let knobs = match finding.knobs.is_empty() || words::knobs_tell(finding) {
-            true => table::knobs(finding, Some(look)).lines(width),
+            true => table::knobs(finding, Some(look)).lines(look.width),
             false => wrapped("  ", words::NO_KNOB, look.width),
         };
         parts.push(titled(&format!("Effect of each knob{on}"), knobs, look));

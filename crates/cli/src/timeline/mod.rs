@@ -25,7 +25,7 @@ use ronde_job::replay::{self, Fit};
 use ronde_trace::analysis::Replayable;
 
 use crate::present::output::{self, Output};
-use crate::present::{Look, harmless};
+use crate::present::{Look, warn};
 pub(super) use args::Args;
 use args::Task;
 pub(super) use args::parse_steps;
@@ -77,7 +77,7 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
             .flat_map(|source| &source.warnings)
             .chain(&report.warnings)
         {
-            warn(warning);
+            warn("timeline", warning);
         }
     }
     if let Some(output) = json {
@@ -91,13 +91,13 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     }
     if let Some(output) = profile {
         let (profile, warnings) = profile::extract(&report, replayable.as_ref().and_then(fitted))?;
-        warnings.iter().for_each(|warning| warn(warning));
+        warnings.iter().for_each(|warning| warn("timeline", warning));
         output.finish(|sink| write_json(sink, &profile))?;
     }
     if let Some(output) = merge {
         merge::write(output, &sources)?
             .iter()
-            .for_each(|warning| warn(warning));
+            .for_each(|warning| warn("timeline", warning));
     }
     Ok(code)
 }
@@ -106,11 +106,6 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
 pub(super) fn fitted(replayable: &Replayable) -> Option<Fit> {
     let Replayable { trace, rules, place } = replayable;
     replay::fit(std::slice::from_ref(trace), *rules, *place)
-}
-
-/// Says on standard error what the user should know; the names in it cannot command the terminal.
-fn warn(warning: &str) {
-    fail(&format!("timeline: warning: {}", harmless(warning)), 0);
 }
 
 /// Writes `value` as JSON for programs and people.

@@ -60,8 +60,8 @@ Tensor fusion
   last of the step                 4   50 %  ████████████
 
 Bandwidth of the collectives
-  SHM_ALLREDUCE: time = 200.0 µs + 400.0 µs a MiB (2.62 GB/s), median error 2.0
-  %
+  SHM_ALLREDUCE: time = 200.0 µs + 400.0 µs a MiB (2.62 GB/s), median error
+  2.0 %
    size  batches  median µs   p10   p90   GB/s
   1 MiB        4        600   540   660  1.748  █████████████████
   8 MiB        4       3400  3060  3740  2.467  ████████████████████████
