@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{heat, json, markdown, text};
-use crate::figure::FigureError;
+use crate::chart::picture::PictureError;
 use crate::timeline::error::Error as WriteError;
 use crate::timeline::output::Output;
 use crate::timeline::text::Look;
@@ -48,7 +48,7 @@ pub(super) enum ReportError {
     #[error(transparent)]
     Write(#[from] WriteError),
     #[error(transparent)]
-    Figure(#[from] FigureError),
+    Picture(#[from] PictureError),
 }
 
 /// Writes the files of the report to `folder`, those of before replaced, and gives the text for the terminal.

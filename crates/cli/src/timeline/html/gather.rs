@@ -27,6 +27,18 @@ pub(super) fn gathered(lanes: &[RankBars]) -> Vec<RankBars> {
                 .filter(|end| end.abs() < FAR_MS)
                 .collect(),
             bars: in_rows(batches(&lane.bars)),
+            ready: lane
+                .ready
+                .iter()
+                .filter(|tick| tick.at_ms.abs() < FAR_MS)
+                .cloned()
+                .collect(),
+            cycles_ms: lane
+                .cycles_ms
+                .iter()
+                .copied()
+                .filter(|at| at.abs() < FAR_MS)
+                .collect(),
         })
         .collect()
 }
@@ -152,6 +164,8 @@ mod tests {
             rank: 0,
             step_ends_ms: vec![f64::NAN, 5.0],
             bars,
+            ready: vec![],
+            cycles_ms: vec![],
         };
         let mut lanes = gathered(&[lane]);
         assert_eq!(lanes[0].step_ends_ms, [5.0]);
@@ -200,7 +214,7 @@ mod tests {
         #[test]
         fn bars_of_a_row_never_overlap(times in prop::collection::vec((0usize..7, 0.0..50.0f64, 0.0..9.0f64), 0..60)) {
             let bars = times.iter().map(|(part, from, length)| bar("x", PartKind::ALL[*part], *from, from + length));
-            let lanes = gathered(&[RankBars { rank: 0, step_ends_ms: vec![], bars: bars.collect() }]);
+            let lanes = gathered(&[RankBars { rank: 0, step_ends_ms: vec![], bars: bars.collect(), ready: vec![], cycles_ms: vec![] }]);
             let bars = &lanes[0].bars;
             for (i, a) in bars.iter().enumerate() {
                 for b in &bars[i + 1..] {
