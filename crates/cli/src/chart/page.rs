@@ -4,11 +4,28 @@ use maud::{Markup, PreEscaped, Render, html};
 use serde::Serialize;
 
 use super::Chart;
+use super::scale::{Key, colour};
 use crate::html::text::{Foreign, embedded_json};
 
 impl Render for Chart {
     fn render(&self) -> Markup {
-        frame(&self.id, &self.title, &self.description, self.height_px, self)
+        html! {
+            (frame(&self.id, &self.title, &self.description, self.height_px, self))
+            @if let Some(scale) = &self.scale { (key(scale)) }
+        }
+    }
+}
+
+/// A swatch for each label of the colour scale.
+fn key(Key { label, ticks }: &Key) -> Markup {
+    html! {
+        p.note.key {
+            (Foreign(label)) ": "
+            @for (place, name) in ticks {
+                span { svg.swatch width="14" height="12" aria-hidden="true" { rect width="14" height="12" fill=(colour(*place)) {} } " " (name) }
+                " "
+            }
+        }
     }
 }
 

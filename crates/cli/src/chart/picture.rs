@@ -309,7 +309,7 @@ impl Chart {
                 .map_err(|e| failed(&e))?;
             top += size + 8;
         }
-        let (width, height) = area.dim_in_pixel();
+        let (width, _) = area.dim_in_pixel();
         let plot = area.clone().shrink((0, top), (width, 2 * self.height_px));
         self.draw_plot(&plot)?;
         top += 2 * self.height_px as i32;
@@ -317,7 +317,7 @@ impl Chart {
             draw_key(&area.clone().shrink((0, top), (width, 110)), key)?;
             top += 110;
         }
-        debug_assert!(top <= height as i32);
+        top += 8;
         for row in self.legend() {
             let mut x = MARGIN + 100;
             for (series, name, width) in row {
@@ -555,4 +555,174 @@ fn draw_key(area: &Area, key: &Key) -> Drawn {
         Ok(())
     };
     draw().map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::scale::{Better, Shades};
+
+    /// A heat map of two by two cells, one without a value, with a mark and an evil title.
+    fn heat_map() -> Chart {
+        let shades = Shades::new([40.0, 44.0, 80.0], Better::Lower, 0.0);
+        let rect = |(i, value): (usize, Option<f64>)| {
+            let (x, y) = ((i % 2) as f64, (i / 2) as f64);
+            Rect {
+                x: [x - 0.5, x + 0.5],
+                y: [y - 0.5, y + 0.5],
+                colour: value.map_or_else(String::new, |value| scale::colour(shades.at(value))),
+                text: String::new(),
+                label: value.map_or_else(|| "failed".into(), |value| format!("{value}")),
+            }
+        };
+        let values = [Some(40.0), Some(44.0), Some(80.0), None];
+        let boxes = values.into_iter().enumerate().map(rect).collect();
+        let points = vec![Point::new(0.0, 0.0, "best"), Point::new(f64::NAN, 0.0, "nowhere")];
+        let star = Data::Points {
+            shape: Shape::Star,
+            points,
+        };
+        Chart {
+            description: "two & two".into(),
+            x: Axis::places("threshold", ["1", "64"].map(String::from)),
+            y: Axis::places("cycle time", ["0.5", "5"].map(String::from)),
+            series: vec![
+                Series::new("", "--line", Data::Boxes { boxes }),
+                Series::new("best", "--ink", star),
+            ],
+            scale: Some(shades.key("above the best".into())),
+            ..Chart::new("heat", "</svg> of \u{1b} all")
+        }
+    }
+
+    /// A line with a band, error bars and a rule on a logarithmic axis.
+    fn trail() -> Chart {
+        let line = (1..=40).map(|i| [f64::from(i), 50.0, 45.0, 60.0]).collect();
+        let points = (1..=40)
+            .map(|i| Point {
+                low: f64::from(i),
+                high: 3.0 * f64::from(i),
+                label: if i == 7 { "seven".into() } else { String::new() },
+                ..Point::new(f64::from(i), 2.0 * f64::from(i), "")
+            })
+            .collect();
+        let line = Data::Line {
+            points: line,
+            dashed: false,
+        };
+        let points = Data::Points {
+            shape: Shape::Hollow,
+            points,
+        };
+        Chart {
+            x: Axis::linear("trial", Unit::Count, 0.5, 40.5),
+            y: Axis::log("step time", Unit::Ms, 1.0, 200.0),
+            series: vec![
+                Series::new("expected", "--series-5", line),
+                Series::new("sample", "--series-0", points),
+            ],
+            rules: vec![Rule {
+                upright: false,
+                at: 50.0,
+                name: "default 50".into(),
+            }],
+            ..Chart::new("trail", "trials")
+        }
+    }
+
+    #[test]
+    fn an_svg_is_well_formed_and_says_what_the_chart_says() {
+        let svg = svg("a < b", &[&heat_map(), &trail()]).unwrap();
+        let tree = roxmltree::Document::parse(&svg).unwrap();
+        let words: Vec<&str> = tree
+            .descendants()
+            .filter_map(|node| node.text())
+            .map(str::trim)
+            .collect();
+        for word in [
+            "a < b",
+            "two & two",
+            "40",
+            "80",
+            "failed",
+            "64",
+            "0.5",
+            "threshold",
+            "above the best",
+            "best",
+            "+10 %",
+            "trials",
+            "step time, ms",
+            "default 50",
+            "seven",
+            "expected",
+            "20",
+            "100",
+            "</svg> of ␛ all",
+        ] {
+            assert!(words.contains(&word), "{word} in {words:?}");
+        }
+        assert!(!svg.contains("NaN"));
+        let (width, height) = (
+            tree.root_element().attribute("width"),
+            tree.root_element().attribute("height"),
+        );
+        assert_eq!(width, Some("760"));
+        assert!(height.unwrap().parse::<u32>().unwrap() > 600);
+    }
+
+    #[test]
+    fn nothing_is_drawn_outside_of_the_picture() {
+        let svg = svg("t", &[&heat_map(), &trail()]).unwrap();
+        let tree = roxmltree::Document::parse(&svg).unwrap();
+        let height: f64 = 2.0
+            * tree
+                .root_element()
+                .attribute("height")
+                .unwrap()
+                .parse::<f64>()
+                .unwrap();
+        for node in tree.descendants().filter(|node| node.has_tag_name("text")) {
+            let at = |name: &str| node.attribute(name).unwrap().parse::<f64>().unwrap();
+            assert!(
+                (0.0..=f64::from(WIDTH)).contains(&at("x")) && (0.0..=height).contains(&at("y")),
+                "{node:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_png_shows_the_cells_in_their_colours_and_letters() {
+        let png = png("t", &[&heat_map()]).unwrap();
+        let pixels = tiny_skia::Pixmap::decode_png(&png).unwrap();
+        assert_eq!(pixels.width(), WIDTH);
+        let count = |wanted: [u8; 3]| {
+            let pixels = pixels.pixels().iter();
+            pixels
+                .filter(|p| [p.red(), p.green(), p.blue()] == wanted)
+                .count()
+        };
+        // The best and the worst colour of the scale, and the letters of the title.
+        assert!(count([0xfe, 0xe8, 0x25]) > 10_000 && count([0x44, 0x01, 0x54]) > 10_000);
+        assert!(count([INK.0, INK.1, INK.2]) > 300);
+    }
+
+    #[test]
+    fn axes_name_round_values() {
+        let names = |axis: &Axis| {
+            axis.values()
+                .into_iter()
+                .map(|(_, name)| name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names(&Axis::linear("", Unit::Count, 0.5, 4.5)),
+            ["1", "2", "3", "4"]
+        );
+        assert_eq!(
+            names(&Axis::log("", Unit::Ms, 3.0, 60.0)),
+            ["5", "10", "20", "50"]
+        );
+        assert_eq!(Axis::linear("", Unit::Ms, 0.0, 10.0).place(1e9), 10.0);
+    }
 }

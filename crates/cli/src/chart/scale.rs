@@ -277,7 +277,7 @@ mod tests {
     fn the_best_is_bright() {
         assert_eq!(
             (colour(0.0), colour(1.0), colour(f64::NAN)),
-            ("#fee724".into(), "#440154".into(), "#440154".into())
+            ("#fee825".into(), "#440154".into(), "#440154".into())
         );
     }
 

@@ -34,6 +34,7 @@
     },
   };
 
+  const font = () => getComputedStyle(document.body).fontFamily;
   const escaped = (text) =>
     text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`).replaceAll('\n', '<br>');
 
@@ -93,7 +94,7 @@
     const at = ticks ? { customValues: ticks } : {};
     return {
       type: spec.log ? 'log' : 'value',
-      min: spec.from,
+      min: step ? Math.floor(spec.from / step + 1e-9) * step : spec.from,
       max: step ? Math.ceil(spec.to / step - 1e-9) * step : spec.to,
       interval: step,
       minInterval: spec.unit === 'count' ? 1 : undefined,
@@ -129,19 +130,22 @@
       renderItem: (params, api) => {
         const item = items[params.dataIndex];
         const [a, b] = [api.coord([api.value(0), api.value(2)]), api.coord([api.value(1), api.value(3)])];
-        const raw = { x: Math.min(a[0], b[0]), y: Math.min(a[1], b[1]), width: Math.max(Math.abs(b[0] - a[0]), 1), height: Math.abs(b[1] - a[1]) };
+        // Whole pixels, so that neighbours meet without a seam.
+        const [left, right] = [Math.round(Math.min(a[0], b[0])), Math.round(Math.max(a[0], b[0]))];
+        const [top, bottom] = [Math.round(Math.min(a[1], b[1])), Math.round(Math.max(a[1], b[1]))];
+        const raw = { x: left, y: top, width: Math.max(right - left, 1), height: bottom - top };
         const shape = echarts.graphic.clipRectByRect(raw, params.coordSys);
         if (!shape) return undefined;
         const style = { fill: item.colour || fill, opacity: item.pale ? 0.4 : 1 };
         if (edge && shape.width > 4) Object.assign(style, { stroke: paint.paper, lineWidth: 1 });
         const rect = { type: 'rect', shape, style, emphasis: { style: { stroke: paint.ink, lineWidth: 1.5 } } };
-        if (!item.label || shape.width < (item.cut ? 44 : 6.4 * item.label.length + 4) || shape.height < 12) return rect;
+        if (!item.label || shape.width < (item.cut ? 44 : 6.9 * item.label.length + 3) || shape.height < 12) return rect;
         const text = {
           type: 'text', silent: true,
           style: {
-            text: item.label, fontSize: 12, width: shape.width - 6, overflow: 'truncate', align: 'center', verticalAlign: 'middle',
+            text: item.label, fontSize: 12, fontFamily: font(), ...(item.cut ? { width: shape.width - 6, overflow: 'truncate' } : {}), align: 'center', verticalAlign: 'middle',
             x: shape.x + shape.width / 2, y: shape.y + shape.height / 2, fill: item.colour ? ink(item.colour) : paint.ink,
-            stroke: item.colour ? undefined : paint.paper, lineWidth: item.colour ? 0 : 3,
+            stroke: item.colour ? undefined : paint.paper, lineWidth: item.colour ? 0 : 2.5,
           },
         };
         return { type: 'group', children: [rect, text] };
@@ -226,7 +230,7 @@
         return { type: 'group', children: [
           { type: 'line', shape, style: { stroke: paint.ink, lineWidth: 1.25, lineDash: [5, 4] } },
           { type: 'text', style: {
-            text: name, fontSize: 12, fill: paint.ink, stroke: paint.paper, lineWidth: 3,
+            text: name, fontSize: 12, fontFamily: font(), fill: paint.ink, stroke: paint.paper, lineWidth: 3,
             x: upright ? x + (right ? -5 : 5) : box.x + box.width - 4, y: upright ? box.y + 3 : y - 3,
             align: upright ? (right ? 'right' : 'left') : 'right', verticalAlign: upright ? 'top' : 'bottom' } },
         ] };
@@ -331,7 +335,7 @@
       ];
     return {
       animation: false,
-      textStyle: { fontFamily: getComputedStyle(document.body).fontFamily },
+      textStyle: { fontFamily: font() },
       grid: { left: 4, right: 14, top: 8, bottom: spec.zoom ? 66 : 34, outerBoundsMode: 'same', outerBoundsContain: 'axisLabel' },
       xAxis: axis(paint, spec.x, false, width),
       yAxis: axis(paint, spec.y, true, width),

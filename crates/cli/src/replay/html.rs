@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::job::Job;
 use super::outlook::{At, Cell, NEARLY, Outlook};
 use super::text::{changed, environment, interval, number, setting, short};
-use crate::chart::scale::{Better, Key, Shades, colour, tick};
+use crate::chart::scale::{Better, Shades, colour, tick};
 use crate::chart::{Axis, Chart, Data, Point, Rect, Series, Shape, Unit};
 use crate::html::text::Foreign;
 use crate::html::{Document, folded, section, wide};
@@ -94,7 +94,7 @@ fn place(at: &At, index: usize, fold: bool) -> Markup {
         @for (number, &kind) in kinds.iter().enumerate() {
             (map(at, kind, kinds.len() > 1, format!("map-{index}-{number}")))
         }
-        p.note { (key(&shades(at))) " Star: the best. Diamond: as recorded. Point at a cell for its interval." }
+        p.note { "Star: the best. Diamond: as recorded. Point at a cell for its interval." }
         (folded("The predictions as tables", &html! { @for &kind in &kinds { (table(at, kind)) } }))
     };
     html! {
@@ -122,19 +122,6 @@ fn place(at: &At, index: usize, fold: bool) -> Markup {
 /// Colours of all settings at one number of ranks.
 fn shades(at: &At) -> Shades {
     Shades::new(at.cells.iter().map(|cell| cell.step_ms), Better::Lower, 0.0)
-}
-
-/// The colour scale: a swatch for each of its labels.
-fn key(shades: &Shades) -> Markup {
-    let Key { label, ticks } = shades.key("Above the best of all".to_owned());
-    html! {
-        (label) ": "
-        @for (place, name) in &ticks {
-            svg.swatch width="14" height="12" aria-hidden="true" { rect width="14" height="12" fill=(colour(*place)) {} }
-            " " (name) ", "
-        }
-        "no further distinction beyond that."
-    }
 }
 
 fn cells(at: &At, (hierarchical, cache): (bool, bool)) -> Vec<&Cell> {
@@ -185,10 +172,11 @@ fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Chart {
             label: number(cell.step_ms),
         }
     };
-    let mark = |name: &str, shape, colour, of: &Cell| {
+    // In the upper corners, where the number is not.
+    let mark = |name: &str, shape, colour, of: &Cell, side: f64| {
         let cell = cells.iter().find(|cell| cell.is_setting_of(of))?;
         let (x, y) = place(cell);
-        let points = vec![Point::new(x - 0.36, y + 0.3, format!("{name}\n{}", words(cell)))];
+        let points = vec![Point::new(x + side, y + 0.3, format!("{name}\n{}", words(cell)))];
         Some(Series::new(name, colour, Data::Points { shape, points }))
     };
     let title = match several {
@@ -203,8 +191,8 @@ fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Chart {
         },
     );
     let marks = [
-        mark("as recorded", Shape::Diamond, "--series-1", &at.current),
-        mark("best", Shape::Star, "--ink", &at.best),
+        mark("as recorded", Shape::Diamond, "--series-1", &at.current, 0.36),
+        mark("best", Shape::Star, "--ink", &at.best, -0.36),
     ];
     let names = |values: &[f64]| values.iter().map(|value| tick(*value)).collect::<Vec<_>>();
     Chart {
@@ -215,6 +203,7 @@ fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Chart {
         x: Axis::places("fusion threshold, MiB", names(&fusion)),
         y: Axis::places("cycle time, ms", names(&cycle)),
         series: [Some(boxes)].into_iter().chain(marks).flatten().collect(),
+        scale: Some(shades.key("Above the best of all".to_owned())),
         ..Chart::new(id, title)
     }
 }

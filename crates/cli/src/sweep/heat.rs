@@ -162,13 +162,15 @@ fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> Chart
         if value.is_some() { &mut cells } else { &mut failed }.push(rect);
     }
     let mark = |outcomes: Vec<&Outcome>, shape: Shape, colour: &'static str, name: String| {
+        // The best and the default may be the same cell.
+        let side = if shape == Shape::Diamond { 0.38 } else { -0.38 };
         let outcomes = outcomes
             .into_iter()
             .filter(|outcome| Kept::of(&outcome.point) == kept);
-        // In the upper left corner, where the number is not.
+        // In an upper corner, where the number is not.
         let points: Vec<Place> = outcomes
             .map(|outcome| place(&outcome.point))
-            .map(|(x, y)| Place::new(x - 0.38, y + 0.3, name.clone()))
+            .map(|(x, y)| Place::new(x + side, y + 0.3, name.clone()))
             .collect();
         (!points.is_empty()).then(|| Series::new(name, colour, Data::Points { shape, points }))
     };

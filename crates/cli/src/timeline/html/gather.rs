@@ -11,6 +11,10 @@ const NEAR_MS: f64 = 0.02;
 const NEAR_SHARE: f64 = 0.005;
 /// Batches that end at the same time and began at different ones are few.
 const RECENT: usize = 16;
+/// Bars of one kind that are drawn one below the other; of a rank with many tensors, hundreds wait at once.
+pub(super) const BAND_ROWS: u32 = 10;
+/// Bars in this row or below it are not drawn.
+pub(super) const MOST_ROWS: u32 = 1_000;
 /// Times beyond (some years) are no times.
 const FAR_MS: f64 = 1e11;
 
@@ -136,9 +140,13 @@ fn in_rows(mut bars: Vec<LaneBar>) -> Vec<LaneBar> {
                 free_from.len() - 1
             });
             free_from[row] = bar.ended_ms;
-            bar.row = top + row as u32;
+            // What is not drawn keeps a row of its own.
+            bar.row = match row as u32 {
+                row if row < BAND_ROWS => top + row,
+                row => MOST_ROWS + 100_000 * u32::from(band(bar.part)) + row,
+            };
         }
-        top += free_from.len() as u32;
+        top += (free_from.len() as u32).min(BAND_ROWS);
     }
     bars.sort_by(|a, b| a.began_ms.total_cmp(&b.began_ms));
     bars

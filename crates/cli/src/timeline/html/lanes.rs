@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::gather::gathered;
+use super::gather::{BAND_ROWS, MOST_ROWS, gathered};
 use super::parts::{look, title};
 use crate::chart::{Axis, Unit, page};
 use crate::html::number::{count, counted, digits, ms};
@@ -24,8 +24,6 @@ const MOST_BYTES: usize = 800_000;
 const LABEL_CHARS: usize = 120;
 /// Rows of the table that stands in for the picture.
 const LONGEST: usize = 15;
-/// Rows of one rank that are drawn; more than the eye follows.
-const MOST_ROWS: u32 = 96;
 /// Ticks in a millisecond: times travel as whole numbers of 100 ns.
 const TICKS: f64 = 1e4;
 
@@ -87,7 +85,7 @@ pub(super) fn show(lanes: &[RankBars]) -> Markup {
         p.note {
             "Tensors of one batch share a bar. The upper row of a rank has a tick for every tensor that it reported ready. Times count from the beginning of the first step drawn, on the clock of the rank whose steps these are; dashed lines are where steps end. "
             @if shown.len() < lanes.len() { "The first " (MOST_LANES) " of " (lanes.len()) " ranks. " }
-            @if crowded > 0 { (counted(crowded, "bar")) " below row " (MOST_ROWS) " of a rank left out. " }
+            @if crowded > 0 { (counted(crowded, "bar")) " left out where more than " (BAND_ROWS) " of a kind overlap on a rank. " }
             @if left_out > 0 {
                 (counted(left_out, "bar")) " from " (ms(until_ms)) " on left out, to keep this page small. "
             }
