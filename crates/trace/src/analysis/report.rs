@@ -398,6 +398,19 @@ pub struct RankBars {
     pub step_ends_ms: Vec<f64>,
     /// Bars, in order of beginning.
     pub bars: Vec<LaneBar>,
+    /// Tensors that this rank reported ready, in order of time; from the reference rank's file where this rank has none.
+    pub ready: Vec<LaneTick>,
+    /// Starts of the cycles in which operations were executed, as `step_ends_ms`.
+    pub cycles_ms: Vec<f64>,
+}
+
+/// The moment at which a rank reported a tensor ready.
+#[derive(Clone, Debug)]
+pub struct LaneTick {
+    /// The tensor.
+    pub tensor: String,
+    /// As `step_ends_ms`.
+    pub at_ms: f64,
 }
 
 /// One bar.
