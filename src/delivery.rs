@@ -128,7 +128,7 @@ impl Memory {
     /// type `T`, or if their device has failed.
     ///
     /// # Safety
-    /// All of them must have been written.
+    /// All elements must have been written.
     pub(crate) unsafe fn into_vec<T: Element>(self) -> Option<Vec<T>> {
         if self.dtype != T::DTYPE || align_of::<T>() != self.layout.align() {
             return None;

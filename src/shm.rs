@@ -41,10 +41,10 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// Reason why a file of another process cannot be mapped as a region.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RegionError {
-    /// Its length could change while it is mapped.
+    /// The length of the file could change while it is mapped.
     #[error("it is not sealed against a change of its length")]
     Unsealed,
-    /// It has another length.
+    /// The file has another length.
     #[error("it has {found} bytes instead of {expected}")]
     Length {
         /// Bytes of the file.

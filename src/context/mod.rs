@@ -1,4 +1,4 @@
-//! The runtime as a program sees it: a [`Context`] for the rank, a [`ProcessSet`] for some of the
+//! Public interface of the runtime: a [`Context`] for the rank, a [`ProcessSet`] for some of the
 //! job's ranks, and a [`Handle`] for each tensor in flight.
 
 use std::ops::Deref;

@@ -17,7 +17,7 @@ use crate::tensor::{Device, Dtype, ReduceOp, Shape, Span, fits_memory};
 pub enum Operation<'a> {
     /// Combines tensors of the same shape; every rank gets the result, of that shape.
     Allreduce {
-        /// How elements are combined.
+        /// Reduction operation.
         op: ReduceOp,
         /// Factor on every contribution.
         prescale: f64,
@@ -41,7 +41,7 @@ pub enum Operation<'a> {
     /// Combines tensors as an allreduce does; every rank gets a share of the rows of the result, in
     /// rank order. The shares differ by at most one row, and the first ranks have the larger ones.
     Reducescatter {
-        /// How elements are combined.
+        /// Reduction operation.
         op: ReduceOp,
         /// Factor on every contribution.
         prescale: f64,

@@ -1,4 +1,4 @@
-//! Invalid arguments of one rank's own call.
+//! Errors for invalid arguments of one rank's own call.
 
 use crate::tensor::Dtype;
 

@@ -1,4 +1,4 @@
-//! Limits of the runtime and of the machine.
+//! Errors for exceeded limits of the runtime or of the machine.
 
 /// A limit is exceeded.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -33,7 +33,7 @@ pub enum Mismatched {
     Dtype,
     /// Dimensions, for this operation; the members of the process set in [`OpKind::Agree`].
     Shape(OpKind),
-    /// How elements are combined.
+    /// Reduction operation.
     ReduceOp,
     /// Factors before and after the reduction.
     Factors,
@@ -89,7 +89,7 @@ pub enum Submitted {
     Dtype(Dtype),
     /// The dimensions, or the members of the process set.
     Shape(Vec<usize>),
-    /// How elements are combined.
+    /// Reduction operation.
     ReduceOp(ReduceOp),
     /// Factors before and after the reduction.
     Factors {

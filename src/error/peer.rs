@@ -1,4 +1,4 @@
-//! Loss of another rank, or of the memory or network shared with it.
+//! Errors for the loss of another rank, or of the memory or network shared with it.
 
 /// A rank is lost, or its data is invalid: no further operation is possible in this context.
 #[derive(Clone, Debug, thiserror::Error)]

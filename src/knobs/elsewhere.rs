@@ -8,7 +8,7 @@ use super::knob::{Flag, Kind, Knob, Scope};
 /// warning.
 #[derive(Clone, Copy, Debug)]
 pub struct IgnoredNames {
-    /// When Horovod reads them.
+    /// Reason why they have no effect here.
     pub reason: &'static str,
     /// The variables.
     pub names: &'static [&'static str],

@@ -42,7 +42,7 @@ pub(crate) struct Params {
     pub wire_dtype: Option<Dtype>,
     /// Dimensions; in an [`OpKind::Agree`] the numbers to agree on.
     pub shape: Shape,
-    /// How elements are combined (reductions).
+    /// Reduction operation (reductions).
     #[serde(with = "wire::op")]
     pub op: ReduceOp,
     /// Factor on every contribution (reductions).
