@@ -48,6 +48,7 @@ mod command;
 pub mod context;
 mod cycle;
 mod delivery;
+mod device;
 pub mod error;
 mod gpu;
 mod identity;
@@ -59,6 +60,7 @@ mod negotiation;
 mod observer;
 mod queue;
 mod ready;
+mod rendezvous;
 mod settings_cell;
 mod shm;
 #[cfg(test)]
@@ -67,25 +69,27 @@ mod sync;
 mod telemetry;
 pub mod tensor;
 mod timeline;
+mod traffic;
 mod transport;
 
 pub use ronde_job::settings;
 use ronde_job::{fusion, fusion_class, percentile, replay};
 
 pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
-pub use backend::MpiTraffic;
 pub use context::{
     Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle,
     RawOutput, RawTensor, Reduce, Scope, ScopedHandle,
 };
 pub use delivery::{Delivery, Memory};
+pub use error::GpuError;
 pub use error::{
     ArgumentError, DeviceError, Error, LimitError, NegotiationError, PeerError, ProcessSetError,
     SettingsError, StartError,
 };
-pub use gpu::{CudaVec, GpuError, nccl_version};
+pub use gpu::{CudaVec, nccl_version};
 pub use settings::{Settings, Versioned};
 pub use tensor::{Device, Dtype, Element, ReduceOp};
+pub use traffic::MpiTraffic;
 
 /// Items that other packages of this workspace use beside the public interface. They may change at
 /// any time.
@@ -94,7 +98,6 @@ pub mod internal {
     pub mod adasum {
         pub use crate::adasum::{Scale, combine};
     }
-    pub use crate::collective::nccl::measure as gpu_measure;
 
     pub mod clock {
         pub use crate::clock::{Clock, MonotonicClock, Nanos};

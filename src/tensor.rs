@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)] // addresses that are sent to another thread
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 pub use ronde_job::{Dtype, ReduceOp};
@@ -148,3 +149,11 @@ element!(
     bool => Bool,
     half::bf16 => Bf16,
 );
+/// Group of a tensor: its members become ready together and are fused together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Group {
+    /// Hash of the names of the group and its tensors, the same on all ranks.
+    pub tag: u64,
+    /// Number of its tensors.
+    pub size: u32,
+}

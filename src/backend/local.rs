@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Failure, Opened, failure};
+use super::Opened;
 use crate::collective::local::LocalCollective;
+use crate::error::{Failure, failure};
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
-use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
+use crate::rendezvous::{Patience, RendezvousConfig};
+use crate::transport::local::LocalTransport;
 
 /// Time of spinning before a thread sleeps, if every rank of the host has a core. It is about the
 /// cost of waking a thread, so the sum of both is at most about twice the better choice.

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use crate::collective::Collective;
-use crate::collective::nccl::gpu_error;
 use crate::collective::shaped::ShapedCollective;
-use crate::error::{Error, StartError};
+use crate::error::{DeviceError, Error, Failure, StartError};
 use crate::gpu::{self, GpuError};
 use crate::identity::{Hosts, Identity};
 use crate::knobs::{self, Knobs};
+use crate::rendezvous::RendezvousConfig;
 use crate::shm::Watch;
+use crate::traffic::MpiTraffic;
 use crate::transport::Transport;
-use crate::transport::local::RendezvousConfig;
 
 mod local;
 #[cfg(feature = "mpi")]
@@ -20,18 +20,6 @@ mod mpi;
 #[cfg(not(feature = "mpi"))]
 #[path = "no_mpi.rs"]
 mod mpi;
-mod traffic;
-
-pub use traffic::MpiTraffic;
-
-/// Reason for a failed rendezvous.
-pub(crate) type Failure = Arc<dyn std::error::Error + Send + Sync>;
-
-/// Converts an error to a [`Failure`].
-pub(crate) fn failure(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-    Arc::new(error)
-}
-
 /// Open process set: control, data, the watch over its ranks, and their hosts.
 pub(crate) struct Opened {
     pub(crate) transport: Box<dyn Transport>,
@@ -79,7 +67,7 @@ impl Backend {
         };
         let on_gpu = knobs.backend == knobs::Backend::Nccl;
         if on_gpu {
-            open_gpu(identity.local_rank).map_err(|source| gpu_error(identity.rank, source))?;
+            open_gpu(identity.local_rank).map_err(|source| DeviceError::of_rank(identity.rank, source))?;
         }
         Ok(Self { reach, on_gpu })
     }

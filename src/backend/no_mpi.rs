@@ -1,10 +1,12 @@
 //! Stand-in for MPI in a build without the feature: opening it fails, and the error names the
 //! feature.
 
-use super::{Failure, MpiTraffic, Opened};
+use super::Opened;
+use crate::error::Failure;
 use crate::error::{Error, StartError};
 use crate::knobs::Knobs;
-use crate::transport::local::RendezvousConfig;
+use crate::rendezvous::RendezvousConfig;
+use crate::traffic::MpiTraffic;
 
 /// Has no values.
 pub(crate) enum Mpi {}

@@ -2,6 +2,14 @@
 
 use std::sync::Arc;
 
+/// Reason for a failed rendezvous.
+pub(crate) type Failure = Arc<dyn std::error::Error + Send + Sync>;
+
+/// Converts an error to a [`Failure`].
+pub(crate) fn failure(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
+    Arc::new(error)
+}
+
 /// The ranks of the job cannot be connected.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]

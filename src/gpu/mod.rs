@@ -7,8 +7,8 @@
 use std::sync::{Arc, LazyLock};
 
 mod binding;
-mod error;
 mod event;
+pub(crate) mod layout;
 mod registry;
 mod shuttle;
 #[cfg(test)]
@@ -23,22 +23,17 @@ mod cuda;
 #[path = "no_cuda.rs"]
 mod cuda;
 
-pub(crate) use binding::{DeviceBinding, OnDevice};
-pub use error::GpuError;
-pub(crate) use event::{Device, Mark};
+pub(crate) use binding::DeviceBinding;
+pub(crate) use event::Device;
 pub(crate) use registry::Registry;
 pub use shuttle::Shuttle;
 pub use stopwatch::Stopwatch;
 pub(crate) use table::{Entry, Kernel, Number, Table};
 pub use vector::CudaVec;
 
-/// A queue of work on the device, a `CUstream`; 0 is the legacy default stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Stream(pub(crate) u64);
-
-/// A point in a stream, a `CUevent`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Event(pub(crate) u64);
+pub use crate::device::Stream;
+pub(crate) use crate::device::{Event, Mark};
+pub use crate::error::GpuError;
 
 /// An NCCL communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

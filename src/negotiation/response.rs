@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::request::{Group, OpKind, Params};
+use super::Group;
+use super::request::{OpKind, Params};
 use crate::command::TimelineCommand;
 use crate::error::{Error, LimitError, Mismatch, Mismatched, NegotiationError, Submitted};
 
@@ -84,7 +85,7 @@ pub(crate) struct Agreed {
     pub absent: Vec<u32>,
     /// Parameters for the absent ranks, if there are any.
     pub params: Option<Params>,
-    /// Last rank that joined, as a job rank ([`OpKind::Join`](super::OpKind::Join)). Not sent:
+    /// Last rank that joined, as a job rank ([`OpKind::Join`]). Not sent:
     /// every rank knows it from the blocks.
     #[serde(skip)]
     pub last_joined: u32,

@@ -21,9 +21,9 @@ use names::{Known, Names};
 
 use crate::clock::{Clock, Nanos};
 use crate::command::Command;
+use crate::device::OnDevice;
 use crate::error::{ArgumentError, Error, LimitError};
-use crate::gpu::OnDevice;
-use crate::negotiation::{OpKind, Params};
+use crate::negotiation::{IN_FLIGHT_MAX, OpKind, Params};
 use crate::sync::lock;
 use crate::tensor::Span;
 use crate::timeline::period::{Item, PeriodFinder};
@@ -32,9 +32,6 @@ use crate::transport::Doorbell;
 /// Most names that are remembered while not in flight. With more, idle names are forgotten: a job
 /// whose names never repeat must not use more and more memory.
 const IDLE_NAMES_MAX: usize = 1 << 16;
-
-/// Most tensors in flight at once on one rank.
-pub(crate) const IN_FLIGHT_MAX: usize = 1 << 20;
 
 /// Data of a tensor that outlives a submission: its name and its latest cache slot.
 #[derive(Debug)]

@@ -94,7 +94,7 @@ impl World {
         self.failures.push(format!("device {at}: {call}: {text}"));
         GpuError::Call {
             call,
-            name: "TWIN_FAULT".to_owned(),
+            name: "SIMULATED_FAULT".to_owned(),
             text,
             advice: "",
         }

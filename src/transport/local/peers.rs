@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::{Error, PeerError};
+use crate::rendezvous::Patience;
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{View, Watch};
 use crate::sync::lock;
@@ -35,33 +36,6 @@ const LEFT: u64 = 1;
 const FAILED: u64 = 2;
 /// Only in the poison word: its process has ended.
 const LOST: u64 = 3;
-
-/// Time limits of waits for other ranks, and times of warnings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience {
-    /// Time of spinning before sleeping; zero where ranks outnumber cores.
-    pub spin: Duration,
-    /// Time after which a wait for a rank logs a warning, repeated after each such interval; zero:
-    /// never.
-    pub warn_after: Duration,
-    /// Time after which a wait ends with an error.
-    pub give_up_after: Option<Duration>,
-}
-
-impl Patience {
-    /// Returns the limit, if a wait of `waited` has reached it.
-    pub(crate) fn exceeded(&self, waited: Duration) -> Option<Duration> {
-        self.give_up_after.filter(|limit| waited >= *limit)
-    }
-
-    /// Number of warnings due after a wait of `waited`.
-    pub(crate) fn warnings(&self, waited: Duration) -> u64 {
-        if self.warn_after.is_zero() {
-            return 0;
-        }
-        (waited.as_millis() / self.warn_after.as_millis().max(1)) as u64
-    }
-}
 
 /// Source of the information that a rank has died.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@
 //! of other users, with other protocols or without a message in time are closed, and the rendezvous
 //! continues. A rank of this job with a `Hello` that contradicts rank 0 ends the rendezvous.
 
+use crate::rendezvous::{JobContract, RendezvousConfig};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
@@ -16,9 +17,7 @@ use rustix::process::getuid;
 
 use super::error::RendezvousError;
 use super::layout::Layout;
-use super::rendezvous::{
-    ALARM_INTERVAL, INTRODUCTION_TIMEOUT, JobContract, RendezvousConfig, silent, system,
-};
+use super::rendezvous::{ALARM_INTERVAL, INTRODUCTION_TIMEOUT, silent, system};
 use super::socket::{self, Connection, Credentials, ReceiveError};
 use super::wire::{Body, FrameError, Hello, Origin, shorten};
 

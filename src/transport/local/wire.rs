@@ -3,12 +3,12 @@
 //! The magic bytes, the length and the fields `version` and `layout` never change: by them two
 //! versions of Ronde detect that they differ. All else may change with the version.
 
+use crate::rendezvous::JobContract;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::error::RendezvousError;
 use super::layout;
-use super::rendezvous::JobContract;
 
 /// First bytes of a frame.
 const MAGIC: [u8; 8] = *b"ronde\0\0\x01";

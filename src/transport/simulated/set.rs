@@ -1,6 +1,6 @@
 //! Simulated process set: state that its members share, and their waits for each other.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::doorbell::Bell;
 use super::world::{Lives, World};
@@ -16,6 +16,8 @@ pub(crate) struct SimulatedSet {
     /// Job rank of each set rank.
     members: Vec<usize>,
     pub(super) state: Mutex<SetState>,
+    /// What the members' devices have in common.
+    devices: OnceLock<Arc<Self>>,
 }
 
 #[derive(Default)]
@@ -81,7 +83,18 @@ impl SimulatedSet {
                 seats,
                 ..SetState::default()
             }),
+            devices: OnceLock::new(),
         })
+    }
+
+    /// Returns the set of the devices of these members.
+    pub(crate) fn devices(&self) -> &Arc<Self> {
+        self.devices.get_or_init(|| Self::new(&self.world, &self.members))
+    }
+
+    /// World of the set.
+    pub(crate) fn world(&self) -> &Arc<World> {
+        &self.world
     }
 
     /// Job ranks of the set, by set rank.
@@ -215,7 +228,7 @@ impl SimulatedSet {
 
     /// Leaves as `rank`, in order or because of an error; an error about another rank is passed on
     /// as that rank's.
-    pub(super) fn leave(&self, rank: usize, because: Option<&Error>) {
+    pub(crate) fn leave(&self, rank: usize, because: Option<&Error>) {
         let member = self.members[rank];
         if self.world.lives(|lives| lives.is_dead(member)) {
             return;

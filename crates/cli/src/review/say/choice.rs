@@ -1,7 +1,7 @@
 //! The choice: what it gained, whether it was luck, which knobs mattered, what to try next.
 
 use super::{DEFAULT, LUCKY, share, words};
-use crate::timeline::text::capitalized;
+use crate::present::units::capitalized;
 use ronde_lab::review::words::{counted, faster, knob, list, number, percent, signed};
 use ronde_lab::review::{Best, Difference, Effect, Importance, Knob, Measure, Review, TRIALS_FEW, Writer};
 

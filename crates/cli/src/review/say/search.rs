@@ -1,7 +1,7 @@
 //! The search: whether it was finished, what it tried, how noisy its trials were, what it cost.
 
 use super::{DEFAULT, LEAST_STEPS, NOISY, steps, words};
-use crate::timeline::text::capitalized;
+use crate::present::units::capitalized;
 use ronde_lab::review::words::{counted, knob, list, number, percent};
 use ronde_lab::review::{Against, Measure, Review, Scatter, Tried, Writer};
 

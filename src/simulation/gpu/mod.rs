@@ -1,8 +1,15 @@
 //! Batches on simulated GPUs, from submission to completion: order, endings, and what goes wrong.
+//!
+//! Cycle, transport and the NCCL collective are the real ones, the ranks are threads, and a [`Fabric`] has the devices.
 
-use super::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::device::Stream;
+use crate::error::Error;
 use crate::gpu::simulated::{Alive, Did, Fabric};
-use crate::gpu::{GpuError, Kernel, Registry};
+use crate::gpu::{DeviceBinding, GpuError, Kernel, Registry};
+use crate::negotiation::OpKind;
 
 mod ahead;
 mod endings;
