@@ -1,25 +1,27 @@
-//! What ranks bring to a rendezvous, whatever connects them: who they are, what must be equal, and how long they wait.
+//! What ranks bring to a rendezvous, whatever connects them: who they are, what must be equal, and
+//! how long they wait.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
 
-/// Job contract: names and values of settings that must be equal on all ranks, for example `process sets` and
-/// `[0, 1] [1, 2]`, or a knob's variable and its value. In the same order on all ranks.
+/// Job contract: names and values of settings that must be equal on all ranks, for example `process
+/// sets` and `[0, 1] [1, 2]`, or a knob's variable and its value. In the same order on all ranks.
 pub(crate) type JobContract = Vec<(String, String)>;
 
 /// Rendezvous configuration: the ranks to connect, the socket name, and the timeout.
 #[derive(Clone, Debug)]
 pub(crate) struct RendezvousConfig {
-    /// Key that is equal on all ranks of the set and unique among the jobs and sets of this user on this host.
+    /// Key that is equal on all ranks of the set and unique among the jobs and sets of this user on
+    /// this host.
     pub(crate) job_key: String,
     /// How many contexts this job has had before: each rendezvous has its own name.
     pub(crate) init: u32,
     /// This rank's set rank: an index into `members`.
     pub(crate) rank: usize,
-    /// The job ranks of the members, distinct, in the order of their set ranks; for the job itself, `0..size`.
-    /// Compared.
+    /// The job ranks of the members, distinct, in the order of their set ranks; for the job itself,
+    /// `0..size`. Compared.
     pub(crate) members: Arc<[usize]>,
     /// How long the rendezvous may take from this rank's call on, until all ranks are started.
     pub(crate) start_timeout: Duration,
@@ -27,7 +29,8 @@ pub(crate) struct RendezvousConfig {
     pub(crate) host_key: String,
     /// What else must be the same on all ranks. Compared.
     pub(crate) contract: JobContract,
-    /// Asked now and then while this rank waits for others, who may have died since they agreed to come.
+    /// Asked now and then while this rank waits for others, who may have died since they agreed to
+    /// come.
     pub(crate) alarm: Option<Alarm>,
 }
 
@@ -46,7 +49,8 @@ impl std::fmt::Debug for Alarm {
 pub(crate) struct Patience {
     /// How long to spin before sleeping; zero where ranks outnumber cores.
     pub spin: Duration,
-    /// Warn about a rank that is waited for this long, and again each time as much has passed; zero: never.
+    /// Warn about a rank that is waited for this long, and again each time as much has passed;
+    /// zero: never.
     pub warn_after: Duration,
     /// Give up on it.
     pub give_up_after: Option<Duration>,

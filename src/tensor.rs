@@ -17,7 +17,8 @@ pub enum Device {
     Cuda {
         /// CUDA device ordinal on this host.
         ordinal: u32,
-        /// The caller's `CUstream` as an integer; the data is ready when the work queued on it is done.
+        /// The caller's `CUstream` as an integer; the data is ready when the work queued on it is
+        /// done.
         stream: u64,
     },
 }
@@ -25,8 +26,8 @@ pub enum Device {
 /// Dimensions of a tensor, outermost first; empty for a scalar.
 pub type Shape = SmallVec<[usize; 4]>;
 
-/// One rank's bytes of a tensor, as a collective reads and writes them: an input of [`bytes`](Self::bytes) bytes, and an
-/// output whose length follows from the operation.
+/// One rank's bytes of a tensor, as a collective reads and writes them: an input of
+/// [`bytes`](Self::bytes) bytes, and an output whose length follows from the operation.
 ///
 /// - allreduce, broadcast: the output is as long as the input, and the same memory or disjoint;
 /// - allgather: as long as all ranks' inputs together; the input may be its own place within the output, else disjoint;
@@ -41,8 +42,8 @@ pub struct Span {
     bytes: usize,
 }
 
-// SAFETY: whoever made the span promised (`Span::new`) that both ranges stay valid and are touched by nobody
-// else until the operation is over; which thread executes it does not matter.
+// SAFETY: whoever made the span promised (`Span::new`) that both ranges stay valid and are touched
+// by nobody else until the operation is over; which thread executes it does not matter.
 unsafe impl Send for Span {}
 // SAFETY: a shared `Span` only hands out addresses.
 unsafe impl Sync for Span {}
@@ -51,14 +52,16 @@ impl Span {
     /// A span over `bytes` bytes read at `input` and a result written at `output`.
     ///
     /// # Safety
-    /// Until the operation that uses the span has completed, `input` must be readable for `bytes` bytes and `output`
-    /// writable for the operation's result, both aligned for the tensor's element type; nobody else may write the input
-    /// or touch the output, and the two may overlap only as the type's description allows.
+    /// Until the operation that uses the span has completed, `input` must be readable for `bytes`
+    /// bytes and `output` writable for the operation's result, both aligned for the tensor's
+    /// element type; nobody else may write the input or touch the output, and the two may overlap
+    /// only as the type's description allows.
     pub unsafe fn new(input: *const u8, output: *mut u8, bytes: usize) -> Self {
         Self { input, output, bytes }
     }
 
-    /// The span of a rank that has no data for a tensor of `bytes` bytes: it contributes nothing and keeps nothing.
+    /// The span of a rank that has no data for a tensor of `bytes` bytes: it contributes nothing
+    /// and keeps nothing.
     pub fn absent(bytes: usize) -> Self {
         Self {
             input: std::ptr::null(),
@@ -83,12 +86,14 @@ impl Span {
         }
     }
 
-    /// Whether this rank has no data for the tensor. False for a span of no bytes that has an address.
+    /// Whether this rank has no data for the tensor. False for a span of no bytes that has an
+    /// address.
     pub fn is_absent(&self) -> bool {
         self.input.is_null() && self.output.is_null()
     }
 
-    /// Whether this rank has no use for the result: it has no data for the tensor, or no room for what comes out.
+    /// Whether this rank has no use for the result: it has no data for the tensor, or no room for
+    /// what comes out.
     pub fn keeps_nothing(&self) -> bool {
         self.output.is_null()
     }
@@ -109,8 +114,8 @@ impl Span {
     }
 }
 
-/// Whether the bytes of a tensor can be counted and addressed, those of a row and of all rows: also where a dimension
-/// is 0.
+/// Whether the bytes of a tensor can be counted and addressed, those of a row and of all rows: also
+/// where a dimension is 0.
 pub(crate) fn fits_memory(dtype: Dtype, shape: &[usize]) -> bool {
     let mut lengths = shape.iter().filter(|&&length| length > 0);
     let bytes = lengths.try_fold(dtype.size_bytes(), |bytes, &length| bytes.checked_mul(length));

@@ -11,19 +11,21 @@ pub(crate) use ronde_job::OpKind;
 use crate::error::{Mismatched, Submitted};
 use crate::tensor::{Dtype, Group, ReduceOp, Shape, fits_memory};
 
-/// Prefix of the names of the runtime's own operations: a tensor of such a name would be compared with them.
+/// Prefix of the names of the runtime's own operations: a tensor of such a name would be compared
+/// with them.
 pub(crate) const RESERVED_PREFIX: &str = "ronde.";
 
 /// Name of every join.
 pub(crate) const JOIN: &str = "ronde.join";
 
-/// Whether elements of `dtype` may be sent as `wire`: floats of a reduction in device memory, as shorter floats.
+/// Whether elements of `dtype` may be sent as `wire`: floats of a reduction in device memory, as
+/// shorter floats.
 pub(crate) fn may_send_as(kind: OpKind, dtype: Dtype, wire: Dtype, is_on_device: bool) -> bool {
     kind.is_reduction() && is_on_device && dtype.narrows_to(wire)
 }
 
-/// What a rank wants done. All of it must be the same on all ranks, but for the rows of an allgather and of an
-/// alltoall.
+/// What a rank wants done. All of it must be the same on all ranks, but for the rows of an
+/// allgather and of an alltoall.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
     /// The operation.
@@ -142,8 +144,9 @@ impl Params {
         None
     }
 
-    /// Checks params that another rank of a process set sent, as [`Operation`](crate::context::Operation) checks those
-    /// of this rank. `members` has the job ranks of the set.
+    /// Checks params that another rank of a process set sent, as
+    /// [`Operation`](crate::context::Operation) checks those of this rank. `members` has the job
+    /// ranks of the set.
     ///
     /// # Errors
     /// The first thing that no rank can submit.
