@@ -590,6 +590,25 @@ mod tests {
     }
 
     #[test]
+    fn ranks_that_handle_joined_ranks_differently_do_not_match() {
+        let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+        let mut coordinator = set(3);
+        let gather = |needs_all: bool| {
+            let mut list = ask(&[("g", 2)]);
+            list.requests[0].params.kind = OpKind::Allgather;
+            list.requests[0].params.needs_all = needs_all;
+            list
+        };
+        let lists = vec![join(), gather(true), gather(false)];
+        let answer = ask_all(&mut coordinator, lists, &cache, nobody, &mut ticks);
+        let refusal = answer.responses[0].outcome.clone().unwrap_err();
+        assert_eq!(
+            refusal.into_error("g").to_string(),
+            "mismatched setting strict_join for tensor g: rank 2 has false, rank 1 has true"
+        );
+    }
+
+    #[test]
     fn a_joined_rank_whose_cached_tensor_is_evicted_is_waited_for_until_it_has_asked_again() {
         let (mut cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         cache.insert("a".into(), params(4), Arc::default());

@@ -141,6 +141,11 @@ impl Params {
                 is_gpu: params.device.is_some(),
             });
         }
+        if self.needs_all != other.needs_all {
+            return differ(Mismatched::JoinedRanks, |params| Submitted::JoinedRanks {
+                needs_all: params.needs_all,
+            });
+        }
         None
     }
 

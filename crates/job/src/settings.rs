@@ -171,13 +171,13 @@ impl Default for Settings {
 }
 
 impl std::fmt::Display for Settings {
-    /// Fusion threshold in Horovod's MB (MiB) and cycle time in ms.
+    /// Fusion threshold in MiB, which Horovod's flags call MB, and cycle time in ms.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (fusion_mb, cycle_ms) = (
             self.fusion_threshold_bytes as f64 / f64::from(1 << 20),
             self.cycle_time_ns as f64 / 1e6,
         );
-        write!(f, "{} MB, cycle {} ms", Rounded(fusion_mb), Rounded(cycle_ms))?;
+        write!(f, "{} MiB, cycle {} ms", Rounded(fusion_mb), Rounded(cycle_ms))?;
         f.write_str(if self.cache { "" } else { ", no response cache" })?;
         f.write_str(match (self.hierarchical_allreduce, self.hierarchical_allgather) {
             (false, false) => "",
@@ -237,6 +237,6 @@ mod tests {
         };
         let after = change.applied_to(&Settings::default());
         assert_eq!(after.switches(), 0b101);
-        assert_eq!(after.to_string(), "128 MB, cycle 1 ms, hierarchical allgather");
+        assert_eq!(after.to_string(), "128 MiB, cycle 1 ms, hierarchical allgather");
     }
 }

@@ -95,9 +95,8 @@ impl Table {
     fn blocks(&self, widths: &[usize], width: usize) -> Vec<Vec<usize>> {
         let keys: Vec<usize> = (0..self.keys.min(widths.len())).collect();
         let taken = |columns: &[usize]| {
-            // A column that was cut to nothing takes no room.
-            let widths = columns.iter().map(|column| widths[*column]).filter(|width| *width > 0);
-            widths.map(|width| width + GAP.len()).sum::<usize>() + self.indent
+            let shown = columns.iter().filter(|column| !self.is_gone(**column, widths));
+            shown.map(|column| widths[*column] + GAP.len()).sum::<usize>() + self.indent
         };
         let mut blocks = vec![keys.clone()];
         for (column, own) in widths.iter().enumerate().skip(keys.len()) {
@@ -109,6 +108,11 @@ impl Table {
             blocks[last].push(column);
         }
         blocks
+    }
+
+    /// Whether a column of bars has given way altogether.
+    fn is_gone(&self, column: usize, widths: &[usize]) -> bool {
+        widths[column] == 0 && self.headings[column].align == Align::Bar
     }
 
     /// The table in Markdown, without bars; empty without rows.
@@ -171,7 +175,7 @@ impl Table {
         let mut line = " ".repeat(self.indent);
         for (place, &column) in columns.iter().enumerate() {
             let (cell, width) = (&row[column], widths[column]);
-            if width == 0 {
+            if self.is_gone(column, widths) {
                 continue;
             }
             if place > 0 {

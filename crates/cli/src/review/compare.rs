@@ -75,7 +75,7 @@ pub(super) fn common(comparison: &Comparison) -> Vec<String> {
     let range = |[low, high]: [f64; 2], unit: &str| format!("{} to {} {unit}", knob(low), knob(high));
     let mut lines = vec![format!(
         "Both tried thresholds from {} and cycle times from {}; {} in both, within 1 %.",
-        range(fusion, "MB"),
+        range(fusion, "MiB"),
         range(cycle, "ms"),
         counted(overlap.settings, "setting")
     )];

@@ -162,7 +162,7 @@ pub(in crate::review) fn knobs(effects: &[Effect]) -> Vec<String> {
 /// A level of a knob with its unit.
 pub(in crate::review) fn level(effect: &Effect, value: f64) -> String {
     match effect.knob {
-        Knob::FusionMb => format!("{} MB", knob(value)),
+        Knob::FusionMb => format!("{} MiB", knob(value)),
         Knob::CycleMs => format!("{} ms", knob(value)),
         Knob::Switch(_) => if value > 0.5 { "on" } else { "off" }.to_owned(),
     }

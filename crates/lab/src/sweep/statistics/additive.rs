@@ -102,12 +102,9 @@ impl Additive {
 
     /// The state of the machine at `observation`, common to all points.
     pub(super) fn state(&self, observation: &Observation) -> f64 {
-        self.blocks[observation.block] + self.trend(observation)
-    }
-
-    /// The part of the state that changes within the block.
-    pub(super) fn trend(&self, observation: &Observation) -> f64 {
-        self.trends[observation.block].map_or(0.0, |trend| trend.slope * trend.at(observation.at_s))
+        let trend = self.trends[observation.block];
+        let trend = trend.map_or(0.0, |trend| trend.slope * trend.at(observation.at_s));
+        self.blocks[observation.block] + trend
     }
 }
 

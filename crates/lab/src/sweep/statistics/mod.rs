@@ -1,11 +1,10 @@
 //! Paired comparison of points that were measured in the same blocks.
 //!
 //! A block is one repeat of the grid or one round of the confirmation; the state of the machine is
-//! common to it. Two points are compared by the difference of their mean logarithms within each
-//! block in which both were measured; the difference of the points is the mean over these blocks,
-//! weighted by the number of measurements ([`Fit`]). One variance of a measurement is pooled over
-//! all points, from the residuals of ln(step time) = point + block + trend within the block: three
-//! repeats of forty points give eighty degrees of freedom, not two.
+//! common to it: ln(step time) = point + block + trend within the block + residual ([`additive`]). For
+//! points that were measured in the same blocks, their difference is the mean of the differences within
+//! blocks; the state of the machine cancels ([`Fit`]). One variance of a measurement is pooled from all
+//! residuals: three repeats of forty points give eighty degrees of freedom, not two.
 //!
 //! Where several differences are examined, the levels are divided by their number: intervals by
 //! Bonferroni's rule, tests by Holm's ([`holm`]): Holm, "A simple sequentially rejective multiple
