@@ -6,7 +6,7 @@
 //! (`simulated/device.rs`), whose batches take their time on the simulator's clock.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{InterNode, Reduction};
 use crate::clock::{Clock, Nanos};
@@ -66,14 +66,8 @@ pub(crate) trait AsyncCollective: Send {
     /// A mark behind all that was launched; `None` if the device makes none any more.
     fn last(&self) -> Option<Mark>;
 
-    /// Waits until `is_so`, for at most `patience`; whether it is.
-    fn wait_until(&self, patience: Duration, is_so: &dyn Fn() -> bool) -> bool {
-        let end = Instant::now() + patience;
-        while !is_so() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        is_so()
-    }
+    /// Waits until `is_so`, for about `patience` at most; whether it is.
+    fn wait_until(&self, patience: Duration, is_so: &dyn Fn() -> bool) -> bool;
 }
 
 /// What follows the end of a batch; it can ask for the times of the batch's marks.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use super::record::{Diary, Log, Recorder};
 use crate::clock::{Clock, Nanos, Reference};
+use crate::collective::asynchronous::OpenDevice;
 use crate::collective::simulated::{SimulatedCollective, SimulatedDevice};
 use crate::command::Command;
 use crate::context::ProcessSet;
@@ -67,6 +68,28 @@ impl Member {
         Self::over(transport, world, set, setup, rank_state, None)
     }
 
+    /// [`start`](Self::start) with tensors in device memory on `device`.
+    pub(super) fn on_device(
+        world: &Arc<World>,
+        set: &Arc<SimulatedSet>,
+        rank: usize,
+        setup: Setup,
+        device: Arc<dyn OpenDevice>,
+    ) -> Self {
+        let transport = Box::new(SimulatedTransport::new(set, rank));
+        let simulated = SimulatedDevice::new(set, rank);
+        let rank_state = RankState::default();
+        Self::with(
+            transport,
+            world,
+            set,
+            setup,
+            &rank_state,
+            None,
+            (simulated, device),
+        )
+    }
+
     /// [`start`](Self::start) over `transport` of a rank of `set`. `stalls` ends operations that wait too
     /// long.
     pub(super) fn over(
@@ -76,6 +99,28 @@ impl Member {
         setup: Setup,
         rank_state: &RankState,
         stalls: Option<Stalls>,
+    ) -> Self {
+        let simulated = SimulatedDevice::new(set, transport.rank());
+        let device = Arc::new(Arc::clone(&simulated));
+        Self::with(
+            transport,
+            world,
+            set,
+            setup,
+            rank_state,
+            stalls,
+            (simulated, device),
+        )
+    }
+
+    fn with(
+        transport: Box<dyn Transport>,
+        world: &Arc<World>,
+        set: &Arc<SimulatedSet>,
+        setup: Setup,
+        rank_state: &RankState,
+        stalls: Option<Stalls>,
+        (simulated, device): (Arc<SimulatedDevice>, Arc<dyn OpenDevice>),
     ) -> Self {
         let rank = transport.rank();
         let job_rank = set.members()[rank];
@@ -103,7 +148,6 @@ impl Member {
             fusion_threshold_bytes: setup.threshold_bytes,
             ..Settings::default()
         };
-        let device = SimulatedDevice::new(set, rank);
         let cycle = Cycle::new(Parts {
             members: set.members().into(),
             transport,
@@ -115,7 +159,7 @@ impl Member {
             is_world: set.members().len() == world.ranks(),
             settings: SettingsSource::Decides(Arc::new(SettingsCell::new(settings))),
             early: setup.early,
-            device: Arc::new(Arc::clone(&device)),
+            device,
             gpu_fusion_threshold_bytes: u64::MAX,
         });
         let engine = Arc::new(Engine {
@@ -131,7 +175,7 @@ impl Member {
             world: Arc::clone(world),
             engine,
             members: set.members().to_vec(),
-            device,
+            device: simulated,
             log,
             diary,
         }
@@ -196,6 +240,11 @@ impl Member {
     /// Waits until the caller's stream has done all that was put on it.
     pub(super) fn synchronize(&self) {
         self.device.synchronize();
+    }
+
+    /// Submits a tensor as it is.
+    pub(super) fn submit_entry(&self, entry: Entry<'_>) -> Result<Arc<Ticket>, Error> {
+        self.engine.queue.submit(entry)
     }
 
     /// Submits a barrier.

@@ -4,6 +4,7 @@
 //! the fusion buffer must grow: all ranks are in the same batch then, so each knows that the others call too ([`super::exchange`]).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::exchange::{exchange, invalid, least};
 use super::hierarchical::Hierarchical;
@@ -163,6 +164,10 @@ impl AsyncCollective for NcclCollective {
 
     fn last(&self) -> Option<Mark> {
         self.track.device.mark(self.track.stream, false).ok()
+    }
+
+    fn wait_until(&self, patience: Duration, is_so: &dyn Fn() -> bool) -> bool {
+        self.track.device.gpu.wait_until(patience, is_so)
     }
 }
 

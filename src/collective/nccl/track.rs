@@ -74,7 +74,7 @@ impl Track {
             .map_err(|error| self.fatal(error))?
         {
             transport.check_peers().map_err(LaunchError::Rank)?;
-            std::thread::sleep(POLL);
+            self.device.gpu.pause(POLL);
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ impl Track {
             self.check(communicator)
                 .and_then(|()| transport.check_peers())
                 .map_err(LaunchError::Rank)?;
-            std::thread::sleep(SHORT_POLL);
+            self.device.gpu.pause(SHORT_POLL);
         }
         Ok(())
     }

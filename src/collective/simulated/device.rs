@@ -4,7 +4,7 @@
 //! Device memory is host memory. Batches of one set run one after another on a stream of their own, by the simulated collective
 //! among the devices of the set. A batch that cannot end, because a rank is lost, hangs until it is aborted, as NCCL's do.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::error::{DeviceError, Error, GpuError};
 use crate::negotiation::OpKind;
 use crate::sync::lock;
 use crate::tensor::{Dtype, Span};
-use crate::transport::simulated::{SimulatedClock, SimulatedSet, World};
+use crate::transport::simulated::{SimulatedClock, SimulatedSet, SimulatedWorker, World};
 
 static ACTIVITIES: DeviceActivities = DeviceActivities {
     init: "INIT_SIM",
@@ -45,7 +45,7 @@ pub(crate) struct SimulatedDevice {
     rank: usize,
     events: Arc<Events>,
     /// The callers' stream, once something is put on it.
-    callers: OnceLock<WorkStream>,
+    callers: OnceLock<SimulatedWorker>,
 }
 
 /// When each event was reached, on the world's clock.
@@ -62,49 +62,6 @@ impl Events {
 
     fn count(&self) -> u64 {
         self.count.fetch_add(1, Ordering::SeqCst)
-    }
-}
-
-/// An agent that does what is put here, one thing after another.
-struct WorkStream(Arc<Mutex<Queue>>);
-
-#[derive(Default)]
-struct Queue {
-    work: VecDeque<Box<dyn FnOnce() + Send>>,
-    is_closed: bool,
-}
-
-impl WorkStream {
-    fn start(world: &Arc<World>, rank: usize, name: &str) -> Self {
-        let queue = Arc::<Mutex<Queue>>::default();
-        let (of_agent, of_world) = (Arc::clone(&queue), Arc::clone(world));
-        let live = move || {
-            loop {
-                let awaited = Arc::clone(&of_agent);
-                of_world.wait("for work", None, move |_| {
-                    let queue = lock(&awaited);
-                    queue.is_closed || !queue.work.is_empty()
-                });
-                let work = lock(&of_agent).work.pop_front();
-                match work {
-                    Some(work) => work(),
-                    None => return,
-                }
-            }
-        };
-        world.spawn(rank, format!("its device's {name}"), live);
-        Self(queue)
-    }
-
-    fn put(&self, work: impl FnOnce() + Send + 'static) {
-        lock(&self.0).work.push_back(Box::new(work));
-    }
-}
-
-impl Drop for WorkStream {
-    /// The agent ends when all is done that was put here.
-    fn drop(&mut self) {
-        lock(&self.0).is_closed = true;
     }
 }
 
@@ -126,9 +83,9 @@ impl SimulatedDevice {
         self.set.world()
     }
 
-    fn callers(&self) -> &WorkStream {
+    fn callers(&self) -> &SimulatedWorker {
         self.callers
-            .get_or_init(|| WorkStream::start(self.world(), self.rank, "callers' stream"))
+            .get_or_init(|| SimulatedWorker::start(self.world(), self.rank, "its callers' stream".to_owned()))
     }
 
     /// Has the caller's stream do `write` after some time; what a tensor that this makes is submitted with.
@@ -158,7 +115,7 @@ impl SimulatedDevice {
         }
     }
 
-    fn mark(self: &Arc<Self>, stream: &WorkStream) -> Mark {
+    fn mark(self: &Arc<Self>, stream: &SimulatedWorker) -> Mark {
         let asked = self.events.count();
         let event = Event(asked);
         lock(&self.events.reached).insert(event.0, None);
@@ -214,14 +171,14 @@ impl Marks for SimulatedDevice {
 impl OpenDevice for Arc<SimulatedDevice> {
     fn open(&self, set_rank: SetRank, _: &mut Peers<'_>) -> Result<Box<dyn AsyncCollective>, LaunchError> {
         let devices = self.set.devices();
-        let start = |name| WorkStream::start(self.world(), self.rank, name);
+        let start = |name: &str| SimulatedWorker::start(self.world(), self.rank, name.to_owned());
         Ok(Box::new(SimulatedAsync {
             device: Arc::clone(self),
             set_rank: set_rank.rank,
             collective: Arc::new(Mutex::new(SimulatedCollective::new(devices, set_rank.rank))),
             state: Arc::default(),
-            stream: start("stream"),
-            ends: start("completions"),
+            stream: start("its device's stream"),
+            ends: start("its device's completions"),
         }))
     }
 
@@ -236,9 +193,9 @@ struct SimulatedAsync {
     set_rank: usize,
     collective: Arc<Mutex<SimulatedCollective>>,
     state: Arc<State>,
-    stream: WorkStream,
+    stream: SimulatedWorker,
     /// Reports ends.
-    ends: WorkStream,
+    ends: SimulatedWorker,
 }
 
 #[derive(Default)]

@@ -1,6 +1,7 @@
 //! Batches on simulated GPUs, from submission to completion: order, endings, and what goes wrong.
 //!
-//! Cycle, transport and the NCCL collective are the real ones, the ranks are threads, and a [`Fabric`] has the devices.
+//! Cycle, transport and the NCCL collective are the real ones, the ranks are threads, and a [`Fabric`] has the devices. In `seeded` the
+//! ranks are those of the simulator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ mod ahead;
 mod endings;
 mod hosts;
 mod job;
+mod seeded;
 
 use job::{Rank, Tensors, Told, job, on_all, start};
 
