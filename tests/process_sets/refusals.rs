@@ -1,4 +1,4 @@
-//! What cannot be a set, and what is said to that.
+//! Rejected process sets and their errors.
 
 #![allow(unsafe_code)] // limits the number of open files
 
@@ -39,7 +39,7 @@ fn what_cannot_be_a_set_is_refused_on_all_ranks_alike() {
                 matches!(error, Error::ProcessSet(ProcessSetError::Invalid { .. })),
                 "{error}"
             );
-            // Work on one rank keeps it everywhere, and is not disturbed.
+            // Operations in flight on one rank keep the set on all ranks, and are not disturbed.
             let pending = (rank == 2).then(|| set.allreduce("p", vec![1i32], ReduceOp::Sum).expect("in"));
             let error = context.remove_process_set(&set).expect_err("rank 2 has work");
             assert!(
@@ -130,7 +130,7 @@ fn fixed_sets_stay_and_must_be_the_same_on_all_ranks() {
     );
 }
 
-/// Takes all descriptors that this process may have, until dropped.
+/// Uses up all file descriptors that this process may open, until dropped.
 struct NoMoreFiles(libc::rlimit);
 
 impl NoMoreFiles {
@@ -139,7 +139,7 @@ impl NoMoreFiles {
             rlim_cur: 0,
             rlim_max: 0,
         };
-        // SAFETY: `limit` is a valid place for the answer.
+        // SAFETY: `limit` is a valid location for the result.
         assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }, 0);
         let lower = libc::rlimit { rlim_cur: 3, ..limit };
         // SAFETY: `lower` is a valid limit.
@@ -150,7 +150,7 @@ impl NoMoreFiles {
 
 impl Drop for NoMoreFiles {
     fn drop(&mut self) {
-        // SAFETY: the limit that was in force before.
+        // SAFETY: restores the previous limit.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &self.0) };
     }
 }
@@ -161,7 +161,8 @@ fn a_set_whose_members_cannot_meet_is_none_on_any_rank() {
     job_separately(test, 3, &[("HOROVOD_START_TIMEOUT", "2")], || {
         let context = dynamic();
         let rank = context.rank();
-        // One of the members has no descriptors left: it cannot come. Rank 2 is no member and would not know.
+        // One of the members has no descriptors left and cannot take part. Rank 2 is not a member
+        // and would not notice.
         let no_more = (rank == 1).then(NoMoreFiles::new);
         let error = context.add_process_set(&[0, 1]).err().expect("rank 1 cannot");
         drop(no_more);
@@ -173,7 +174,7 @@ fn a_set_whose_members_cannot_meet_is_none_on_any_rank() {
         let part = ["[1] did not arrive", "rank 1 could not", "could not start it"][rank];
         assert!(text.contains(part), "{part:?} in {text:?}");
         assert_eq!(context.process_sets().len(), 1);
-        // The number is free again, everywhere, and so are the ranks.
+        // The number is free again on all ranks, and the ranks can be used again.
         let set = context.add_process_set(&[0, 1]).expect("now it can");
         assert_eq!(set.id(), 1);
         if set.included() {

@@ -1,17 +1,17 @@
-//! Where the time of a batch went: what holds of the figures whatever the machine does meanwhile.
+//! Tests of `Phases`: relations between the times that hold on a machine with other load.
 
 #![allow(unsafe_code)] // spans over the test's own buffers
 
 use super::*;
 use crate::collective::Phases;
 
-/// Fits a chunk and is not tiny, at two ranks.
+/// Bytes that fit in one chunk and are not a tiny batch, for two ranks.
 const ONE_CHUNK: usize = 256 << 10;
 /// Sixteen chunks of the largest size.
 const MANY_CHUNKS: usize = 8 << 20;
 
-/// Runs `operation` once on each of two ranks, on a span of `bytes` bytes and an output twice as long; the phases, by
-/// rank.
+/// Runs `operation` once on each of two ranks, on a span of `bytes` bytes and an output twice as
+/// long; returns the phases by rank.
 fn run(
     bytes: usize,
     operation: impl Fn(&mut LocalCollective, &[Span]) -> Result<Phases, Error> + Sync,
@@ -20,10 +20,10 @@ fn run(
     on_threads(&mut collectives, |_, collective| {
         let mut input = vec![1_u8; bytes];
         let mut output = vec![0_u8; 2 * bytes];
-        // SAFETY: vectors that live until the operation is over.
+        // SAFETY: the vectors live until the operation has returned.
         let span = unsafe { Span::new(input.as_mut_ptr(), output.as_mut_ptr(), bytes) };
         let began = Instant::now();
-        let phases = operation(collective, &[span]).expect("nobody leaves");
+        let phases = operation(collective, &[span]).expect("no rank leaves");
         let took = began.elapsed().as_nanos() as u64;
         let Phases {
             copy_in_ns,
@@ -84,7 +84,7 @@ fn of_many_chunks_only_the_first_leads_in_and_the_last_tails_out() {
             "{phases:?}"
         );
     }
-    // A root copies nothing out, but for what it keeps along with each chunk.
+    // A root copies nothing out, except the bytes for itself along with each chunk.
     let broadcast = run(MANY_CHUNKS, |collective, spans| collective.broadcast(spans, 1));
     assert_eq!((broadcast[0].lead_in_ns, broadcast[0].copy_in_ns), (0, 0));
     assert!(broadcast[0].tail_out_ns > 0 && broadcast[1].lead_in_ns > 0);
