@@ -70,7 +70,7 @@ fn every_one_is_scaled() {
 
 /// Every value, every midpoint of two values, and their neighbours in the wider type.
 #[test]
-fn what_lies_between_is_rounded_once() {
+fn values_between_are_rounded_once() {
     for (wide, narrow) in [
         ("ronde_f16_f32", "ronde_f32_f16"),
         ("ronde_bf16_f32", "ronde_f32_bf16"),

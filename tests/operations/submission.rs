@@ -291,9 +291,9 @@ fn mismatches_name_both_ranks_and_values_and_the_job_goes_on() {
 }
 
 #[test]
-fn what_is_wrong_on_one_rank_alone_is_refused_at_once() {
+fn input_that_is_wrong_on_one_rank_is_refused_at_once() {
     job(
-        "submission::what_is_wrong_on_one_rank_alone_is_refused_at_once",
+        "submission::input_that_is_wrong_on_one_rank_is_refused_at_once",
         2,
         || {
             let context = context();

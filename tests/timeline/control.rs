@@ -110,9 +110,9 @@ fn timelines_come_and_go_on_three_ranks() {
 }
 
 #[test]
-fn a_call_does_not_wait_for_what_another_thread_waits_for() {
+fn a_call_does_not_wait_for_another_threads_tensor() {
     job_with(
-        "control::a_call_does_not_wait_for_what_another_thread_waits_for",
+        "control::a_call_does_not_wait_for_another_threads_tensor",
         2,
         &[DYNAMIC],
         || {

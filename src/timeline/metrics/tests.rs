@@ -142,7 +142,7 @@ fn marked_steps_override_what_was_found() {
 }
 
 #[test]
-fn what_moves_after_a_mark_belongs_to_the_next_step() {
+fn tensors_after_a_mark_belong_to_the_next_step() {
     let mut job = Job::default();
     let mut tensors = Vec::new();
     for step in 0..6 {

@@ -28,7 +28,7 @@ fn ends(text: &str) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_recorded_is_what_lies_between_start_and_stop() {
+fn only_events_between_start_and_stop_are_recorded() {
     let memory = Memory::new();
     let options = Options {
         dynamic: true,
@@ -153,7 +153,7 @@ fn a_window_holds_its_steps_only() {
 }
 
 #[test]
-fn nothing_is_recorded_behind_a_window() {
+fn nothing_is_recorded_after_a_window() {
     let memory = Memory::new();
     let mut recording = Recording::new(memory.timeline(windowed(1, Some(3))));
     for step in 1..=4 {

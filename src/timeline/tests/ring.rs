@@ -237,7 +237,7 @@ fn a_file_that_grows_too_large_makes_room_for_a_new_one() {
 }
 
 #[test]
-fn what_a_tensor_did_stands_in_one_file() {
+fn all_events_of_an_operation_are_in_one_file() {
     let (memory, mut recording) = bounded();
     let tensors: Vec<TensorId> = (0..20)
         .map(|tensor| recording.track.tensor(&format!("gradient {tensor}")))

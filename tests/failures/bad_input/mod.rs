@@ -116,8 +116,8 @@ fn ranks_that_differ() {
 }
 
 #[test]
-fn what_one_rank_alone_sees() {
-    job("bad_input::what_one_rank_alone_sees", 2, || {
+fn input_that_one_rank_refuses_alone() {
+    job("bad_input::input_that_one_rank_refuses_alone", 2, || {
         let context = context();
         alone::dtypes(&context);
         alone::scalars(&context);

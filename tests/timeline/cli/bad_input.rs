@@ -9,7 +9,7 @@ use super::trace::Job;
 use super::*;
 
 #[test]
-fn what_is_no_trace_is_called_by_its_name() {
+fn a_file_that_is_not_a_trace_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("nothing")).unwrap();
     let cases: [(&str, &[u8], &str); 5] = [
@@ -150,7 +150,7 @@ fn an_output_that_cannot_be_written_is_refused_before_the_work() {
 }
 
 #[test]
-fn a_full_disk_is_said_without_names_that_nobody_gave() {
+fn a_full_disk_is_reported_without_temporary_names() {
     let folder = tempfile::tempdir().unwrap();
     Job::default().record(folder.path());
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -198,7 +198,7 @@ fn a_file_that_may_not_be_written_is_left_alone() {
 }
 
 #[test]
-fn what_needs_events_cannot_be_made_of_a_report() {
+fn outputs_that_need_events_are_refused_for_a_report() {
     let folder = tempfile::tempdir().unwrap();
     Job::default().record(folder.path());
     stdout(&timeline(folder.path(), &["t.json", "--json", "r.json"]));

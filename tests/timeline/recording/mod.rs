@@ -293,8 +293,8 @@ fn a_killed_job_leaves_what_can_be_read() {
 }
 
 #[test]
-fn what_is_ordered_is_recorded_on_all_ranks_from_the_same_cycle_to_the_same_cycle() {
-    let test = "recording::what_is_ordered_is_recorded_on_all_ranks_from_the_same_cycle_to_the_same_cycle";
+fn started_and_stopped_timelines_record_the_same_cycles_on_all_ranks() {
+    let test = "recording::started_and_stopped_timelines_record_the_same_cycles_on_all_ranks";
     let folder = Folder::new();
     let path = folder.file("t.json");
     let env = [

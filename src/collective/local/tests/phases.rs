@@ -59,7 +59,7 @@ const SUM_U8: Reduction = Reduction {
 };
 
 #[test]
-fn of_one_chunk_all_copying_in_leads_in_and_all_copying_out_tails_out() {
+fn one_chunk_is_all_lead_in_and_tail_out() {
     for phases in allreduce(ONE_CHUNK) {
         assert!(phases.reduce_ns > 0 && phases.lead_in_ns > 0 && phases.tail_out_ns > 0);
         assert_eq!(phases.lead_in_ns, phases.copy_in_ns);
@@ -68,7 +68,7 @@ fn of_one_chunk_all_copying_in_leads_in_and_all_copying_out_tails_out() {
 }
 
 #[test]
-fn of_many_chunks_only_the_first_leads_in_and_the_last_tails_out() {
+fn many_chunks_lead_in_with_the_first_and_tail_out_with_the_last() {
     let alltoall = |collective: &mut LocalCollective, spans: &[Span]| {
         let half = MANY_CHUNKS / 2;
         collective.alltoall(spans, &[half; 4])
@@ -98,7 +98,7 @@ fn of_many_chunks_only_the_first_leads_in_and_the_last_tails_out() {
 }
 
 #[test]
-fn what_is_reduced_right_into_the_output_has_no_tail() {
+fn a_reduction_into_the_output_has_no_tail_out() {
     let reducescatter = |collective: &mut LocalCollective, spans: &[Span]| {
         let half = spans[0].bytes() / 2;
         collective.reducescatter(spans, &[half; 2], &SUM_U8, &[])
