@@ -9,12 +9,13 @@
 //! nothing: an identity element instead would change results through scale factors and signed
 //! zeros.
 
+pub(crate) mod asynchronous;
 mod inter_node;
 mod kernels;
 pub mod local;
 #[cfg(feature = "mpi")]
 pub(crate) mod mpi;
-pub(crate) mod nccl;
+mod nccl;
 mod stream;
 
 use crate::error::Error;

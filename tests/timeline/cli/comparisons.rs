@@ -15,7 +15,7 @@ fn two_runs_are_compared_in_any_form() {
     stdout(&timeline(folder.path(), &["b", "--json", "b.json"]));
     let text = stdout(&timeline(folder.path(), &["--compare", "a", "b"]));
     assert!(
-        text.contains("20.00") && text.contains("30.00") && text.contains("+50 %"),
+        text.contains("20.00") && text.contains("30.00") && text.contains("+50.0 %"),
         "{text}"
     );
     // A report gives the same comparison as the files that it was made from, and as the single

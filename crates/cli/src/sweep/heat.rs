@@ -6,7 +6,7 @@ use super::report::{About, ReportError};
 use super::words;
 use crate::figure::{self, AxisValues, Better, Cell, HeatMap, Kind, Mark, Scale};
 use crate::html::number;
-use crate::timeline::output::Output;
+use crate::present::output::Output;
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome, Point, Verdict};
 
 /// Settings that tie with the best and are marked: of more, the number is all that helps.

@@ -54,10 +54,10 @@ fn names(error: &Error, hostile: usize) -> bool {
     }
 }
 
-/// Whether `rank`'s output for a tensor equals that of the other ranks if the rank `joined` joins
-/// before it submits the tensor.
+/// Whether `rank`'s output for a tensor equals that of the other ranks if some of `joined` join
+/// before they submit the tensor.
 fn is_right_without(
-    joined: usize,
+    joined: &[usize],
     program: &Program,
     (step, action, tensor): (usize, usize, usize),
     rank: usize,
@@ -68,8 +68,15 @@ fn is_right_without(
     else {
         return false;
     };
-    let wanted = expected_without(Some(joined), program, step, action, tensor, rank);
-    is_right(&tensors[tensor], &outcome.outputs[tensor], &wanted)
+    (1..1usize << joined.len()).any(|subset| {
+        let is_in = |index: &usize| subset >> index & 1 == 1;
+        let joined: Vec<usize> = (0..joined.len())
+            .filter(is_in)
+            .map(|index| joined[index])
+            .collect();
+        let wanted = expected_without(&joined, program, step, action, tensor, rank);
+        is_right(&tensors[tensor], &outcome.outputs[tensor], &wanted)
+    })
 }
 
 /// Fails unless every output of `rank`, which is not hostile, is correct or an error that names the
@@ -78,11 +85,14 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
     let played = all[rank].as_ref().expect("no rank dies");
     // Error with which this or another rank ends and which blames the hostile rank.
     let blames = |error: &Error| error.is_peer_gone() && names(error, hostile);
-    let honest = all.iter().enumerate().filter(|(rank, _)| *rank != hostile);
-    let outcomes = honest.flat_map(|(_, played)| played.iter().flatten().flatten().flatten());
-    let mut errors =
-        outcomes.flat_map(|outcome| outcome.outputs.iter().filter_map(|output| output.as_ref().err()));
-    let is_blamed = errors.any(blames);
+    let blames_hostile = |rank: usize| {
+        let outcomes = all[rank].iter().flatten().flatten().flatten();
+        let mut errors =
+            outcomes.flat_map(|outcome| outcome.outputs.iter().filter_map(|output| output.as_ref().err()));
+        errors.any(blames)
+    };
+    let mut honest = (0..all.len()).filter(|rank| *rank != hostile);
+    let is_blamed = honest.any(blames_hostile);
     for deviation in deviations(program, rank, played) {
         let Deviation {
             step,
@@ -95,6 +105,10 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
             // A rank whose program had ended has left, and the hostile rank has caused cycles that
             // need it.
             Some(Error::Peer(PeerError::Left { rank: left })) => *left != rank,
+            // The hostile rank delays the missing ranks in another process set; their errors name it.
+            Some(Error::Negotiation(NegotiationError::Stalled { missing, .. })) => {
+                missing.iter().all(|missing| blames_hostile(*missing))
+            }
             // A rejection that the hostile rank invented does not end the job on ranks that cannot
             // detect it.
             Some(
@@ -102,8 +116,13 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
                 | Error::Limit(LimitError::Memory { .. }),
             ) => is_blamed,
             // A block without the bit of a tensor looks like that of a rank that joined before it
-            // submitted the tensor.
-            None => is_right_without(hostile, program, (step, action, tensor), rank, played),
+            // submitted the tensor. The coordinator may claim the same of another rank, whose error
+            // names it.
+            None => {
+                let joins = |other: &usize| *other == hostile || *other != rank && blames_hostile(*other);
+                let joined: Vec<usize> = (0..all.len()).filter(joins).collect();
+                is_right_without(&joined, program, (step, action, tensor), rank, played)
+            }
             _ => false,
         };
         assert!(
