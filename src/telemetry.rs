@@ -32,7 +32,7 @@ pub(crate) struct Telemetry {
     agreed: Nanos,
     tuning: Option<Tuning>,
     stalls: Option<Stalls>,
-    /// Whether this set is not the set of all ranks; such a set records settings.
+    /// Whether this is a process set other than that of all ranks; only the latter records settings.
     follows: bool,
 }
 
