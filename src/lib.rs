@@ -40,6 +40,7 @@ mod command;
 pub mod context;
 mod cycle;
 mod delivery;
+mod device;
 pub mod error;
 mod gpu;
 mod identity;
@@ -51,6 +52,7 @@ mod negotiation;
 mod observer;
 mod queue;
 mod ready;
+mod rendezvous;
 mod settings_cell;
 mod shm;
 #[cfg(test)]
@@ -59,25 +61,27 @@ mod sync;
 mod telemetry;
 pub mod tensor;
 mod timeline;
+mod traffic;
 mod transport;
 
 pub use ronde_job::settings;
 use ronde_job::{fusion, fusion_class, percentile, replay};
 
 pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
-pub use backend::MpiTraffic;
 pub use context::{
     Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle,
     RawOutput, RawTensor, Reduce, Scope, ScopedHandle,
 };
 pub use delivery::{Delivery, Memory};
+pub use error::GpuError;
 pub use error::{
     ArgumentError, DeviceError, Error, LimitError, NegotiationError, PeerError, ProcessSetError,
     SettingsError, StartError,
 };
-pub use gpu::{CudaVec, GpuError, nccl_version};
+pub use gpu::{CudaVec, nccl_version};
 pub use settings::{Settings, Versioned};
 pub use tensor::{Device, Dtype, Element, ReduceOp};
+pub use traffic::MpiTraffic;
 
 /// What the other packages of this workspace use beside the public interface. It may change at any time.
 #[doc(hidden)]
@@ -85,7 +89,6 @@ pub mod internal {
     pub mod adasum {
         pub use crate::adasum::{Scale, combine};
     }
-    pub use crate::collective::nccl::measure as gpu_measure;
 
     pub mod clock {
         pub use crate::clock::{Clock, MonotonicClock, Nanos};

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)] // addresses that are sent to another thread
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 pub use ronde_job::{Dtype, ReduceOp};
@@ -144,3 +145,11 @@ element!(
     bool => Bool,
     half::bf16 => Bf16,
 );
+/// A group that a tensor belongs to: its members become ready together and travel together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Group {
+    /// Hash of the group's name and its tensors', the same on all ranks.
+    pub tag: u64,
+    /// Number of its tensors.
+    pub size: u32,
+}

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Failure, Opened, failure};
+use super::Opened;
 use crate::collective::local::LocalCollective;
+use crate::error::{Failure, failure};
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
-use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
+use crate::rendezvous::{Patience, RendezvousConfig};
+use crate::transport::local::LocalTransport;
 
 /// Spinning before sleeping, where there is a core for every rank of the host: about what waking a sleeper costs,
 /// so that it is never much worse than the better of the two.

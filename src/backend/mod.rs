@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use crate::collective::Collective;
-use crate::collective::nccl::gpu_error;
 use crate::collective::shaped::ShapedCollective;
-use crate::error::{Error, StartError};
+use crate::error::{DeviceError, Error, Failure, StartError};
 use crate::gpu::{self, GpuError};
 use crate::identity::{Hosts, Identity};
 use crate::knobs::{self, Knobs};
+use crate::rendezvous::RendezvousConfig;
 use crate::shm::Watch;
+use crate::traffic::MpiTraffic;
 use crate::transport::Transport;
-use crate::transport::local::RendezvousConfig;
 
 mod local;
 #[cfg(feature = "mpi")]
@@ -19,18 +19,6 @@ mod mpi;
 #[cfg(not(feature = "mpi"))]
 #[path = "no_mpi.rs"]
 mod mpi;
-mod traffic;
-
-pub use traffic::MpiTraffic;
-
-/// Why the ranks of a set did not come together.
-pub(crate) type Failure = Arc<dyn std::error::Error + Send + Sync>;
-
-/// An error as that.
-pub(crate) fn failure(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-    Arc::new(error)
-}
-
 /// Control and data of one process set, who watches over its ranks, and how they are spread.
 pub(crate) struct Opened {
     pub(crate) transport: Box<dyn Transport>,
@@ -77,7 +65,7 @@ impl Backend {
         };
         let on_gpu = knobs.backend == knobs::Backend::Nccl;
         if on_gpu {
-            open_gpu(identity.local_rank).map_err(|source| gpu_error(identity.rank, source))?;
+            open_gpu(identity.local_rank).map_err(|source| DeviceError::of_rank(identity.rank, source))?;
         }
         Ok(Self { reach, on_gpu })
     }

@@ -3,16 +3,19 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::{Failure, MpiTraffic, Opened, failure};
+use super::Opened;
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
 use crate::collective::mpi::{HierarchicalCollective, IntraNode, Lane, Map, MpiCollective};
 use crate::error::Error;
+use crate::error::{Failure, failure};
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
 use crate::mpi::{self, Communicators, MpiJob};
+use crate::rendezvous::RendezvousConfig;
 use crate::shm::Watch;
-use crate::transport::local::{LocalTransport, Opened as Shared, RendezvousConfig};
+use crate::traffic::MpiTraffic;
+use crate::transport::local::{LocalTransport, Opened as Shared};
 use crate::transport::mpi::{HostLayout, MpiTransport};
 
 /// A context's MPI.

@@ -1,9 +1,11 @@
 //! MPI in a build without it: it cannot be had.
 
-use super::{Failure, MpiTraffic, Opened};
+use super::Opened;
+use crate::error::Failure;
 use crate::error::{Error, StartError};
 use crate::knobs::Knobs;
-use crate::transport::local::RendezvousConfig;
+use crate::rendezvous::RendezvousConfig;
+use crate::traffic::MpiTraffic;
 
 /// There is none.
 pub(crate) enum Mpi {}

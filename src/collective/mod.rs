@@ -7,12 +7,13 @@
 //! A rank that has joined and has no data takes part with [absent](Span::absent) spans. It contributes nothing,
 //! rather than an identity element: scale factors and signed zeros would show that.
 
+pub(crate) mod asynchronous;
 mod inter_node;
 mod kernels;
 pub mod local;
 #[cfg(feature = "mpi")]
 pub(crate) mod mpi;
-pub(crate) mod nccl;
+mod nccl;
 mod stream;
 
 use crate::error::Error;

@@ -14,6 +14,10 @@ use crate::error::Error;
 use crate::tensor::Span;
 use crate::transport::simulated::SimulatedSet;
 
+mod device;
+
+pub(crate) use device::SimulatedDevice;
+
 /// What an operation is called, by the way it went.
 const FLAT: Activities = Activities {
     allreduce: Stages::streamed("SIM_ALLREDUCE"),

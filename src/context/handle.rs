@@ -12,8 +12,8 @@ use super::gathered::Returned;
 use crate::buffer::{Buffer, Failed};
 use crate::cycle::engine::Engine;
 use crate::delivery::Delivery;
+use crate::device::Stream;
 use crate::error::{DeviceError, Error};
-use crate::gpu::Stream;
 use crate::queue::Ticket;
 
 /// A tensor in flight, without its memory: for front ends that keep it themselves.
@@ -62,13 +62,8 @@ impl RawHandle {
         let Some(mark) = self.ticket.awaited() else {
             return Ok(());
         };
-        let followed = mark.device().follow(Stream(stream), &mark);
-        followed.map_err(|error| {
-            Error::Device(DeviceError::Rank {
-                rank: self.engine.rank,
-                source: Arc::new(error),
-            })
-        })
+        let put = mark.precede(Stream(stream));
+        put.map_err(|error| DeviceError::of_rank(self.engine.rank, error).into())
     }
 
     /// What the operation brought, once it is over: shape, received splits, memory if it was to be allocated. It is

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::process_set::{Inner, ProcessSet, Running};
 use crate::autotune::Progress;
-use crate::backend::{Backend, Failure, MpiTraffic, Opened};
+use crate::backend::{Backend, Opened};
 use crate::clock::{Clock, Reference};
+use crate::collective::asynchronous::OpenDevice;
 use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts};
+use crate::error::Failure;
 use crate::error::{Error, ProcessSetError, StartError};
 use crate::gpu::{self, DeviceBinding, Registry};
 use crate::identity::{self, Hosts, Identity};
@@ -17,13 +19,14 @@ use crate::knobs::Knobs;
 use crate::negotiation::ResponseCache;
 use crate::observer::Observer;
 use crate::queue::TensorQueue;
+use crate::rendezvous::{Alarm, JobContract, RendezvousConfig};
 use crate::settings::Settings;
 use crate::settings_cell::{SettingsCell, SettingsSource};
 use crate::shm::Watch;
 use crate::sync::lock;
 use crate::telemetry::Telemetry;
 use crate::timeline::{Options, Timeline};
-use crate::transport::local::{Alarm, JobContract, RendezvousConfig};
+use crate::traffic::MpiTraffic;
 
 /// Knobs that ranks go by each for itself, and that must be the same on all. (Settings are rank 0's, from the first cycle.)
 const ALIKE: [&str; 4] = [
@@ -291,7 +294,7 @@ impl Job {
                 false => SettingsSource::Follows(Arc::clone(&self.settings)),
             },
             early: knobs.early_cycle,
-            binding: Arc::clone(binding),
+            device: Arc::clone(binding) as Arc<dyn OpenDevice>,
             gpu_fusion_threshold_bytes: knobs.gpu_fusion_threshold_bytes,
         });
         self.engine_group.add(Arc::clone(&queue));

@@ -27,9 +27,9 @@ pub use process_set::ProcessSet;
 pub use scope::{Scope, ScopedHandle};
 
 use crate::autotune::AutotuneReport;
-use crate::backend::MpiTraffic;
 use crate::error::{Error, ProcessSetError};
 use crate::sync::lock;
+use crate::traffic::MpiTraffic;
 
 use job::Job;
 use registry::Registry;

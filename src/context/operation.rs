@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use super::ProcessSet;
+use crate::device::OnDevice;
 use crate::error::{ArgumentError, DeviceError, Error};
-use crate::gpu::OnDevice;
+use crate::negotiation::request::may_send_as;
 use crate::negotiation::{OpKind, Params, RESERVED_PREFIX};
 use crate::queue::{Entry, Output, Wanted};
 use crate::tensor::{Device, Dtype, ReduceOp, Shape, Span, fits_memory};
@@ -141,7 +142,7 @@ impl Operation<'_> {
         let mut params = Params::plain(self.kind(), dtype, Shape::from_slice(shape));
         params.wire_dtype = tensor.wire_dtype.filter(|&wire| wire != dtype);
         if let Some(wire) = params.wire_dtype
-            && (!dtype.narrows_to(wire) || tensor.device == Device::Cpu || !params.kind.is_reduction())
+            && !may_send_as(params.kind, dtype, wire, tensor.device != Device::Cpu)
         {
             return Err(ArgumentError::InvalidCompression {
                 tensor: name(),
@@ -222,7 +223,7 @@ impl Operation<'_> {
                     rank: set.inner.job_rank,
                     source: Arc::new(error),
                 })?;
-                params.device = on.as_ref().map(|on| on.device.ordinal);
+                params.device = on.as_ref().map(|on| on.ordinal);
                 Ok((params.into(), on.map(Box::new)))
             }
         }

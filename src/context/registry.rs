@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::job::Job;
 use super::process_set::{ProcessSet, Running};
-use crate::backend::Failure;
+use crate::error::Failure;
 use crate::error::{Error, Mismatch, NegotiationError, ProcessSetError, ProcessSetProblem, Submitted};
 use crate::negotiation::{OpKind, Params};
 use crate::queue::{Entry, Output};

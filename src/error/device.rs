@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::gpu::GpuError;
+use super::GpuError;
 
 /// A call to the GPU or to NCCL failed, or cannot be made.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -29,6 +29,12 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// An error of rank `rank`'s device.
+    pub(crate) fn of_rank(rank: usize, source: GpuError) -> Self {
+        let source = Arc::new(source);
+        Self::Rank { rank, source }
+    }
+
     /// This rank.
     pub fn rank(&self) -> usize {
         match self {

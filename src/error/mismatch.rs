@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use crate::negotiation::{Group, OpKind};
-use crate::tensor::{Dtype, ReduceOp};
+use ronde_job::OpKind;
+
+use crate::tensor::{Dtype, Group, ReduceOp};
 
 /// What two ranks disagree about.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -47,6 +48,8 @@ pub enum Mismatched {
     Group,
     /// Host memory or GPU.
     Device,
+    /// Whether the operation continues without ranks that have joined.
+    JoinedRanks,
 }
 
 impl Mismatched {
@@ -69,6 +72,7 @@ impl Mismatched {
             Self::InFlight => "tensors in flight",
             Self::Group => "groups",
             Self::Device => "CPU/GPU device selection",
+            Self::JoinedRanks => "setting strict_join",
         }
     }
 }
@@ -111,6 +115,11 @@ pub enum Submitted {
         /// Whether it is a GPU.
         is_gpu: bool,
     },
+    /// See [`Mismatched::JoinedRanks`].
+    JoinedRanks {
+        /// Whether the operation fails once a rank has joined.
+        needs_all: bool,
+    },
 }
 
 impl fmt::Display for Submitted {
@@ -131,6 +140,7 @@ impl fmt::Display for Submitted {
             Self::Group(None) => f.write_str("no group"),
             Self::Device { is_gpu: true } => f.write_str("GPU"),
             Self::Device { is_gpu: false } => f.write_str("CPU"),
+            Self::JoinedRanks { needs_all } => needs_all.fmt(f),
         }
     }
 }

@@ -19,6 +19,7 @@
 
 mod argument;
 mod device;
+mod gpu;
 mod limit;
 mod mismatch;
 mod negotiation;
@@ -29,6 +30,7 @@ mod start;
 
 pub use argument::ArgumentError;
 pub use device::DeviceError;
+pub use gpu::GpuError;
 pub use limit::LimitError;
 pub use mismatch::{Mismatch, Mismatched, Submitted};
 pub use negotiation::NegotiationError;
@@ -36,6 +38,7 @@ pub use peer::PeerError;
 pub use process_set::{ProcessSetError, ProcessSetProblem};
 pub use settings::SettingsError;
 pub use start::StartError;
+pub(crate) use start::{Failure, failure};
 
 /// Everything that can go wrong between a submission and its result. Cloneable, because one lost
 /// peer fails every pending tensor.

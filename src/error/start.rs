@@ -2,6 +2,14 @@
 
 use std::sync::Arc;
 
+/// Why the ranks of a set did not come together.
+pub(crate) type Failure = Arc<dyn std::error::Error + Send + Sync>;
+
+/// An error as that.
+pub(crate) fn failure(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
+    Arc::new(error)
+}
+
 /// The ranks of the job cannot be connected.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]

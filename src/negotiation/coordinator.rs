@@ -7,11 +7,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::IN_FLIGHT_MAX;
 use super::cache::ResponseCache;
 use super::request::{OpKind, Params, Request, RequestList};
 use super::response::{Agreed, Refusal, Response, ResponseList, rows_fit_memory};
 use crate::error::{Error, PeerError};
-use crate::queue::IN_FLIGHT_MAX;
 
 /// A tensor that some ranks have asked for.
 #[derive(Clone, Debug)]
@@ -587,6 +587,25 @@ mod tests {
         list.requests[0].params.root = 5;
         let answer = ask_all(&mut coordinator, vec![list, join()], &cache, nobody, &mut ticks);
         assert_eq!(answer.responses[0].outcome, Err(Refusal::Joined { rank: 5 }));
+    }
+
+    #[test]
+    fn ranks_that_handle_joined_ranks_differently_do_not_match() {
+        let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+        let mut coordinator = set(3);
+        let gather = |needs_all: bool| {
+            let mut list = ask(&[("g", 2)]);
+            list.requests[0].params.kind = OpKind::Allgather;
+            list.requests[0].params.needs_all = needs_all;
+            list
+        };
+        let lists = vec![join(), gather(true), gather(false)];
+        let answer = ask_all(&mut coordinator, lists, &cache, nobody, &mut ticks);
+        let refusal = answer.responses[0].outcome.clone().unwrap_err();
+        assert_eq!(
+            refusal.into_error("g").to_string(),
+            "mismatched setting strict_join for tensor g: rank 2 has false, rank 1 has true"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::block::READY_US_MAX;
 pub(crate) use ronde_job::OpKind;
 
 use crate::error::{Mismatched, Submitted};
-use crate::tensor::{Dtype, ReduceOp, Shape, fits_memory};
+use crate::tensor::{Dtype, Group, ReduceOp, Shape, fits_memory};
 
 /// Prefix of the names of the runtime's own operations: a tensor of such a name would be compared with them.
 pub(crate) const RESERVED_PREFIX: &str = "ronde.";
@@ -17,13 +17,9 @@ pub(crate) const RESERVED_PREFIX: &str = "ronde.";
 /// Name of every join.
 pub(crate) const JOIN: &str = "ronde.join";
 
-/// A group that a tensor belongs to: its members become ready together and travel together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Group {
-    /// Hash of the group's name and its tensors', the same on all ranks.
-    pub tag: u64,
-    /// Number of its tensors.
-    pub size: u32,
+/// Whether elements of `dtype` may be sent as `wire`: floats of a reduction in device memory, as shorter floats.
+pub(crate) fn may_send_as(kind: OpKind, dtype: Dtype, wire: Dtype, is_on_device: bool) -> bool {
+    kind.is_reduction() && is_on_device && dtype.narrows_to(wire)
 }
 
 /// What a rank wants done. All of it must be the same on all ranks, but for the rows of an allgather and of an
@@ -143,6 +139,11 @@ impl Params {
                 is_gpu: params.device.is_some(),
             });
         }
+        if self.needs_all != other.needs_all {
+            return differ(Mismatched::JoinedRanks, |params| Submitted::JoinedRanks {
+                needs_all: params.needs_all,
+            });
+        }
         None
     }
 
@@ -188,7 +189,7 @@ impl Params {
             ));
         }
         if let Some(wire) = self.wire_dtype
-            && !(kind.is_reduction() && self.device.is_some() && self.dtype.narrows_to(wire))
+            && !may_send_as(kind, self.dtype, wire, self.device.is_some())
         {
             return Err(format!("{} of {} sent as {wire}", kind.name(), self.dtype));
         }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::request::{Group, OpKind, Params};
+use super::Group;
+use super::request::{OpKind, Params};
 use crate::command::TimelineCommand;
 use crate::error::{Error, LimitError, Mismatch, Mismatched, NegotiationError, Submitted};
 

@@ -21,9 +21,9 @@ use names::{Known, Names};
 
 use crate::clock::{Clock, Nanos};
 use crate::command::Command;
+use crate::device::OnDevice;
 use crate::error::{ArgumentError, Error, LimitError};
-use crate::gpu::OnDevice;
-use crate::negotiation::{OpKind, Params};
+use crate::negotiation::{IN_FLIGHT_MAX, OpKind, Params};
 use crate::sync::lock;
 use crate::tensor::Span;
 use crate::timeline::period::{Item, PeriodFinder};
@@ -32,9 +32,6 @@ use crate::transport::Doorbell;
 /// Names kept while not in flight. Beyond that many, those that are idle are forgotten: a job whose names never
 /// repeat must not grow for ever.
 const IDLE_NAMES_MAX: usize = 1 << 16;
-
-/// Tensors in flight at once on one rank.
-pub(crate) const IN_FLIGHT_MAX: usize = 1 << 20;
 
 /// What outlives one submission of a tensor: its name and where it was found last time.
 #[derive(Debug)]

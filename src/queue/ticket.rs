@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use atomic_waker::AtomicWaker;
 
 use crate::delivery::Delivery;
+use crate::device::Mark;
 use crate::error::Error;
-use crate::gpu::Mark;
 use crate::sync::lock;
 
 const PENDING: u8 = 0;

@@ -30,6 +30,19 @@ pub(super) struct Job {
     pub(super) death: Option<(usize, usize)>,
     /// The place of a set, a rank of it that submits another shape than the others for tensor 1, and the step.
     pub(super) mismatch: Option<(usize, usize, usize)>,
+    pub(super) devices: Devices,
+}
+
+/// Where a job's tensors are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Devices {
+    /// All are in host memory.
+    #[default]
+    None,
+    /// Every second one is in device memory; its ticket completes with its batch.
+    Waiting,
+    /// The same; its ticket completes when its batch is launched.
+    Early,
 }
 
 impl Default for Job {
@@ -51,6 +64,7 @@ impl Default for Job {
             reshape_every: usize::MAX,
             death: None,
             mismatch: None,
+            devices: Devices::None,
         }
     }
 }
@@ -167,14 +181,25 @@ impl Job {
                 }
                 world.sleep_until(world.now() + Duration::from_micros(world.draw(800)));
                 let name = format!("t{}", work.tensor);
-                work.ticket = work.member.submit_sum(&name, &mut work.buffer);
+                work.ticket = match self.devices {
+                    Devices::Waiting | Devices::Early if work.tensor % 2 == 0 => {
+                        let contribution = std::mem::take(&mut work.buffer);
+                        work.buffer = vec![0; contribution.len()];
+                        let is_early = self.devices == Devices::Early;
+                        work.member
+                            .submit_sum_on_device(&name, &mut work.buffer, contribution, is_early)
+                    }
+                    _ => work.member.submit_sum(&name, &mut work.buffer),
+                };
             }
             shuffle(world, &mut work, 1);
             for work in &work {
                 if let Ok(ticket) = &work.ticket {
                     work.member.wait(ticket, None);
+                    work.member.follow(ticket);
                 }
             }
+            sets.iter().for_each(|(_, member)| member.synchronize());
             work.sort_by_key(|work| work.tensor);
             sets.iter()
                 .for_each(|(place, _)| results[*place].push(Vec::new()));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use self::job::{Job, Outcome, SetOutcome};
+use self::job::{Devices, Job, Outcome, SetOutcome};
 use self::member::{Member, RankState, Setup};
 use crate::clock::Clock;
 use crate::error::{Error, PeerError};
@@ -19,6 +19,7 @@ use crate::transport::simulated::{SimulatedSet, World};
 
 mod clocks;
 mod commands;
+mod gpu;
 mod job;
 mod member;
 mod programs;
@@ -30,6 +31,10 @@ fn check_same_logs(outcomes: &[SetOutcome]) {
             assert_eq!(
                 one.log.batches, seen[0].log.batches,
                 "same batches in the same order on every rank of {members:?}"
+            );
+            assert_eq!(
+                one.log.device_batches, seen[0].log.device_batches,
+                "same batches in the same order on every device of {members:?}"
             );
             assert_eq!(
                 one.log.versions, seen[0].log.versions,
@@ -59,7 +64,8 @@ fn check_sums(job: &Job, place: usize, outcome: &SetOutcome) {
             }
         }
     }
-    let executed: usize = seen[0].log.batches.iter().map(Vec::len).sum();
+    let log = &seen[0].log;
+    let executed: usize = log.batches.iter().chain(&log.device_batches).map(Vec::len).sum();
     assert_eq!(executed, job.steps * job.tensors, "nothing lost, nothing twice");
 }
 
@@ -97,10 +103,11 @@ proptest! {
         threshold_bytes in prop_oneof![Just(0u64), Just(100), Just(1 << 20)],
         (early, reshape_every, retune_every) in (any::<bool>(), 1usize..5, 0u64..5),
         is_spread in any::<bool>(),
+        devices in prop_oneof![Just(Devices::None), Just(Devices::Waiting), Just(Devices::Early)],
     ) {
         let setup = Setup { cache_capacity, cache_capacity_max, threshold_bytes, early, retune_every };
         let sets = sets_of(&masks, ranks);
-        check_all(&Job { ranks, seed, is_spread, sets, tensors, setup, reshape_every, ..Job::default() });
+        check_all(&Job { ranks, seed, is_spread, sets, tensors, setup, reshape_every, devices, ..Job::default() });
     }
 
     #[test]
@@ -109,12 +116,13 @@ proptest! {
         (victim, moment) in (0usize..8, 1usize..60),
         (cache_capacity, cache_capacity_max) in caches(),
         is_spread in any::<bool>(),
+        devices in prop_oneof![Just(Devices::None), Just(Devices::Waiting)],
     ) {
         let victim = victim % ranks;
         let setup = Setup { cache_capacity, cache_capacity_max, ..Job::default().setup };
         let sets = sets_of(&masks, ranks);
         // It dies before the last step, so every set of it misses something.
-        let job = Job { ranks, seed, is_spread, sets, setup, death: Some((victim, moment)), ..Job::default() };
+        let job = Job { ranks, seed, is_spread, sets, setup, death: Some((victim, moment)), devices, ..Job::default() };
         let outcomes = job.run();
         let failed = |results: &[Outcome]| results.iter().any(Result::is_err);
         // Where each rank first sees something fail in a set of the dead one: all ranks' at the latest.
@@ -144,6 +152,9 @@ proptest! {
                     let (batches, others) = (&one.log.batches, &other.log.batches);
                     let shorter = batches.len().min(others.len());
                     prop_assert_eq!(&batches[..shorter], &others[..shorter]);
+                    let (batches, others) = (&one.log.device_batches, &other.log.device_batches);
+                    let shorter = batches.len().min(others.len());
+                    prop_assert_eq!(&batches[..shorter], &others[..shorter]);
                 }
             }
         }
@@ -154,9 +165,10 @@ proptest! {
         (ranks, seed, masks) in (2usize..9, any::<u64>(), masks()),
         (place, culprit, step) in (0usize..4, 0usize..8, 0usize..6),
         (cache_capacity, cache_capacity_max) in caches(),
+        devices in prop_oneof![Just(Devices::None), Just(Devices::Waiting)],
     ) {
         let setup = Setup { cache_capacity, cache_capacity_max, ..Job::default().setup };
-        let mut job = Job { ranks, seed, sets: sets_of(&masks, ranks), setup, ..Job::default() };
+        let mut job = Job { ranks, seed, sets: sets_of(&masks, ranks), setup, devices, ..Job::default() };
         let place = place % (1 + job.sets.len());
         let members = &job.members()[place];
         let culprit = members[culprit % members.len()];
@@ -231,6 +243,7 @@ fn one_seed_gives_one_run() {
         sets: vec![vec![0, 1, 3], vec![1, 2]],
         setup,
         reshape_every: 2,
+        devices: Devices::Early,
         ..Job::default()
     };
     for (one, other) in job.run().iter().zip(job.run()) {

@@ -10,6 +10,7 @@ use crate::error::{Error, SettingsError};
 use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
 use crate::settings::{Settings, Versioned};
 use crate::sync::lock;
+use crate::timeline::Activity;
 use crate::transport::simulated::{SimulatedClock, World};
 
 /// What one rank saw in one set: the same on all of them.
@@ -17,6 +18,8 @@ use crate::transport::simulated::{SimulatedClock, World};
 pub(super) struct Log {
     /// The names of each batch's tensors.
     pub(super) batches: Vec<Vec<String>>,
+    /// Of the batches on the device, in the order in which they ran.
+    pub(super) device_batches: Vec<Vec<String>>,
     /// Settings version in force in each cycle.
     pub(super) versions: Vec<u64>,
     /// Timeline commands that were applied, and after how many cycles.
@@ -72,7 +75,18 @@ impl Observer for Recorder {
             .map(|member| member.submission.tensor.name.to_string())
             .collect();
         let mut log = lock(&self.log);
-        log.batches.push(names);
+        match batch.on_device {
+            None => log.batches.push(names),
+            Some(activities) => {
+                assert!(batch.began <= batch.ended, "{:?} {:?}", batch.began, batch.ended);
+                let within =
+                    |activity: &Activity| activity.began >= batch.began && activity.ended <= batch.ended;
+                assert!(activities.iter().all(within));
+                let is_allreduce = |activity: &Activity| activity.name.ends_with("_ALLREDUCE");
+                assert!(activities.iter().any(is_allreduce));
+                log.device_batches.push(names);
+            }
+        }
         if let Some(stages) = batch.stages {
             log.ways.push(stages.collective);
         }

@@ -13,6 +13,7 @@ pub mod knob_flags;
 mod knobs;
 mod licences;
 mod man;
+mod present;
 mod program;
 mod range;
 mod replay;
@@ -22,8 +23,9 @@ mod sweep;
 mod timeline;
 mod tune;
 
+pub(crate) use present::{fail, print};
+
 use clap::{CommandFactory, Parser, Subcommand};
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Exit code of wrong usage, as clap's.
@@ -99,21 +101,6 @@ pub fn run(program: Program) -> ExitCode {
         Command::SweepRank(args) => sweep::rank::main(&args),
         Command::Guard => run::guard_main(),
     }
-}
-
-/// Prints to standard output. A reader that has gone away, as `head` does, is no failure.
-pub(crate) fn print(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&format!("cannot print: {error}"), 1),
-        _ => ExitCode::SUCCESS,
-    }
-}
-
-/// Says on standard error what went wrong, and gives the exit code for it.
-pub(crate) fn fail(message: &str, code: u8) -> ExitCode {
-    // If standard error is gone too, the code is all that is left to tell.
-    let _ = writeln!(io::stderr(), "ronde: {message}");
-    ExitCode::from(code)
 }
 
 /// The signals that this process ignores, signal n as bit n - 1 (proc_pid_status(5)); none if the kernel does not tell.

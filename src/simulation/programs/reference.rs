@@ -46,12 +46,12 @@ pub(super) fn expected(
     tensor: usize,
     rank: usize,
 ) -> Result<Output, Refused> {
-    expected_without(None, program, step, action, tensor, rank)
+    expected_without(&[], program, step, action, tensor, rank)
 }
 
-/// As [`expected`], if the rank `joined` joins before it submits the tensor.
+/// As [`expected`], if the ranks `joined` join before they submit the tensor.
 pub(super) fn expected_without(
-    joined: Option<usize>,
+    joined: &[usize],
     program: &Program,
     step: usize,
     action: usize,
@@ -69,7 +69,7 @@ pub(super) fn expected_without(
     }
     // Of each member, what it brings; none if it is absent.
     let inputs = members.iter().map(|member| {
-        let acts = acting.ranks.contains(member) && joined != Some(*member);
+        let acts = acting.ranks.contains(member) && !joined.contains(member);
         acts.then(|| program.input(step, action, tensor, *member))
     });
     let inputs: Vec<Option<Vec<u8>>> = inputs.collect();

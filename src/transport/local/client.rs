@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
+use crate::rendezvous::RendezvousConfig;
 use crate::shm::{Area, Region, RegionError};
 
 use super::error::RendezvousError;
@@ -14,8 +15,7 @@ use super::layout::Layout;
 use super::memory;
 use super::peers::{Lifeline, Peer, is_stopped};
 use super::rendezvous::{
-    ALARM_INTERVAL, Connected, GRACE, INTRODUCTION_TIMEOUT, RendezvousConfig, check_holder, deadline, name,
-    silent, system,
+    ALARM_INTERVAL, Connected, GRACE, INTRODUCTION_TIMEOUT, check_holder, deadline, name, silent, system,
 };
 use super::socket::{self, Connection, Credentials, ReceiveError};
 use super::wire::{Body, FrameError, Hello, Origin, Welcome, shorten};

@@ -1,6 +1,7 @@
 //! Rank 0's side of the rendezvous: binds the job's socket name, runs the server until every rank is connected, and
 //! distributes the shared memory and the pidfds.
 
+use crate::rendezvous::RendezvousConfig;
 use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -14,8 +15,7 @@ use super::error::RendezvousError;
 use super::layout::Layout;
 use super::peers::{Lifeline, Peer};
 use super::rendezvous::{
-    Connected, INTRODUCTION_TIMEOUT, RendezvousConfig, address, check_holder, create_region, deadline, name,
-    system,
+    Connected, INTRODUCTION_TIMEOUT, address, check_holder, create_region, deadline, name, system,
 };
 use super::server::Server;
 use super::socket::{self, Connection};

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use rustix::process::{Pid, getpid};
 
 use crate::error::Error;
+use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Area, Watch};
 use crate::transport::{Combine, Contribution, Doorbell, Transport, leave_when_dropped};
@@ -42,8 +43,6 @@ mod tests;
 #[cfg(feature = "mpi")]
 pub(crate) use doorbell::own_bell;
 pub(crate) use error::RendezvousError;
-pub(crate) use peers::Patience;
-pub(crate) use rendezvous::{Alarm, JobContract, RendezvousConfig};
 
 use doorbell::LocalDoorbell;
 use layout::Layout;

@@ -19,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::{Error, PeerError};
+use crate::rendezvous::Patience;
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{View, Watch};
 use crate::sync::lock;
@@ -34,32 +35,6 @@ const LEFT: u64 = 1;
 const FAILED: u64 = 2;
 /// Poison only: its process is gone.
 const LOST: u64 = 3;
-
-/// How long to wait for other ranks, and when to say something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience {
-    /// How long to spin before sleeping; zero where ranks outnumber cores.
-    pub spin: Duration,
-    /// Warn about a rank that is waited for this long, and again each time as much has passed; zero: never.
-    pub warn_after: Duration,
-    /// Give up on it.
-    pub give_up_after: Option<Duration>,
-}
-
-impl Patience {
-    /// The limit, if a wait of `waited` has come to it.
-    pub(crate) fn exceeded(&self, waited: Duration) -> Option<Duration> {
-        self.give_up_after.filter(|limit| waited >= *limit)
-    }
-
-    /// Warnings that a wait of `waited` has brought.
-    pub(crate) fn warnings(&self, waited: Duration) -> u64 {
-        if self.warn_after.is_zero() {
-            return 0;
-        }
-        (waited.as_millis() / self.warn_after.as_millis().max(1)) as u64
-    }
-}
 
 /// How to learn of a rank's death.
 #[derive(Clone, Debug)]

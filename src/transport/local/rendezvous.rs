@@ -36,8 +36,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::getuid;
 
-use crate::error::Error;
 use crate::identity::digest;
+use crate::rendezvous::RendezvousConfig;
 use crate::shm::{Area, Region};
 
 use super::error::RendezvousError;
@@ -51,42 +51,6 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// How long the holder of the socket's name, or a connection to it, may take to introduce itself.
 pub(super) const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Job contract: names and values of settings that must be equal on all ranks, for example `process sets` and
-/// `[0, 1] [1, 2]`, or a knob's variable and its value. In the same order on all ranks.
-pub(crate) type JobContract = Vec<(String, String)>;
-
-/// Rendezvous configuration: the ranks to connect, the socket name, and the timeout.
-#[derive(Clone, Debug)]
-pub(crate) struct RendezvousConfig {
-    /// Key that is equal on all ranks of the set and unique among the jobs and sets of this user on this host.
-    pub(crate) job_key: String,
-    /// How many contexts this job has had before: each rendezvous has its own name.
-    pub(crate) init: u32,
-    /// This rank's set rank: an index into `members`.
-    pub(crate) rank: usize,
-    /// The job ranks of the members, distinct, in the order of their set ranks; for the job itself, `0..size`.
-    /// Compared.
-    pub(crate) members: Arc<[usize]>,
-    /// How long the rendezvous may take from this rank's call on, until all ranks are started.
-    pub(crate) start_timeout: Duration,
-    /// The host as this rank knows it; compared.
-    pub(crate) host_key: String,
-    /// What else must be the same on all ranks. Compared.
-    pub(crate) contract: JobContract,
-    /// Asked now and then while this rank waits for others, who may have died since they agreed to come.
-    pub(crate) alarm: Option<Alarm>,
-}
-
-/// Says why nobody need be waited for any more.
-#[derive(Clone)]
-pub(crate) struct Alarm(pub(crate) Arc<dyn Fn() -> Option<Error> + Send + Sync>);
-
-impl std::fmt::Debug for Alarm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Alarm")
-    }
-}
 
 /// How often the alarm is asked.
 pub(super) const ALARM_INTERVAL: Duration = Duration::from_millis(200);

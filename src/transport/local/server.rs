@@ -4,6 +4,7 @@
 //! other protocols or without a message in time are closed and the rendezvous continues; a rank of this job whose `Hello`
 //! contradicts rank 0 ends it.
 
+use crate::rendezvous::{JobContract, RendezvousConfig};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
@@ -15,9 +16,7 @@ use rustix::process::getuid;
 
 use super::error::RendezvousError;
 use super::layout::Layout;
-use super::rendezvous::{
-    ALARM_INTERVAL, INTRODUCTION_TIMEOUT, JobContract, RendezvousConfig, silent, system,
-};
+use super::rendezvous::{ALARM_INTERVAL, INTRODUCTION_TIMEOUT, silent, system};
 use super::socket::{self, Connection, Credentials, ReceiveError};
 use super::wire::{Body, FrameError, Hello, Origin, shorten};
 

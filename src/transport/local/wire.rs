@@ -3,12 +3,12 @@
 //! The magic, the length and the fields `version` and `layout` are for ever: they are how two versions of Ronde
 //! find out that they are two. Everything else may change with the version.
 
+use crate::rendezvous::JobContract;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::error::RendezvousError;
 use super::layout;
-use super::rendezvous::JobContract;
 
 /// How a frame begins.
 const MAGIC: [u8; 8] = *b"ronde\0\0\x01";

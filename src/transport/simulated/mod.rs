@@ -26,10 +26,12 @@ use crate::error::Error;
 mod clock;
 mod doorbell;
 mod set;
+mod worker;
 mod world;
 
 pub(crate) use clock::SimulatedClock;
 pub(crate) use set::SimulatedSet;
+pub(crate) use worker::SimulatedWorker;
 pub(crate) use world::World;
 
 use doorbell::SimulatedDoorbell;

@@ -1,6 +1,6 @@
 //! A simulated process set: what its members have in common memory, and how they wait for one another there.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::doorbell::Bell;
 use super::world::{Lives, World};
@@ -15,6 +15,8 @@ pub(crate) struct SimulatedSet {
     /// Job rank of each set rank.
     members: Vec<usize>,
     pub(super) state: Mutex<SetState>,
+    /// What the members' devices have in common.
+    devices: OnceLock<Arc<Self>>,
 }
 
 #[derive(Default)]
@@ -80,7 +82,18 @@ impl SimulatedSet {
                 seats,
                 ..SetState::default()
             }),
+            devices: OnceLock::new(),
         })
+    }
+
+    /// The set that the devices of these members form among themselves.
+    pub(crate) fn devices(&self) -> &Arc<Self> {
+        self.devices.get_or_init(|| Self::new(&self.world, &self.members))
+    }
+
+    /// The world that it is in.
+    pub(crate) fn world(&self) -> &Arc<World> {
+        &self.world
     }
 
     /// The job ranks of the set, by set rank.
@@ -211,7 +224,7 @@ impl SimulatedSet {
     }
 
     /// `rank` leaves, in order or because of an error; one that stands for another rank's is passed on as that.
-    pub(super) fn leave(&self, rank: usize, because: Option<&Error>) {
+    pub(crate) fn leave(&self, rank: usize, because: Option<&Error>) {
         let member = self.members[rank];
         if self.world.lives(|lives| lives.is_dead(member)) {
             return;

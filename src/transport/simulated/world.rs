@@ -207,6 +207,11 @@ impl World {
         waited.is_none_or(|waited| (waited.condition)(&state.lives))
     }
 
+    /// Whether the caller is an agent that may wait: not the thread that runs the world, nor an agent that vanishes.
+    pub(crate) fn is_inside(&self) -> bool {
+        AGENT.get().is_some() && !std::thread::panicking()
+    }
+
     /// Waits until `time`.
     pub(crate) fn sleep_until(&self, time: Nanos) {
         self.wait("for a time to come", Some(time), |_| false);

@@ -15,7 +15,7 @@ fn two_runs_are_compared_in_any_form() {
     stdout(&timeline(folder.path(), &["b", "--json", "b.json"]));
     let text = stdout(&timeline(folder.path(), &["--compare", "a", "b"]));
     assert!(
-        text.contains("20.00") && text.contains("30.00") && text.contains("+50 %"),
+        text.contains("20.00") && text.contains("30.00") && text.contains("+50.0 %"),
         "{text}"
     );
     // A report says the same as the files it was made of, and so do the files one by one.

@@ -10,7 +10,7 @@ fn horovods_timeline_of_four_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = [path.to_str().unwrap(), "--json", "r.json", "--merge", "m.json"];
     let text = stdout(&timeline(folder.path(), &arguments));
-    for part in ["Where a step's time goes", "MPI_ALLREDUCE"] {
+    for part in ["Parts of a step", "MPI_ALLREDUCE"] {
         assert!(text.contains(part), "{part} in: {text}");
     }
     let report = json(&folder.path().join("r.json"));

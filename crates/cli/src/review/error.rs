@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ronde_tuner::LogError;
 
 use crate::chart::picture::PictureError;
-use crate::timeline::error::Error as OutputError;
+use crate::present::output::OutputError;
 
 /// Why there is no review.
 #[derive(Debug, thiserror::Error)]

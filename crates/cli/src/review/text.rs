@@ -1,7 +1,7 @@
 //! A review for people at a terminal.
 
 use super::say;
-use crate::timeline::text::{Look, Table, harmless, page, titled, warnings, wrapped};
+use crate::present::{Look, Table, harmless, page, titled, warnings, wrapped};
 use ronde_lab::review::words::{number, percent, signed};
 use ronde_lab::review::{Best, Candidate, Comparison, Effect, Importance, Measure, Review};
 

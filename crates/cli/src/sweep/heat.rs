@@ -7,7 +7,7 @@ use super::words;
 use crate::chart::scale::{self, Better, Shades, tick};
 use crate::chart::{Axis, Chart, Data, Point as Place, Rect, Series, Shape, picture};
 use crate::html::number;
-use crate::timeline::output::Output;
+use crate::present::output::Output;
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome, Point, Verdict};
 
 /// Settings that tie with the best and are marked: of more, the number is all that helps.

@@ -4,9 +4,8 @@ use std::path::Path;
 
 use super::{heat, json, markdown, text};
 use crate::chart::picture::PictureError;
-use crate::timeline::error::Error as WriteError;
-use crate::timeline::output::Output;
-use crate::timeline::text::Look;
+use crate::present::Look;
+use crate::present::output::{Output, OutputError as WriteError};
 use crate::timeline::write_json;
 use ronde_lab::sweep::Verdict;
 

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::{Activity, Kind, NameId, Operation, PhaseSums, Span, Tick};
 use ronde_job::Dtype;
+use ronde_job::fusion_class::{Fusible, FusionKey};
 
 /// Times beyond this (about 73 years) are nonsense; cut off there, no sum or difference of a few of them overflows.
 const TIME_MOST: i64 = i64::MAX / 4;
@@ -126,9 +127,25 @@ impl Op {
         size_of::<Self>() + ticks + activities
     }
 
-    /// The tensors with which it may share a batch: of the same operation and type.
-    pub(super) fn class(&self) -> (Kind, Option<Dtype>) {
-        (self.kind, self.dtype)
+    /// What the members of its batch have in common. The file does not say how elements are combined, nor the root of a broadcast.
+    pub(super) fn fusion_key(&self) -> FusionKey<'static> {
+        let operation = match self.kind {
+            Kind::Allreduce => Some(Fusible::Allreduce),
+            Kind::Adasum => Some(Fusible::Adasum),
+            Kind::Allgather => Some(Fusible::Allgather),
+            Kind::Broadcast => Some(Fusible::Broadcast),
+            Kind::Reducescatter => Some(Fusible::Reducescatter),
+            Kind::Alltoall | Kind::Join | Kind::Barrier | Kind::PointToPoint | Kind::Other => None,
+        };
+        FusionKey {
+            dtype: self.dtype,
+            ..FusionKey::new(operation)
+        }
+    }
+
+    /// Whether both may have travelled in one batch.
+    pub(super) fn may_share(&self, other: &Self) -> bool {
+        self.fusion_key().may_share(&other.fusion_key())
     }
 
     /// Beginning of its first activity, or its end.
@@ -160,7 +177,7 @@ impl Batcher {
     /// and ends after it. Asynchronous backends overlap batches, but not like that.
     pub(super) fn joins(self, first: &Op, op: &Op) -> bool {
         self.fuses
-            && first.class() == op.class()
+            && first.may_share(op)
             && op.span.began <= first.first_activity()
             && op.span.ended >= first.first_activity()
             // Bars of no length in one microsecond of the clock: nothing to tell them apart by but their size in time.

@@ -296,7 +296,7 @@ pub enum CutReason {
     Threshold,
     /// Nothing else was ready on all ranks.
     NotReady,
-    /// The next tensor has another type or operation.
+    /// The next tensor could not share its batch: another type or operation, or an operation that shares none (alltoall).
     OtherKind,
     /// It was the step's last.
     EndOfStep,

@@ -53,9 +53,9 @@ fn names(error: &Error, hostile: usize) -> bool {
     }
 }
 
-/// Whether `rank` got for a tensor what the others give if the rank `joined` joins before it submits the tensor.
+/// Whether `rank` got for a tensor what the others give if some of `joined` join before they submit the tensor.
 fn is_right_without(
-    joined: usize,
+    joined: &[usize],
     program: &Program,
     (step, action, tensor): (usize, usize, usize),
     rank: usize,
@@ -66,8 +66,15 @@ fn is_right_without(
     else {
         return false;
     };
-    let wanted = expected_without(Some(joined), program, step, action, tensor, rank);
-    is_right(&tensors[tensor], &outcome.outputs[tensor], &wanted)
+    (1..1usize << joined.len()).any(|subset| {
+        let is_in = |index: &usize| subset >> index & 1 == 1;
+        let joined: Vec<usize> = (0..joined.len())
+            .filter(is_in)
+            .map(|index| joined[index])
+            .collect();
+        let wanted = expected_without(&joined, program, step, action, tensor, rank);
+        is_right(&tensors[tensor], &outcome.outputs[tensor], &wanted)
+    })
 }
 
 /// Fails unless everything that `rank`, which is not the hostile one, got is right or an error that names the latter.
@@ -75,11 +82,14 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
     let played = all[rank].as_ref().expect("nobody dies");
     // Ends of this or another rank for which it blames the hostile one.
     let blames = |error: &Error| error.is_peer_gone() && names(error, hostile);
-    let honest = all.iter().enumerate().filter(|(rank, _)| *rank != hostile);
-    let outcomes = honest.flat_map(|(_, played)| played.iter().flatten().flatten().flatten());
-    let mut errors =
-        outcomes.flat_map(|outcome| outcome.outputs.iter().filter_map(|output| output.as_ref().err()));
-    let is_blamed = errors.any(blames);
+    let blames_hostile = |rank: usize| {
+        let outcomes = all[rank].iter().flatten().flatten().flatten();
+        let mut errors =
+            outcomes.flat_map(|outcome| outcome.outputs.iter().filter_map(|output| output.as_ref().err()));
+        errors.any(blames)
+    };
+    let mut honest = (0..all.len()).filter(|rank| *rank != hostile);
+    let is_blamed = honest.any(blames_hostile);
     for deviation in deviations(program, rank, played) {
         let Deviation {
             step,
@@ -91,13 +101,22 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
             Some(error) if names(error, hostile) => true,
             // A rank whose program was over has left, and the hostile one has made cycles that need it.
             Some(Error::Peer(PeerError::Left { rank: left })) => *left != rank,
+            // The hostile rank delays the missing ranks in another process set; their errors name it.
+            Some(Error::Negotiation(NegotiationError::Stalled { missing, .. })) => {
+                missing.iter().all(|missing| blames_hostile(*missing))
+            }
             // A refusal that the hostile rank made up ends no job at the ranks that cannot know better.
             Some(
                 Error::Negotiation(NegotiationError::Mismatch(_) | NegotiationError::RankJoined { .. })
                 | Error::Limit(LimitError::Memory { .. }),
             ) => is_blamed,
-            // A block without the bit of a tensor is that of a rank that joined before it submitted the tensor.
-            None => is_right_without(hostile, program, (step, action, tensor), rank, played),
+            // A block without the bit of a tensor is that of a rank that joined before it submitted
+            // the tensor. The coordinator may claim the same of another rank, whose error names it.
+            None => {
+                let joins = |other: &usize| *other == hostile || *other != rank && blames_hostile(*other);
+                let joined: Vec<usize> = (0..all.len()).filter(joins).collect();
+                is_right_without(&joined, program, (step, action, tensor), rank, played)
+            }
             _ => false,
         };
         assert!(

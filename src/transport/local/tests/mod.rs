@@ -12,6 +12,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::error::{LimitError, PeerError};
 use crate::negotiation::block::READY_US_MAX;
 use crate::negotiation::{Agreement, Block, Status};
+use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::transport::{FRAME_BYTES_MAX, Park, Role};
 
 mod processes;

@@ -15,6 +15,7 @@ use super::super::*;
 use super::{PATIENCE, WORDS, config};
 use crate::error::PeerError;
 use crate::negotiation::{Agreement, Block};
+use crate::rendezvous::{Patience, RendezvousConfig};
 
 pub(super) const TASK: &str = "RONDE_TEST_TASK";
 /// Two seconds as promised, and slack for a busy machine.

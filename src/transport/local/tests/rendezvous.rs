@@ -15,12 +15,13 @@ use rustix::io::Errno;
 use super::super::error::RendezvousError;
 use super::super::layout::Layout;
 use super::super::peers::Lifeline;
-use super::super::rendezvous::{Alarm, Connected, INTRODUCTION_TIMEOUT, RendezvousConfig, address, connect};
+use super::super::rendezvous::{Connected, INTRODUCTION_TIMEOUT, address, connect};
 use super::super::socket::{Connection, ReceiveError};
 use super::super::wire::{self, Body, Hello, Message, Origin, Welcome};
 use super::super::{SIZE_MAX, client, distribute};
 use super::config;
 use crate::error::{Error, PeerError};
+use crate::rendezvous::{Alarm, RendezvousConfig};
 use crate::shm::{Area, Region};
 
 const LAYOUT: Layout = Layout {

@@ -1,5 +1,6 @@
 //! Several transports in one process: the job's, and those of overlapping process sets.
 
+use crate::rendezvous::RendezvousConfig;
 use std::io::{BufRead, BufReader};
 use std::process::Child;
 use std::sync::Barrier;

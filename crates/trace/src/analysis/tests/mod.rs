@@ -7,7 +7,7 @@ mod odd;
 
 use super::report::{CutReason, PartKind, Report, StepsFoundBy};
 use super::{AnalysisError, analyze};
-use crate::Format;
+use crate::{Format, Kind};
 use job::Job;
 
 fn report(job: &Job) -> Report {
@@ -287,6 +287,26 @@ fn what_cut_batches_short() {
     assert!((ready.cuts.iter().map(|cut| cut.share).sum::<f64>() - 1.0).abs() < 1e-9);
     let batches: u64 = ready.histogram.iter().map(|bin| bin.batches).sum();
     assert_eq!(batches, ready.bytes_per_batch.n);
+}
+
+#[test]
+fn alltoalls_share_no_batch_and_no_setting_would_change_that() {
+    // 25 ms gather some twenty tensors, of which 4 MiB would hold few if they were fused.
+    let fusion = report(&Job {
+        kind: Kind::Alltoall,
+        threshold: 4 << 20,
+        cycle_us: 25_000.0,
+        ..Job::default()
+    })
+    .fusion
+    .unwrap();
+    assert_eq!(
+        (fusion.batches_per_step.p50, fusion.tensors_per_batch.max),
+        (40.0, 1.0)
+    );
+    let cut = |reason| fusion.cuts.iter().any(|cut| cut.reason == reason);
+    assert_eq!(fusion.cuts[0].reason, CutReason::OtherKind, "{fusion:?}");
+    assert!(!cut(CutReason::Threshold), "{fusion:?}");
 }
 
 #[test]

@@ -178,9 +178,7 @@ fn an_early_answer_comes_before_the_result_which_a_stream_waits_for() {
             rank.wait(ticket).expect("nothing is broken");
             let mark = ticket.awaited().expect("it is on its way");
             for _ in 0..2 {
-                mark.device()
-                    .follow(rank.stream, &mark)
-                    .expect("a stream that is there");
+                mark.precede(rank.stream).expect("a stream that is there");
             }
         };
         let negotiated = || {

@@ -7,11 +7,32 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::Error;
 use super::interrupt;
+use crate::EXIT_USAGE;
 
 /// What a new file may be used for, before the process's mask takes from it.
 const MODE: u32 = 0o666;
+
+/// An output cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutputError {
+    #[error("cannot write {}: {source}", if is_stdout(path) { "standard output".into() } else { path.display().to_string() })]
+    Write { path: PathBuf, source: io::Error },
+    #[error("{} is an input; write to another file", path.display())]
+    OverInput { path: PathBuf },
+    #[error("{} is to be written twice; give each output a file of its own", path.display())]
+    Twice { path: PathBuf },
+}
+
+impl OutputError {
+    /// 2 where the command line is to blame, 1 where the system is.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::OverInput { .. } | Self::Twice { .. } => EXIT_USAGE,
+            Self::Write { .. } => 1,
+        }
+    }
+}
 
 /// A file to be written, or standard output.
 ///
@@ -37,12 +58,12 @@ impl Output {
     /// Makes sure that `path` can be written; `-` is standard output.
     ///
     /// # Errors
-    /// [`Error::Write`] if it cannot.
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+    /// [`OutputError::Write`] if it cannot.
+    pub(crate) fn open(path: &Path) -> Result<Self, OutputError> {
         let sink = if is_stdout(path) {
             Sink::Stdout(BufWriter::new(io::stdout()))
         } else {
-            sink(path).map_err(|source| Error::Write {
+            sink(path).map_err(|source| OutputError::Write {
                 path: path.to_owned(),
                 source,
             })?
@@ -54,11 +75,11 @@ impl Output {
     /// Writes `content` with `write` and puts the file in its place.
     ///
     /// # Errors
-    /// [`Error::Write`] if the file cannot be written. A reader of standard output that has gone away is no failure.
+    /// [`OutputError::Write`] if the file cannot be written. A reader of standard output that has gone away is no failure.
     pub(crate) fn finish(
         mut self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OutputError> {
         let written = match &mut self.sink {
             Sink::Stdout(sink) => match write(sink).and_then(|()| sink.flush()) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -75,7 +96,7 @@ impl Output {
             }
             Sink::Stdout(_) | Sink::Direct(_) => Ok(()),
         });
-        placed.map_err(|source| Error::Write {
+        placed.map_err(|source| OutputError::Write {
             path: self.name,
             source: io::Error::new(source.kind(), cause(&source)),
         })
@@ -138,16 +159,16 @@ fn cause(error: &io::Error) -> String {
 /// Refuses outputs that would overwrite an input or each other.
 ///
 /// # Errors
-/// [`Error::OverInput`], [`Error::Twice`].
-pub(crate) fn check_distinct(outputs: &[&Path], inputs: &[PathBuf]) -> Result<(), Error> {
+/// [`OutputError::OverInput`], [`OutputError::Twice`].
+pub(crate) fn check_distinct(outputs: &[&Path], inputs: &[PathBuf]) -> Result<(), OutputError> {
     for (index, output) in outputs.iter().enumerate() {
         if inputs.iter().any(|input| same_file(output, input)) {
-            return Err(Error::OverInput {
+            return Err(OutputError::OverInput {
                 path: output.to_path_buf(),
             });
         }
         if outputs[..index].iter().any(|other| same_file(output, other)) {
-            return Err(Error::Twice {
+            return Err(OutputError::Twice {
                 path: output.to_path_buf(),
             });
         }
@@ -260,16 +281,16 @@ mod tests {
         std::os::unix::fs::symlink(&input, &link).unwrap();
         let inputs = [input];
         let error = check_distinct(&[&link], &inputs).unwrap_err();
-        assert!(matches!(error, Error::OverInput { .. }), "{error}");
+        assert!(matches!(error, OutputError::OverInput { .. }), "{error}");
         let (new, detour) = (folder.path().join("o"), folder.path().join("./o"));
         assert!(matches!(
             check_distinct(&[&new, &detour], &inputs),
-            Err(Error::Twice { .. })
+            Err(OutputError::Twice { .. })
         ));
         let stdout = Path::new("-");
         assert!(matches!(
             check_distinct(&[stdout, stdout], &inputs),
-            Err(Error::Twice { .. })
+            Err(OutputError::Twice { .. })
         ));
         let null = Path::new("/dev/null");
         check_distinct(&[&new, stdout, null, null], &inputs).unwrap();

@@ -1,4 +1,4 @@
-//! Columns of text under headings, cut to the width there is.
+//! Tables: rows of cells under headings, as text that fits the width of the terminal, or as Markdown.
 
 use std::borrow::Cow;
 
@@ -15,6 +15,8 @@ pub(crate) struct Table {
     headings: Vec<Heading>,
     rows: Vec<Vec<String>>,
     indent: usize,
+    /// Leading columns that are repeated where the table is split.
+    keys: usize,
 }
 
 struct Heading {
@@ -50,7 +52,13 @@ impl Table {
             headings: headings.iter().map(heading).collect(),
             rows: Vec::new(),
             indent: 2,
+            keys: 1,
         }
+    }
+
+    /// With this many spaces before each line, instead of two.
+    pub(crate) fn indented(self, indent: usize) -> Self {
+        Self { indent, ..self }
     }
 
     /// Adds a row of as many cells as there are headings.
@@ -60,20 +68,76 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Whether no row was added.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+    /// With this many leading columns that are repeated where the table is split, instead of one.
+    pub(crate) fn with_keys(self, keys: usize) -> Self {
+        Self { keys, ..self }
     }
 
-    /// The table in lines of at most `width` columns, as far as the columns of names can give way.
+    /// The table in lines of at most `width` columns; none without rows. Bars and names give way first; if that does not
+    /// suffice, the columns are split into several tables with the same leading columns.
     pub(crate) fn lines(&self, width: usize) -> Vec<String> {
+        if self.rows.is_empty() {
+            return Vec::new();
+        }
         let widths = self.widths(width);
         let headings: Vec<String> = self.headings.iter().map(|heading| heading.text.clone()).collect();
-        let headings = std::iter::once(&headings).filter(|row| row.iter().any(|text| !text.is_empty()));
-        headings
-            .chain(&self.rows)
-            .map(|row| self.line(row, &widths))
-            .collect()
+        let headings = Some(&headings).filter(|row| row.iter().any(|text| !text.is_empty()));
+        let block = |columns: &Vec<usize>| {
+            let rows = headings.into_iter().chain(&self.rows);
+            rows.map(|row| self.line(row, columns, &widths))
+                .collect::<Vec<_>>()
+        };
+        let blocks: Vec<Vec<String>> = self.blocks(&widths, width).iter().map(block).collect();
+        blocks.join(&String::new())
+    }
+
+    /// The columns of each of the tables that fit beside their keys.
+    fn blocks(&self, widths: &[usize], width: usize) -> Vec<Vec<usize>> {
+        let keys: Vec<usize> = (0..self.keys.min(widths.len())).collect();
+        let taken = |columns: &[usize]| {
+            let shown = columns.iter().filter(|column| !self.is_gone(**column, widths));
+            shown.map(|column| widths[*column] + GAP.len()).sum::<usize>() + self.indent
+        };
+        let mut blocks = vec![keys.clone()];
+        for (column, own) in widths.iter().enumerate().skip(keys.len()) {
+            let last = blocks.len() - 1;
+            if taken(&blocks[last]) + own > width && blocks[last].len() > keys.len() {
+                blocks.push(keys.clone());
+            }
+            let last = blocks.len() - 1;
+            blocks[last].push(column);
+        }
+        blocks
+    }
+
+    /// Whether a column of bars has given way altogether.
+    fn is_gone(&self, column: usize, widths: &[usize]) -> bool {
+        widths[column] == 0 && self.headings[column].align == Align::Bar
+    }
+
+    /// The table in Markdown, without bars; empty without rows.
+    pub(crate) fn markdown(&self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        let line = |cells: &mut dyn Iterator<Item = &String>| {
+            let shown = self
+                .headings
+                .iter()
+                .zip(cells)
+                .filter(|(heading, _)| heading.align != Align::Bar);
+            let cells: Vec<String> = shown.map(|(_, cell)| plain(cell)).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let rules = self.headings.iter().filter_map(|heading| match heading.align {
+            Align::Left => Some("---"),
+            Align::Right => Some("---:"),
+            Align::Bar => None,
+        });
+        let mut text = line(&mut self.headings.iter().map(|heading| &heading.text));
+        text += &format!("|{}|\n", rules.collect::<Vec<_>>().join("|"));
+        self.rows.iter().for_each(|row| text += &line(&mut row.iter()));
+        text
     }
 
     /// The widths of the columns; names are cut, the widest first.
@@ -107,15 +171,19 @@ impl Table {
         widths
     }
 
-    fn line(&self, row: &[String], widths: &[usize]) -> String {
+    fn line(&self, row: &[String], columns: &[usize], widths: &[usize]) -> String {
         let mut line = " ".repeat(self.indent);
-        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
-            if column > 0 {
+        for (place, &column) in columns.iter().enumerate() {
+            let (cell, width) = (&row[column], widths[column]);
+            if self.is_gone(column, widths) {
+                continue;
+            }
+            if place > 0 {
                 line += GAP;
             }
             let cell = match self.headings[column].align {
-                Align::Left => shortened(cell, *width),
-                Align::Right | Align::Bar => truncate_str(cell, *width, ""),
+                Align::Left => shortened(cell, width),
+                Align::Right | Align::Bar => truncate_str(cell, width, ""),
             };
             let padding = " ".repeat(width.saturating_sub(measure_text_width(&cell)));
             match self.headings[column].align {
@@ -146,7 +214,12 @@ pub(crate) fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
     let indent = " ".repeat(measure_text_width(first));
     let mut lines = vec![first.to_owned()];
     let mut empty = true;
-    for word in text.split_whitespace() {
+    // A number stays beside its unit.
+    let text = text
+        .replace(" %", "\u{a0}%")
+        .replace(" ms", "\u{a0}ms")
+        .replace(" MiB", "\u{a0}MiB");
+    for word in text.split([' ', '\n']).filter(|word| !word.is_empty()) {
         let line = lines.last_mut().expect("there is a first line");
         let needed = measure_text_width(line) + usize::from(!empty) + measure_text_width(word);
         if needed > width && !empty {
@@ -159,7 +232,20 @@ pub(crate) fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
         }
         empty = false;
     }
-    lines
+    lines.iter().map(|line| line.replace('\u{a0}', " ")).collect()
+}
+
+/// Text without markup of Markdown, in one line: names of models and reasons come from elsewhere.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            c if c.is_control() => plain.push(' '),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '#' | '|' => plain.extend(['\\', c]),
+            c => plain.push(c),
+        }
+    }
+    plain
 }
 
 #[cfg(test)]
@@ -180,8 +266,20 @@ mod tests {
             ]
         );
         assert_eq!(table.lines(27)[1], "  laye….weight   1.25  0");
-        // Narrower than that it does not become.
-        assert_eq!(table.lines(5)[1], "  laye….weight   1.25  0");
+        // Names do not become shorter than that; the columns are split.
+        assert_eq!(
+            table.lines(20)[..4],
+            [
+                "  tensor           ms",
+                "  laye….weight   1.25",
+                "  µ             10.00",
+                ""
+            ]
+        );
+        assert_eq!(
+            table.lines(20)[4..],
+            ["  tensor        rank", "  laye….weight  0", "  µ             12"]
+        );
     }
 
     #[test]
@@ -194,11 +292,45 @@ mod tests {
     }
 
     #[test]
+    fn a_table_fits_the_terminal() {
+        let headings = ["<", "one", "<two", "three", "|", "four and more", "five"];
+        let mut table = Table::new(&headings).with_keys(2);
+        for row in 0..3 {
+            table.row((0..7).map(|column| format!("{:>1$}", row, 3 + column)));
+        }
+        for width in 26..120 {
+            let lines = table.lines(width);
+            assert!(
+                lines.iter().all(|line| measure_text_width(line) <= width),
+                "{width}: {lines:#?}"
+            );
+            for heading in ["one", "two", "three", "four and more", "five"] {
+                assert!(
+                    lines.iter().any(|line| line.contains(heading)),
+                    "{width}: {lines:#?}"
+                );
+            }
+        }
+        assert_eq!(table.lines(120).len(), 4);
+    }
+
+    #[test]
     fn a_table_without_headings_has_none() {
         let mut table = Table::new(&["<", ""]);
-        assert!(table.is_empty());
+        assert!(table.lines(80).is_empty());
         table.row(["a".to_owned(), "1".to_owned()]);
         assert_eq!(table.lines(80), ["  a  1"]);
+    }
+
+    #[test]
+    fn markdown_has_no_bars_and_no_foreign_markup() {
+        let mut table = Table::new(&["<name", "ms", "|"]);
+        assert_eq!(table.markdown(), "");
+        table.row(["a_b | <i>\n`c`".to_owned(), "1".to_owned(), "██".to_owned()]);
+        assert_eq!(
+            table.markdown(),
+            "| name | ms |\n|---|---:|\n| a\\_b \\| \\<i\\> \\`c\\` | 1 |\n"
+        );
     }
 
     #[test]
@@ -208,5 +340,6 @@ mod tests {
             ["1. one two", "   three-and-a-half"]
         );
         assert_eq!(wrapped("- ", "", 10), ["- "]);
+        assert_eq!(wrapped("", "saves 12.5 %", 10), ["saves", "12.5 %"]);
     }
 }

@@ -1,15 +1,15 @@
-//! Where tensors lie in the fusion buffer: one after another, each at a multiple of 16 bytes, for the sake of wide loads.
+//! Layout of the fusion buffer: tensors lie one after another, each at a multiple of 16 bytes, for the sake of wide loads.
 
 /// What a tensor's place is a multiple of.
 const ALIGNMENT: usize = 16;
 
 /// Room for so many bytes.
-pub(super) const fn room(bytes: usize) -> usize {
+pub(crate) const fn room(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
 /// Where each of these many bytes begins, if they lie one after another, each with [`room`]; and at last the end of all.
-pub(super) fn places(bytes: impl IntoIterator<Item = usize>) -> Vec<usize> {
+pub(crate) fn places(bytes: impl IntoIterator<Item = usize>) -> Vec<usize> {
     let mut at = 0;
     let mut places = vec![0];
     for bytes in bytes {

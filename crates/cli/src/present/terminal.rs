@@ -10,8 +10,8 @@ use ronde_trace::analysis::report::PartKind;
 /// Width where there is no terminal to ask.
 const WIDTH_DEFAULT: usize = 100;
 
-/// Wider lines tire the eye; narrower ones have no room for a table.
-const WIDTHS: std::ops::RangeInclusive<usize> = 60..=120;
+/// Wider lines are hard to read; narrower ones have no room for the columns of a table.
+const WIDTHS: std::ops::RangeInclusive<usize> = 40..=120;
 
 /// How to print.
 #[derive(Clone, Copy, Debug)]
@@ -113,15 +113,6 @@ impl Look {
 pub(crate) fn harmless(name: &str) -> String {
     let harmless = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     name.chars().map(harmless).collect()
-}
-
-/// With its first letter large, as a sentence begins.
-pub(crate) fn capitalized(text: &str) -> String {
-    let mut letters = text.chars();
-    letters
-        .next()
-        .map(|first| first.to_uppercase().chain(letters).collect())
-        .unwrap_or_default()
 }
 
 /// How a part of a step looks.
@@ -232,12 +223,6 @@ mod tests {
         unicode: false,
         tensors: 5,
     };
-
-    #[test]
-    fn sentences_begin_with_a_large_letter() {
-        assert_eq!(capitalized("élan"), "Élan");
-        assert_eq!(capitalized(""), "");
-    }
 
     #[test]
     fn a_bar_has_its_width_and_every_part_that_is_there() {

@@ -3,7 +3,9 @@
 #![allow(unsafe_code)] // reads and writes simulated pinned memory
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use super::job::{Rank, Tensors, on_all, start_with};
 use super::*;

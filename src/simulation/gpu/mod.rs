@@ -1,13 +1,22 @@
 //! Batches on simulated GPUs, from submission to completion: order, endings, and what goes wrong.
+//!
+//! Cycle, transport and the NCCL collective are the real ones, the ranks are threads, and a [`Fabric`] has the devices. In `seeded` the
+//! ranks are those of the simulator.
 
-use super::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::device::Stream;
+use crate::error::Error;
 use crate::gpu::simulated::{Alive, Did, Fabric};
-use crate::gpu::{GpuError, Kernel, Registry};
+use crate::gpu::{DeviceBinding, GpuError, Kernel, Registry};
+use crate::negotiation::OpKind;
 
 mod ahead;
 mod endings;
 mod hosts;
 mod job;
+mod seeded;
 
 use job::{Rank, Tensors, Told, job, on_all, start};
 

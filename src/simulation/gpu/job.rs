@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::super::Shared;
 use crate::clock::MonotonicClock;
 use crate::collective::Collective;
+use crate::collective::asynchronous::OpenDevice;
 use crate::collective::local::LocalCollective;
 use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts};
@@ -19,11 +19,12 @@ use crate::gpu::{DeviceBinding, Registry, Stream};
 use crate::negotiation::{OpKind, Params, ResponseCache};
 use crate::observer::{Executed, Negotiated, Observer};
 use crate::queue::{Entry, Output, Tensor, TensorQueue, Ticket};
+use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::settings_cell::SettingsSource;
 use crate::sync::lock;
 use crate::tensor::{Device, Dtype, ReduceOp, Span};
 use crate::transport::Transport;
-use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
+use crate::transport::local::LocalTransport;
 
 /// Bytes of a batch on a GPU.
 pub(super) const GPU_FUSION_THRESHOLD_BYTES: u64 = 8 << 20;
@@ -78,7 +79,7 @@ pub(super) struct Rank {
     pub(super) gpu: Arc<SimulatedGpu>,
     pub(super) engine: Arc<Engine>,
     binding: Arc<DeviceBinding>,
-    on_gpu: Arc<Shared>,
+    in_flight: Box<dyn Fn() -> usize + Send + Sync>,
     diary: Diary,
     thread: Option<JoinHandle<()>>,
     /// The caller's.
@@ -172,10 +173,10 @@ impl Rank {
             is_world: true,
             settings: SettingsSource::Decides(Arc::default()),
             early: true,
-            binding: Arc::clone(&binding),
+            device: Arc::clone(&binding) as Arc<dyn OpenDevice>,
             gpu_fusion_threshold_bytes: GPU_FUSION_THRESHOLD_BYTES,
         });
-        let on_gpu = Arc::clone(&cycle.gpu.shared);
+        let in_flight = Box::new(cycle.in_flight_view());
         let engine_group = Arc::<EngineGroup>::default();
         engine_group.add(Arc::clone(&queue));
         let engine = Arc::new(Engine {
@@ -195,7 +196,7 @@ impl Rank {
             gpu,
             engine,
             binding,
-            on_gpu,
+            in_flight,
             diary,
             thread: Some(thread),
         }
@@ -210,9 +211,7 @@ impl Rank {
     ///
     /// It does not look through the cycle, whose thread would take it for a caller that drives it and sleep.
     pub(super) fn await_in_flight(&self, in_flight: usize) {
-        until("it is in flight", || {
-            self.on_gpu.in_flight.load(Ordering::Acquire) == in_flight
-        });
+        until("it is in flight", || (self.in_flight)() == in_flight);
     }
 
     /// An allreduce on the GPU, of u8, in place at `at`.
