@@ -136,6 +136,7 @@
         const raw = { x: left, y: top, width: Math.max(right - left, 1), height: bottom - top };
         const shape = echarts.graphic.clipRectByRect(raw, params.coordSys);
         if (!shape) return undefined;
+        const solid = item.colour || (typeof fill === 'string' && fill.startsWith('#') ? fill : null);
         const style = { fill: item.colour || fill, opacity: item.pale ? 0.4 : 1 };
         if (edge && shape.width > 4) Object.assign(style, { stroke: paint.paper, lineWidth: 1 });
         const rect = { type: 'rect', shape, style, emphasis: { style: { stroke: paint.ink, lineWidth: 1.5 } } };
@@ -144,8 +145,8 @@
           type: 'text', silent: true,
           style: {
             text: item.label, fontSize: 12, fontFamily: font(), ...(item.cut ? { width: shape.width - 6, overflow: 'truncate' } : {}), align: 'center', verticalAlign: 'middle',
-            x: shape.x + shape.width / 2, y: shape.y + shape.height / 2, fill: item.colour ? ink(item.colour) : paint.ink,
-            stroke: item.colour ? undefined : paint.paper, lineWidth: item.colour ? 0 : 2.5,
+            x: shape.x + shape.width / 2, y: shape.y + shape.height / 2, fill: solid ? ink(solid) : paint.ink,
+            stroke: solid ? undefined : paint.paper, lineWidth: solid ? 0 : 2.5,
           },
         };
         return { type: 'group', children: [rect, text] };

@@ -7,7 +7,7 @@ use ronde_lab::review::words::number;
 use ronde_lab::review::{Review, Setting, Switch, Writer};
 
 /// HostLayout of a surface's grid in either direction, beside 0.
-pub(super) const GRID: usize = 48;
+pub(super) const GRID: usize = 36;
 /// Surfaces that are drawn of one review: of the combinations of switches, those that were tried most.
 const SURFACES: usize = 4;
 /// Trials on a surface that are labelled; more would cover each other.
