@@ -17,7 +17,7 @@
 //!   drops it once.
 //! - **bool**: any byte but 0 is true; sum and max are OR, product and min are AND; results are 0
 //!   or 1, also those of a single rank. Averages and scale factors are undefined for bool and are
-//!   rejected earlier.
+//!   refused earlier.
 //! - **Min, max** of floats: NaN if any rank has NaN, the first one in rank order; of equal zeros
 //!   the first.
 //! - A scale factor of exactly 1 leaves every bit as it is.
