@@ -14,7 +14,7 @@ fn invalid_sets_are_refused_on_all_ranks_alike() {
         let rank = context.rank();
         let refused = |ranks: &[usize]| context.add_process_set(ranks).err().expect("refused").to_string();
         for (ranks, part) in [
-            (&[][..], "there are none"),
+            (&[][..], "the list is empty"),
             (&[1, 3], "rank 3 is not in the job"),
             (&[1, 0, 1], "rank 1 comes twice"),
             (&[2, 1, 0], "process set 0 has the same ranks"),

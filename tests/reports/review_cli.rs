@@ -4,11 +4,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use html5gum::{Token, Tokenizer};
 use serde_json::Value;
 
 use crate::support::fixture::fixture;
-use crate::support::output::{assert_failed, silent_stdout as stdout, texts};
+use crate::support::output::{assert_failed, assert_stands_alone, silent_stdout as stdout, texts};
 
 const HOROVOD: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
      tensor_fusion_threshold,score\n";
@@ -110,14 +109,8 @@ fn a_log_of_rondes_is_told_to_its_end() {
     );
 
     let page = String::from_utf8(read("r.html")).unwrap();
-    assert!(page.contains("23 % faster") && page.matches("<svg").count() >= 2);
-    assert!(
-        !page.contains("http://") && !page.contains("https://"),
-        "the page asks the network for something"
-    );
-    for token in Tokenizer::new(&page).flatten() {
-        assert!(!matches!(token, Token::Error(_)), "{token:?}");
-    }
+    assert!(page.contains("23 % faster") && page.matches("class=\"chart\"").count() >= 2);
+    assert_stands_alone(&page);
     assert!(read("r.png").starts_with(b"\x89PNG") && read("r.svg").starts_with(b"<svg"));
 }
 

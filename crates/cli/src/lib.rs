@@ -5,12 +5,13 @@
 
 mod argv;
 mod bench;
+mod chart;
 mod completions;
 pub mod config_file;
-mod figure;
 mod html;
 pub mod knob_flags;
 mod knobs;
+mod licences;
 mod man;
 mod present;
 mod program;
@@ -43,6 +44,7 @@ Examples:
   ronde knobs                                    every setting: variable, flag, range, default
   ronde knobs --effective                        the values in force here, and who set them
   ronde man | man -l -                           the manual page, the settings in it
+  ronde licenses                                 the licences of what this program contains
   ronde completions bash > ~/.local/share/bash-completion/completions/ronde";
 
 /// Data-parallel training whose tensor fusion tunes itself
@@ -64,6 +66,7 @@ enum Command {
     Tune(tune::Args),
     Knobs(knobs::Args),
     Completions(completions::Args),
+    Licenses(licences::Args),
     Man(man::Args),
     #[command(hide = true, name = run::GUARD)]
     Guard,
@@ -93,6 +96,7 @@ pub fn run(program: Program) -> ExitCode {
         Command::Tune(args) => tune::main(&args),
         Command::Knobs(args) => knobs::main(&args),
         Command::Completions(args) => completions::main(&args, Cli::command()),
+        Command::Licenses(_) => licences::main(),
         Command::Man(args) => man::main(&args, Cli::command()),
         Command::SweepRank(args) => sweep::rank::main(&args),
         Command::Guard => run::guard_main(),

@@ -30,7 +30,7 @@ pub(crate) fn not_sets(context: &Context) {
         (
             &[],
             ProcessSetProblem::Empty,
-            "process set of ranks []: there are none",
+            "process set of ranks []: the list is empty",
         ),
         (
             &[0, 3],

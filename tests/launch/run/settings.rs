@@ -136,7 +136,7 @@ fn a_misspelt_variable_is_warned_of_once_by_rank_0() {
             .filter(|line| line.contains("no setting"))
             .collect();
         assert_eq!(told.len(), 1, "{line:?}: {}", outcome.stderr);
-        let warning = "[0]: HOROVOD_CYCEL_TIME is no setting of Ronde and has no effect; \
+        let warning = "[0]: HOROVOD_CYCEL_TIME is not a setting of Ronde and has no effect; \
                        did you mean HOROVOD_CYCLE_TIME?";
         assert!(told[0].ends_with(warning), "{told:?}");
     }

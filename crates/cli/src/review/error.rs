@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ronde_tuner::LogError;
 
-use crate::figure::FigureError;
+use crate::chart::picture::PictureError;
 use crate::present::output::OutputError;
 
 /// Why there is no review.
@@ -26,7 +26,7 @@ pub(super) enum Error {
     #[error(transparent)]
     Output(#[from] OutputError),
     #[error(transparent)]
-    Figure(#[from] FigureError),
+    Figure(#[from] PictureError),
 }
 
 impl Error {

@@ -63,7 +63,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
         output.finish(|sink| write_json(sink, &Document::new(&reviews)))?;
     }
     if let Some(output) = html {
-        let page = html::page(&reviews)?;
+        let page = html::page(&reviews);
         output.finish(|sink| sink.write_all(page.as_bytes()))?;
     }
     if let Some(output) = svg {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{heat, json, markdown, text};
-use crate::figure::FigureError;
+use crate::chart::picture::PictureError;
 use crate::present::Look;
 use crate::present::output::{Output, OutputError as WriteError};
 use crate::timeline::write_json;
@@ -47,7 +47,7 @@ pub(super) enum ReportError {
     #[error(transparent)]
     Write(#[from] WriteError),
     #[error(transparent)]
-    Figure(#[from] FigureError),
+    Picture(#[from] PictureError),
 }
 
 /// Writes the files of the report to `folder`, those of before replaced, and gives the text for the terminal.

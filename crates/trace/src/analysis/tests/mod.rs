@@ -162,6 +162,36 @@ fn a_slow_rank_is_found_and_its_cost_recomputed() {
 }
 
 #[test]
+fn one_file_has_the_ready_ticks_of_every_rank() {
+    let report = report(&Job {
+        ranks: 4,
+        slow: Some((2, 10_000.0)),
+        ..Job::default()
+    });
+    let ranks: Vec<u32> = report.lanes.iter().map(|lane| lane.rank).collect();
+    assert_eq!(ranks, [0, 1, 2, 3]);
+    let end = *report.lanes[0].step_ends_ms.last().unwrap();
+    for lane in &report.lanes {
+        assert_eq!(lane.bars.is_empty(), lane.rank != 0);
+        assert_eq!(lane.ready.len(), report.lanes[0].ready.len());
+        assert!(lane.ready.is_sorted_by(|a, b| a.at_ms <= b.at_ms));
+        assert!(
+            lane.ready
+                .iter()
+                .all(|tick| (0.0..=end).contains(&tick.at_ms) && !tick.tensor.is_empty())
+        );
+    }
+    // The tensors of the slow rank are ready later.
+    let mean = |rank: usize| {
+        let ready = &report.lanes[rank].ready;
+        ready.iter().map(|tick| tick.at_ms).sum::<f64>() / ready.len() as f64
+    };
+    assert!(mean(2) > mean(1) + 1.0, "{} {}", mean(1), mean(2));
+    let cycles = &report.lanes[0].cycles_ms;
+    assert!(cycles.is_sorted() && cycles.iter().all(|at| (0.0..=end).contains(at)));
+}
+
+#[test]
 fn ranks_that_are_late_by_turns_do_not_stand_out() {
     let stragglers = report(&Job {
         jitter_us: 2_000.0,

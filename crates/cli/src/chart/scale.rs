@@ -1,52 +1,21 @@
-//! Colours: those of the page, which follow light and dark, and the scale from the best to the worst, which does not.
+//! Colour scale from the best to the worst value, for heat maps.
 //!
 //! The scale is viridis, bright for the best: even to the eye, in its order also in grey and with any colour blindness.
-//! It goes by ratios, for 5 % are 5 % on a fast network and on a slow one, and gives the first percents more room than
-//! the hundredth: what is asked of a picture is which settings are good, not how bad the bad ones are.
+//! It goes by ratios, as 5 % are 5 % on a fast network and on a slow one, and gives the first percents more room than
+//! the hundredth: a heat map should show which settings are good, not how bad the bad ones are.
 
-use plotters::style::RGBAColor;
 use plotters::style::colors::colormaps::ViridisRGB;
+use plotters::style::{RGBAColor, RGBColor};
 
-use super::spacing::{linear, tick};
+use crate::html::number;
 
-/// The page behind the figure.
-pub(super) const PAPER: RGBAColor = RGBAColor(0xff, 0xff, 0xff, 1.0);
-/// Behind what has no value.
-pub(super) const PANEL: RGBAColor = RGBAColor(0xf3, 0xf5, 0xf7, 1.0);
-/// Titles and whatever is read first.
-pub(super) const INK: RGBAColor = RGBAColor(0x1a, 0x1f, 0x24, 1.0);
-/// Axes and their labels.
-pub(super) const SOFT: RGBAColor = RGBAColor(0x55, 0x60, 0x6b, 1.0);
-/// Grids.
-pub(super) const LINE: RGBAColor = RGBAColor(0xd5, 0xdb, 0xe1, 1.0);
-/// What is told apart: samples, default, best, another; as in `html/page.css`.
-pub(super) const SERIES: [RGBAColor; 6] = [
-    RGBAColor(0x0b, 0x5f, 0xa5, 1.0),
-    RGBAColor(0xc4, 0x4e, 0x00, 1.0),
-    RGBAColor(0x00, 0x80, 0x5d, 1.0),
-    RGBAColor(0xa0, 0x4a, 0x86, 1.0),
-    RGBAColor(0x8a, 0x61, 0x00, 1.0),
-    RGBAColor(0x47, 0x52, 0x5d, 1.0),
-];
-/// Dark on a bright colour of the scale, on a dark page too: hence not `INK`.
-pub(super) const ON_BRIGHT: RGBAColor = RGBAColor(0x10, 0x15, 0x1a, 1.0);
-/// Bright on a dark colour of the scale, on any page.
-pub(super) const ON_DARK: RGBAColor = RGBAColor(0xfa, 0xfc, 0xfd, 1.0);
-
-/// The colour, seen through so far.
-pub(super) fn thin(colour: RGBAColor, alpha: f64) -> RGBAColor {
-    RGBAColor(colour.0, colour.1, colour.2, alpha)
-}
-
-/// What a colour says: how much worse than the best a value is.
+/// The scale as a legend shows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Scale {
-    /// What is measured against the best, such as "step time above the best, 40.2 ms".
+pub(crate) struct Key {
+    /// What the colours mean.
     pub(crate) label: String,
-    /// Which values are good.
-    pub(crate) better: Better,
-    /// What one value scatters by, as a share of it; 0 where the values are smooth, or it is not known.
-    pub(crate) noise: f64,
+    /// Places on the scale, from 0 to 1, and their labels.
+    pub(crate) ticks: Vec<(f64, String)>,
 }
 
 /// Which values are good.
@@ -60,7 +29,7 @@ pub(crate) enum Better {
 
 /// The colours of a set of values.
 #[derive(Clone, Debug)]
-pub(super) struct Shades {
+pub(crate) struct Shades {
     measure: Measure,
     better: Better,
     /// Whether there are values beyond the end of the scale.
@@ -86,8 +55,9 @@ const MOST: f64 = 3.0;
 const STRETCH: f64 = 0.6;
 
 impl Shades {
-    /// For values of which some may be no numbers.
-    pub(super) fn new(values: impl IntoIterator<Item = f64>, better: Better, noise: f64) -> Self {
+    /// Of these values, of which some may not be finite; one measurement scatters by the share `noise`, 0 if that is
+    /// unknown.
+    pub(crate) fn new(values: impl IntoIterator<Item = f64>, better: Better, noise: f64) -> Self {
         let values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -121,7 +91,7 @@ impl Shades {
     }
 
     /// Where a value is on the scale: 0 is the best, 1 the end, where also lies what is no number.
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub(crate) fn at(&self, value: f64) -> f64 {
         if !value.is_finite() {
             return 1.0;
         }
@@ -136,8 +106,16 @@ impl Shades {
         }
     }
 
-    /// What a legend of the scale names, and where on it; the first is the best.
-    pub(super) fn ticks(&self) -> Vec<(f64, String)> {
+    /// The scale as a legend shows it.
+    pub(crate) fn key(&self, label: String) -> Key {
+        Key {
+            label,
+            ticks: self.ticks(),
+        }
+    }
+
+    /// Labels of the scale and their places on it; the first is the best.
+    fn ticks(&self) -> Vec<(f64, String)> {
         match self.measure {
             Measure::Ratio { most, .. } => self.shares(most),
             Measure::Difference { best, most } => {
@@ -145,11 +123,8 @@ impl Shades {
                     Better::Lower => (best, best + 2.0 * most),
                     Better::Higher => (best - 2.0 * most, best),
                 };
-                let ticks = linear(from, to, 6).ticks;
-                ticks
-                    .into_iter()
-                    .map(|(value, name)| (self.at(value), name))
-                    .collect()
+                let ticks = round_values(from, to, 6);
+                ticks.map(|value| (self.at(value), tick(value))).collect()
             }
         }
     }
@@ -183,33 +158,52 @@ impl Shades {
     }
 }
 
-/// The colour of a place on the scale: 0 is the best, 1 the end.
-pub(super) fn shade(at: f64) -> RGBAColor {
+/// The colour of a place on the scale, 0 the best and 1 the end, as `#rrggbb`.
+pub(crate) fn colour(at: f64) -> String {
     let at = if at.is_nan() { 1.0 } else { at.clamp(0.0, 1.0) };
-    let colour = ViridisRGB::get_color(1.0 - at);
-    RGBAColor(colour.0, colour.1, colour.2, 1.0)
+    let RGBColor(red, green, blue) = ViridisRGB::get_color(1.0 - at);
+    format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// What can be read on that colour of the scale: whichever of the two contrasts more (WCAG 2.2, relative luminance).
-pub(super) fn readable_on(colour: RGBAColor) -> RGBAColor {
-    let on = luminance(colour);
-    let contrast = |with: RGBAColor| {
-        let with = luminance(with);
-        (on.max(with) + 0.05) / (on.min(with) + 0.05)
-    };
-    if contrast(ON_BRIGHT) >= contrast(ON_DARK) {
-        ON_BRIGHT
-    } else {
-        ON_DARK
-    }
-}
-
-fn luminance(colour: RGBAColor) -> f64 {
-    let linear = |part: u8| match f64::from(part) / 255.0 {
+/// Black or white, whichever is easier to read on this colour (WCAG 2.2, relative luminance) over white.
+pub(super) fn readable_on(RGBAColor(red, green, blue, alpha): RGBAColor) -> RGBColor {
+    let linear = |part: u8| match (f64::from(part) * alpha + 255.0 * (1.0 - alpha)) / 255.0 {
         part if part <= 0.04045 => part / 12.92,
         part => ((part + 0.055) / 1.055).powf(2.4),
     };
-    0.2126 * linear(colour.0) + 0.7152 * linear(colour.1) + 0.0722 * linear(colour.2)
+    if 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue) > 0.18 {
+        RGBColor(0x10, 0x15, 0x1a)
+    } else {
+        RGBColor(0xfa, 0xfc, 0xfd)
+    }
+}
+
+/// Round values from `from` to `to`, about `most` of them.
+pub(super) fn round_values(from: f64, to: f64, most: usize) -> impl Iterator<Item = f64> {
+    let rough = (to - from) / most.max(1) as f64;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0]
+        .into_iter()
+        .find(|m| m * power >= rough * 0.999)
+        .unwrap_or(10.0)
+        * power;
+    // Counted rather than added up, so that a step lost to rounding cannot loop for ever.
+    let first = (from / step - 1e-9).ceil();
+    (0..=2 * most)
+        .map(move |i| (first + i as f64) * step)
+        .take_while(move |value| *value <= to + step * 1e-6)
+}
+
+/// A value as an axis names it: 0.5, 1, 2.5, 128, 1e−5.
+pub(crate) fn tick(value: f64) -> String {
+    match value.abs() {
+        v if v != 0.0 && v.is_finite() && !(1e-3..1e6).contains(&v) => {
+            // Rounded before it is written, so that no zeros trail.
+            let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
+            format!("{rounded:e}").replace('-', "−")
+        }
+        _ => number::short(value),
+    }
 }
 
 #[cfg(test)]
@@ -269,18 +263,22 @@ mod tests {
     }
 
     #[test]
-    fn text_can_be_read_everywhere() {
-        for i in 0..=100 {
-            let colour = shade(f64::from(i) / 100.0);
-            let (a, b) = (luminance(colour), luminance(readable_on(colour)));
-            assert!((a.max(b) + 0.05) / (a.min(b) + 0.05) >= 4.0, "{colour:?}");
-        }
+    fn ticks_are_written_as_people_do() {
+        assert_eq!(
+            [0.0, 0.5, 1.0, 2.5, 128.0, 1000.0, 1e-5, -0.25, 2.5e7].map(tick),
+            ["0", "0.5", "1", "2.5", "128", "1,000", "1e−5", "−0.25", "2.5e7"]
+        );
+        let round = |from, to| round_values(from, to, 5).collect::<Vec<f64>>();
+        assert_eq!(round(0.0, 73.0), [0.0, 20.0, 40.0, 60.0]);
+        assert_eq!(round(-3.0, 9.0), [0.0, 5.0]);
     }
 
     #[test]
-    fn brightness_falls_from_the_best_to_the_worst() {
-        let bright: Vec<f64> = (0..=50).map(|i| luminance(shade(f64::from(i) / 50.0))).collect();
-        assert!(bright.windows(2).all(|pair| pair[1] < pair[0]));
+    fn the_best_is_bright() {
+        assert_eq!(
+            (colour(0.0), colour(1.0), colour(f64::NAN)),
+            ("#fee825".into(), "#440154".into(), "#440154".into())
+        );
     }
 
     proptest! {
