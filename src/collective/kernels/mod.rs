@@ -28,7 +28,7 @@
 //! # Implementation
 //!
 //! [`Reducer::new`] picks one function for (element type, operation, instruction set). All of them
-//! are one loop ([`block::run`]) over blocks of [`block::LANES`] elements as arrays, which the
+//! are one loop (`block::run`) over blocks of [`block::LANES`] elements as arrays, which the
 //! compiler turns into vector registers; the rest at the end is padded to a block. A block is read
 //! from every rank, combined in registers, and written at most twice; so outputs may be the same
 //! memory as a source.
