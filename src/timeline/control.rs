@@ -124,7 +124,7 @@ impl Timeline {
         self.options.rank
     }
 
-    /// Applies a command of rank 0 and returns when that is done. See [`TimelineCommand`].
+    /// Applies a command of rank 0 and returns when that is done. See `TimelineCommand`.
     ///
     /// # Errors
     /// [`SettingsError::Output`] for a file that cannot be written; nothing is then recorded.

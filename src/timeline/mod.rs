@@ -3,7 +3,7 @@
 //!
 //! The cycle reports to two recipients. A [`Track`] puts whole cycles into a ring that a writer
 //! thread empties into files in [Horovod's format](horovod) and in [BytePS's](byteps); it may drop
-//! cycles when the disk is slow. The [`StepMeter`] sums each batch as it is executed and drops
+//! cycles when the disk is slow. The `StepMeter` sums each batch as it is executed and drops
 //! nothing; [`period`] detects steps from the repetition of tensors.
 //!
 //! A process has one [`Timeline`], and one track for each of its process sets. `control` starts and

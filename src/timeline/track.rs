@@ -176,7 +176,7 @@ impl Track {
         }
     }
 
-    /// Records that a tensor was rejected because of a mismatch between ranks.
+    /// Records that a tensor was refused because of a mismatch between ranks.
     pub fn error(&mut self, tensor: TensorId, began: Nanos, ended: Nanos) {
         if self.has_room() {
             record::put_error(&mut self.words, tensor, began, ended);

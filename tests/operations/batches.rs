@@ -176,14 +176,14 @@ fn of_a_batch_with_one_bad_tensor_none_is_submitted() {
                     if let RawOutput::Into { bytes, .. } = &mut parts[1].1.output {
                         *bytes += 1;
                     }
-                    // SAFETY: rejected.
+                    // SAFETY: refused.
                     let error = unsafe { context.submit_batch(&parts) }.err();
                     assert!(
                         matches!(error, Some(Error::Argument(ArgumentError::OutputSize { ref tensor, .. })) if tensor == "t2")
                     );
                     parts[1] = parts[0];
                     parts[1].1.name = "ronde.t2";
-                    // SAFETY: rejected.
+                    // SAFETY: refused.
                     let error = unsafe { context.submit_batch(&parts) }.err();
                     assert!(matches!(
                         error,

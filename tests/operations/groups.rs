@@ -269,7 +269,7 @@ fn a_refused_member_fails_alone() {
             assert!(error.to_string().contains("mismatched groups"), "{error}");
         }
         assert_eq!(memory, [1.0; 2]);
-        // All or none: if one name is in flight, its whole group is rejected.
+        // All or none: if one name is in flight, its whole group is refused.
         if rank == 0 {
             let alone = context
                 .allreduce("h_2of2", vec![1i32], ReduceOp::Sum)

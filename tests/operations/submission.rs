@@ -1,4 +1,4 @@
-//! Operations between real processes: orders, forms of submission, and rejections. (`matrix` tests
+//! Operations between real processes: orders, forms of submission, and refusals. (`matrix` tests
 //! all results.)
 
 use crate::support::{Draw, job};

@@ -203,7 +203,7 @@ fn a_forked_child_is_refused_by_all_sets() {
         let world = context.process_sets().remove(0);
         let pending = world.allreduce("before", vec![1i32], ReduceOp::Sum).expect("in");
         // SAFETY: the child calls nothing that could block on a lock held by another thread: the
-        // rejections under test come before any lock, and it ends with `_exit`.
+        // refusals under test come before any lock, and it ends with `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let refused = [

@@ -1,4 +1,4 @@
-//! Process sets between real processes: numbers, overlap, rejections, and the effects of a death.
+//! Process sets between real processes: numbers, overlap, refusals, and the effects of a death.
 
 mod endings;
 mod membership;

@@ -1,4 +1,4 @@
-//! Rejected process sets and their errors.
+//! Refused process sets and their errors.
 
 #![allow(unsafe_code)] // limits the number of open files
 

@@ -17,7 +17,7 @@
 //!   drops it once.
 //! - **bool**: any byte but 0 is true; sum and max are OR, product and min are AND; results are 0
 //!   or 1, also those of a single rank. Averages and scale factors are undefined for bool and are
-//!   rejected earlier.
+//!   refused earlier.
 //! - **Min, max** of floats: NaN if any rank has NaN, the first one in rank order; of equal zeros
 //!   the first.
 //! - A scale factor of exactly 1 leaves every bit as it is.
@@ -28,7 +28,7 @@
 //! # Implementation
 //!
 //! [`Reducer::new`] picks one function for (element type, operation, instruction set). All of them
-//! are one loop ([`block::run`]) over blocks of [`block::LANES`] elements as arrays, which the
+//! are one loop (`block::run`) over blocks of [`block::LANES`] elements as arrays, which the
 //! compiler turns into vector registers; the rest at the end is padded to a block. A block is read
 //! from every rank, combined in registers, and written at most twice; so outputs may be the same
 //! memory as a source.

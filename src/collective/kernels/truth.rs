@@ -24,7 +24,7 @@ impl<O: Op<u8>> Scheme for Truth<O> {
     unsafe fn widen<I: Isa>(block: &[u8; LANES]) -> [u8; LANES] {
         block.map(|byte| u8::from(byte != 0))
     }
-    /// Factors other than 1 were rejected earlier.
+    /// Factors other than 1 were refused earlier.
     #[inline(always)]
     fn prescale(x: u8, _factor: f64) -> u8 {
         x
@@ -33,7 +33,7 @@ impl<O: Op<u8>> Scheme for Truth<O> {
     fn combine(so_far: u8, next: u8) -> u8 {
         O::apply(so_far, next)
     }
-    /// Averages and factors were rejected earlier.
+    /// Averages and factors were refused earlier.
     #[inline(always)]
     fn finish(_block: &mut [u8; LANES], _scaling: &Scaling) {}
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! Bad input that one rank detects alone: rejected at once and on that rank only, with nothing in
+//! Bad input that one rank detects alone: refused at once and on that rank only, with nothing in
 //! flight afterwards.
 
 #![allow(unsafe_code)] // submits the test's own buffers
@@ -359,7 +359,7 @@ pub(crate) fn nothing_at_all(context: &Context) {
         .allgather("none", Vec::<u8>::new(), &wide)
         .expect("submitted");
     assert_eq!(got.wait().expect("done").shape, wide);
-    // Rows longer than the address space are rejected, also if there are none.
+    // Rows longer than the address space are refused, also if there are none.
     for longer in [[0, 1 << 40, 1 << 40], [1 << 40, 1 << 40, 0]] {
         let failed = context.allgather("longer", Vec::<u8>::new(), &longer);
         let error = failed.err().expect("refused").error;

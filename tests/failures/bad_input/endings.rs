@@ -103,8 +103,8 @@ pub(crate) fn dropped(context: &Context) {
         context.barrier().expect("all come");
     }
     is_freed(4);
-    // One whose handle is dropped after it is done, one that is rejected in flight, and one that is
-    // rejected at once.
+    // One whose handle is dropped after it is done, one that is refused in flight, and one that is
+    // refused at once.
     let handle = context.allreduce("dropped", buffer(), ReduceOp::Sum);
     let handle = handle.map_err(|failed| failed.error).expect("submitted");
     while !handle.is_done() {

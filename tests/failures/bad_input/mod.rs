@@ -1,4 +1,4 @@
-//! Bad input: rejections, their errors on each rank, and jobs that continue afterwards.
+//! Bad input: refusals, their errors on each rank, and jobs that continue afterwards.
 
 mod alone;
 mod endings;

@@ -1,5 +1,5 @@
 //! MPI that another library of the process has initialized, such as mpi4py: Ronde uses it if it
-//! allows threads, and otherwise rejects it; Ronde never finalizes it.
+//! allows threads, and otherwise refuses it; Ronde never finalizes it.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Simulated variables of every launcher: with them, ranks of one host find each other without MPI;
-//! ranks on several hosts need MPI. On one host MPI is not even initialized: it would reject
+//! ranks on several hosts need MPI. On one host MPI is not even initialized: it would refuse
 //! variables without their launcher.
 
 use std::process::{Child, Command, Output, Stdio};

@@ -1,4 +1,4 @@
-//! Tests of the ranks' settings, from flags and files, and of rejected ones.
+//! Tests of the ranks' settings, from flags and files, and of refused ones.
 
 use super::*;
 

@@ -170,7 +170,7 @@ fn a_pipe_is_read_but_not_merged() {
     let pipe = folder.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.unwrap().success());
-    // Rejected before any reading: the pipe has no writer.
+    // Refused before any reading: the pipe has no writer.
     let output = timeline(folder.path(), &["pipe", "--merge", "m.json"]);
     assert_fails(&output, 2, &["--merge reads its inputs twice", "pipe"]);
     let writer = std::thread::spawn(move || fs::write(pipe, job.ronde(0)).unwrap());

@@ -109,7 +109,7 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
             Some(Error::Negotiation(NegotiationError::Stalled { missing, .. })) => {
                 missing.iter().all(|missing| blames_hostile(*missing))
             }
-            // A rejection that the hostile rank invented does not end the job on ranks that cannot
+            // A refusal that the hostile rank invented does not end the job on ranks that cannot
             // detect it.
             Some(
                 Error::Negotiation(NegotiationError::Mismatch(_) | NegotiationError::RankJoined { .. })
