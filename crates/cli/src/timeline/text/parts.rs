@@ -1,10 +1,10 @@
-//! Where a step's time goes: a bar and a table.
+//! Parts of a step: a bar and a table.
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{PartKind, Summary};
 
-use super::look::key;
-use super::{Look, Table, decimals, harmless, ms, percent, titled, wrapped};
+use crate::present::units::{decimals, ms, percent};
+use crate::present::{Look, Table, harmless, key, titled, wrapped};
 
 /// Widest bar; a wider one says no more.
 const BAR_WIDTH_MAX: usize = 80;
@@ -17,13 +17,15 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
     let mut lines = bars(report.startup.as_ref(), steady, look);
     lines.extend(table(steady, look));
     lines.extend(notes(report, steady, look));
-    titled("Where a step's time goes", lines, look)
+    titled("Parts of a step", lines, look)
 }
 
 /// Stages of BytePS, with the time that each overlaps others.
 pub(super) fn stages(report: &Report, look: &Look) -> Vec<String> {
-    let longest = report.stages.iter().map(|row| row.total_ms).fold(0.0, f64::max);
-    let decimals = decimals(longest);
+    if report.stages.is_empty() {
+        return Vec::new();
+    }
+    let decimals = decimals(report.stages.iter().map(|row| row.total_ms));
     let mut table = Table::new(&["<stage", "rows a step", "total ms", "under way ms", "overlap"]);
     for row in &report.stages {
         table.row([
@@ -33,9 +35,6 @@ pub(super) fn stages(report: &Report, look: &Look) -> Vec<String> {
             format!("{:.decimals$}", row.under_way_ms),
             percent(row.overlap),
         ]);
-    }
-    if table.is_empty() {
-        return Vec::new();
     }
     let mut lines = table.lines(look.width);
     let note = "Overlap: part of the time under way with another stage under way too.";
@@ -63,10 +62,9 @@ fn bars(startup: Option<&Summary>, steady: &Summary, look: &Look) -> Vec<String>
 }
 
 fn table(steady: &Summary, look: &Look) -> Vec<String> {
-    let decimals = decimals(steady.step_ms.p90);
+    let decimals = decimals([steady.step_ms.p90]);
     let number = |ms: f64| format!("{ms:.decimals$}");
     let mut table = Table::new(&["<", "<part", "median ms", "p90", "share", "hidden ms"]);
-    // What is never there says nothing.
     for part in steady.parts.iter().filter(|part| part.total_ms.max > 0.0) {
         let hidden = (part.total_ms.mean - part.exposed_ms.mean).max(0.0);
         table.row([
@@ -95,18 +93,18 @@ fn table(steady: &Summary, look: &Look) -> Vec<String> {
 
 fn notes(report: &Report, steady: &Summary, look: &Look) -> Vec<String> {
     let until = if steady.compute_known {
-        "computation is the profiler's"
+        "computation as the profiler recorded it"
     } else {
-        "computation is taken to last until the rank's last tensor is ready"
+        "computation is assumed to last until the rank's last tensor is ready"
     };
     let mut notes = vec![format!(
-        "Something moves for {} a step, {} of it behind computation ({until}).",
+        "Communication: {} a step, {} of it overlaps computation ({until}).",
         ms(steady.communication_ms.p50),
         percent(steady.overlap)
     )];
     if let Some([copy_in, reduce, copy_out, wait]) = steady.streamed_ms {
         notes.push(format!(
-            "Inside the collective, chunk by chunk: copying in {}, combining {}, copying out {}, waiting for peers {}.",
+            "Within the collective: copying in {}, reducing {}, copying out {}, waiting for peers {}.",
             ms(copy_in),
             ms(reduce),
             ms(copy_out),
@@ -114,7 +112,7 @@ fn notes(report: &Report, steady: &Summary, look: &Look) -> Vec<String> {
         ));
     }
     let negotiated = [
-        ("known tensors", &report.negotiate_cached_ms),
+        ("cached tensors", &report.negotiate_cached_ms),
         ("new ones", &report.negotiate_uncached_ms),
     ];
     let negotiated: Vec<String> = negotiated
@@ -131,7 +129,7 @@ fn notes(report: &Report, steady: &Summary, look: &Look) -> Vec<String> {
     if !negotiated.is_empty() {
         let negotiated = negotiated.join(", ");
         notes.push(format!(
-            "From ready on all ranks to the batch's beginning, median: {negotiated}."
+            "From ready on all ranks to the start of the batch, median: {negotiated}."
         ));
     }
     notes
