@@ -1,9 +1,11 @@
-//! What a step of ResNet-50's gradients costs on a GPU beside plain copies, and what submitting a tensor costs the host.
+//! What a step of ResNet-50's gradients costs on a GPU beside plain copies, and what submitting a
+//! tensor costs the host.
 //!
-//! One rank on device 0; every round measures everything, and ratios are those within a round. Times on the device are those of its
-//! events: copies that nobody counts come first, and what is measured is on the stream before they are done. What the host does is timed
-//! by its own clock. `--rounds N`, and `--small` for a few rounds on a small model (it is what tests run). Prints the table that
-//! `results/nccl/` keeps; without a device it says so.
+//! One rank on device 0; every round measures everything, and ratios are those within a round.
+//! Times on the device are those of its events: copies that nobody counts come first, and what is
+//! measured is on the stream before they are done. What the host does is timed by its own clock.
+//! `--rounds N`, and `--small` for a few rounds on a small model (it is what tests run). Prints the
+//! table that `results/nccl/` keeps; without a device it says so.
 
 #![allow(unsafe_code)] // submits tensors with the stream that makes them
 
@@ -141,7 +143,8 @@ fn rounds_of<T>(options: Options, mut round: impl FnMut() -> Result<T, Failure>)
     (0..options.rounds).map(|_| round()).collect()
 }
 
-/// Copies of all bytes that give the host time to put a kernel or a copy onto the stream: each takes tens of microseconds.
+/// Copies of all bytes that give the host time to put a kernel or a copy onto the stream: each
+/// takes tens of microseconds.
 const LEAD: usize = 6;
 
 /// The same for a step through the runtime, whose ranks agree on it first.
@@ -218,7 +221,8 @@ impl<'a> Step<'a> {
                     .zip(&shapes)
                     .map(|((name, tensor), shape)| (SUM, in_place(name, tensor, shape, stream)))
                     .collect();
-                // SAFETY: the tensors outlive the context's work on them, as the stream waits for it and is waited for.
+                // SAFETY: the tensors outlive the context's work on them, as the stream waits for
+                // it and is waited for.
                 follow(unsafe { step.context.submit_group("step", &parts) }?, stream)
             })?,
             flat_step_us: self.time(stopwatch, LEAD_OF_STEP, |step, stream| {

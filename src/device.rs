@@ -1,6 +1,7 @@
 //! Work on a device, as the runtime sees it: streams, and marks that say how far a stream has come.
 //!
-//! The owner of a device makes marks and answers for them ([`Marks`]). Holders of a mark need not know what kind of device it is.
+//! The owner of a device makes marks and answers for them ([`Marks`]). Holders of a mark need not
+//! know what kind of device it is.
 
 use std::sync::Arc;
 
@@ -81,7 +82,8 @@ impl Mark {
         self.made
     }
 
-    /// Whether it was recorded before `other`; false if both were recorded at the same time by two threads.
+    /// Whether it was recorded before `other`; false if both were recorded at the same time by two
+    /// threads.
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         self.made < other.asked
     }
@@ -125,12 +127,13 @@ pub(crate) struct OnDevice {
     pub(crate) stream: Stream,
     /// The tensor's data is ready.
     pub(crate) ready: Mark,
-    /// The caller gets its answer when the batch is launched, and has its stream wait for the result.
+    /// The caller gets its answer when the batch is launched, and has its stream wait for the
+    /// result.
     pub(crate) is_early: bool,
 }
 
-/// Of each of the callers' streams, the mark that comes last; several where threads made them at once. (The order of submission does
-/// not tell: a mark is made before that.)
+/// Of each of the callers' streams, the mark that comes last; several where threads made them at
+/// once. (The order of submission does not tell: a mark is made before that.)
 pub(crate) fn latest<'a>(tensors: impl Iterator<Item = &'a OnDevice>) -> SmallVec<[&'a Mark; 2]> {
     let mut last: SmallVec<[(Stream, &Mark); 2]> = SmallVec::new();
     for on in tensors {

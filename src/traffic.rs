@@ -1,15 +1,15 @@
-//! What a process sends over MPI, counted.
+//! Counters of the messages that a process sends over MPI.
 
 use serde::Serialize;
 
-/// What this process has begun to send over MPI since it started, heartbeats included.
+/// Messages that this process has begun to send over MPI since it started, heartbeats included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MpiTraffic {
-    /// Messages to other ranks.
+    /// Number of messages to other ranks.
     pub messages: u64,
-    /// Bytes in them.
+    /// Number of bytes in them.
     pub bytes: u64,
-    /// Calls of MPI's own collectives, which are messages of MPI's making: not counted above.
+    /// Number of calls of MPI's own collectives. The messages inside them are not counted above.
     pub collectives: u64,
 }
 
@@ -28,7 +28,7 @@ impl std::ops::Add for MpiTraffic {
 impl std::ops::Sub for MpiTraffic {
     type Output = Self;
 
-    /// What has come since `before`.
+    /// Messages since `before`.
     fn sub(self, before: Self) -> Self {
         Self {
             messages: self.messages - before.messages,
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_since_and_what_was_there_before_are_all() {
+    fn earlier_messages_and_later_messages_add_up() {
         let of = |messages, bytes, collectives| MpiTraffic {
             messages,
             bytes,

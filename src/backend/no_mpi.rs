@@ -1,4 +1,5 @@
-//! MPI in a build without it: it cannot be had.
+//! Stand-in for MPI in a build without the feature: opening it fails, and the error names the
+//! feature.
 
 use super::Opened;
 use crate::error::Failure;
@@ -7,7 +8,7 @@ use crate::knobs::Knobs;
 use crate::rendezvous::RendezvousConfig;
 use crate::traffic::MpiTraffic;
 
-/// There is none.
+/// Has no values.
 pub(crate) enum Mpi {}
 
 impl Mpi {

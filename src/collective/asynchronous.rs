@@ -1,8 +1,10 @@
-//! The asynchronous data interface: launches batches of tensors in device memory, and tells when they have ended.
+//! The asynchronous data interface: launches batches of tensors in device memory, and tells when
+//! they have ended.
 //!
-//! A cycle opens an [`AsyncCollective`] on the rank's device when the first such tensor comes ([`OpenDevice`]). It launches batches
-//! and goes on; [`Launched`] holds marks that can be polled, and [`AsyncCollective::on_end`] reports each end on another thread.
-//! Batches run in the order in which they were launched. Implementations: NCCL (`nccl`), and in tests a simulated one
+//! A cycle opens an [`AsyncCollective`] on the rank's device when the first such tensor comes
+//! ([`OpenDevice`]). It launches batches and goes on; [`Launched`] holds marks that can be polled,
+//! and [`AsyncCollective::on_end`] reports each end on another thread. Batches run in the order in
+//! which they were launched. Implementations: NCCL (`nccl`), and in tests a simulated one
 //! (`simulated/device.rs`), whose batches take their time on the simulator's clock.
 
 use std::sync::Arc;
@@ -35,11 +37,13 @@ pub(crate) trait AsyncCollective: Send {
     /// Names on the timeline.
     fn activities(&self) -> &'static DeviceActivities;
 
-    /// Memory for a result that is launched next, given back by way of the stream of `tensor`; `None` if there is none left.
+    /// Memory for a result that is launched next, given back by way of the stream of `tensor`;
+    /// `None` if there is none left.
     fn allocate(&self, dtype: Dtype, bytes: usize, tensor: &OnDevice) -> Option<Memory>;
 
-    /// Launches `batch` behind `inputs`, the marks of the callers' data, and returns before it has run. `is_timed`: the times of its
-    /// marks will be asked for. A hierarchical batch is waited for until its last byte has come from the other hosts.
+    /// Launches `batch` behind `inputs`, the marks of the callers' data, and returns before it has
+    /// run. `is_timed`: the times of its marks will be asked for. A hierarchical batch is waited
+    /// for until its last byte has come from the other hosts.
     ///
     /// # Errors
     /// See [`LaunchError`].
@@ -51,7 +55,8 @@ pub(crate) trait AsyncCollective: Send {
         peers: &mut Peers<'_>,
     ) -> Result<Launched, LaunchError>;
 
-    /// Calls `then` on another thread when `ended` is reached, or the device has failed; in the order of these calls.
+    /// Calls `then` on another thread when `ended` is reached, or the device has failed; in the
+    /// order of these calls.
     fn on_end(&mut self, ended: Arc<Mark>, then: OnEnd);
 
     /// Looks for errors of what was launched.
@@ -75,7 +80,8 @@ pub(crate) type OnEnd = Box<dyn FnOnce(Result<(), GpuError>, &mut dyn DeviceCloc
 
 /// Tells on the host's clock when marks were reached.
 pub(crate) trait DeviceClock {
-    /// Aligns the device's time with `clock`, if that is due; false if the device does not answer in time.
+    /// Aligns the device's time with `clock`, if that is due; false if the device does not answer
+    /// in time.
     fn align(&mut self, clock: &dyn Clock) -> bool;
 
     /// When a mark that has been reached was; `None` if the device cannot tell.

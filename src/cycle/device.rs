@@ -1,8 +1,9 @@
-//! Batches on a device: a cycle launches them and goes on; each completes its tensors when the device reports its end, on another
-//! thread. So negotiation of what comes next overlaps with what is on the device, and no tensor costs a wait of its own.
+//! Batches on a device: a cycle launches them and goes on; each completes its tensors when the
+//! device reports its end, on another thread. So negotiation of what comes next overlaps with what
+//! is on the device, and no tensor costs a wait of its own.
 //!
-//! The cycle's observer hears of such a batch at the beginning of the next cycle, with the times at which it happened: before anything
-//! new of the same tensors can be.
+//! The cycle's observer hears of such a batch at the beginning of the next cycle, with the times at
+//! which it happened: before anything new of the same tensors can be.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -108,7 +109,8 @@ impl Launches {
             .map_or(Ok(()), |collective| collective.check())
     }
 
-    /// Moves the tensors of what was launched in this cycle out of `ready`: they complete when their batch ends.
+    /// Moves the tensors of what was launched in this cycle out of `ready`: they complete when
+    /// their batch ends.
     pub(super) fn take_off(&mut self, ready: &mut Vec<Ready>) {
         let Some(collective) = self.collective.as_mut().filter(|_| !self.launched.is_empty()) else {
             return;
@@ -132,7 +134,8 @@ impl Launches {
         }
     }
 
-    /// Ends the collective: what is in flight is waited for a little, if the cycle ends in an orderly way, and then given up.
+    /// Ends the collective: what is in flight is waited for a little, if the cycle ends in an
+    /// orderly way, and then given up.
     pub(super) fn stop(&mut self, why: &Error) {
         let Some(mut collective) = self.collective.take() else {
             return;
@@ -148,7 +151,8 @@ impl Launches {
             *lock(&self.shared.given_up) = Some(why.clone());
             collective.abort();
         }
-        // Nothing may write into the tensors of who is told next: also what was launched and not handed over.
+        // Nothing may write into the tensors of who is told next: also what was launched and not
+        // handed over.
         let mut is_idle = collective.wait_until(ABORT_PATIENCE, &is_over);
         if let Some(last) = collective.last() {
             // An error of the device means that it does nothing any more.
@@ -342,8 +346,9 @@ impl Flight {
                 (Arc::clone(&member.submission.ticket), outcome)
             })
             .collect();
-        // Before any caller hears of it: the cycle that its next submission comes to must have told the observer. Until all have
-        // heard, that cycle waits here: a submission that it lets go of must have been answered.
+        // Before any caller hears of it: the cycle that its next submission comes to must have told
+        // the observer. Until all have heard, that cycle waits here: a submission that it lets go
+        // of must have been answered.
         let mut landed = lock(&shared.landed);
         shared.has_left.store(true, Ordering::Release);
         for (ticket, outcome) in answers {

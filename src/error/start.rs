@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-/// Why the ranks of a set did not come together.
+/// Reason for a failed rendezvous.
 pub(crate) type Failure = Arc<dyn std::error::Error + Send + Sync>;
 
-/// An error as that.
+/// Converts an error to a [`Failure`].
 pub(crate) fn failure(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
     Arc::new(error)
 }
@@ -14,7 +14,7 @@ pub(crate) fn failure(error: impl std::error::Error + Send + Sync + 'static) -> 
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The ranks are on several hosts, which shared memory does not reach.
+    /// The ranks are on several hosts, but shared memory connects only ranks on one host.
     #[error(
         "the job has {size} ranks, only {local_size} of them on this host: ranks on several \
          hosts need the MPI backend; build ronde with --features mpi (and leave RONDE_BACKEND \
@@ -26,7 +26,7 @@ pub enum StartError {
         /// Number of ranks on this host.
         local_size: usize,
     },
-    /// MPI is asked for in a build without it.
+    /// MPI was requested in a build without it.
     #[error(
         "RONDE_BACKEND=mpi: this build of ronde has no MPI; build it with --features mpi, or \
          leave the backend at auto"

@@ -1,14 +1,16 @@
 //! Simulated GPU for tests: host memory, and queued work that runs only when a caller waits for it.
 //!
-//! Simulated GPUs of one job share a [`Fabric`], which is their world: memory, streams, events and communicators of all of them. What is put on
-//! a stream is done when somebody waits for an event, asks for one, or has memory freed: piece by piece, always at the head of
-//! some stream, and where several could go on, the seed says which does. So a wait that is missing shows sooner or later. What is done
-//! is noted in one log.
+//! Simulated GPUs of one job share a [`Fabric`], which is their world: memory, streams, events and
+//! communicators of all of them. What is put on a stream is done when somebody waits for an event,
+//! asks for one, or has memory freed: piece by piece, always at the head of some stream, and where
+//! several could go on, the seed says which does. So a wait that is missing shows sooner or later.
+//! What is done is noted in one log.
 //!
-//! Addresses are no addresses of the process: who reads a tensor on the GPU from the host ends with a fault, and every address that
-//! is touched is looked up among what is allocated. What is wrong (memory that is not there, handles that are dead, calls that
-//! ranks do not make alike) is an error of the call if it can be, breaks the device, and is kept; the fabric panics with it when it
-//! is dropped, if nobody has asked for it.
+//! Addresses are no addresses of the process: who reads a tensor on the GPU from the host ends with
+//! a fault, and every address that is touched is looked up among what is allocated. What is wrong
+//! (memory that is not there, handles that are dead, calls that ranks do not make alike) is an
+//! error of the call if it can be, breaks the device, and is kept; the fabric panics with it when
+//! it is dropped, if nobody has asked for it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -95,8 +97,8 @@ impl Fabric {
         })
     }
 
-    /// The same with a device for each rank of a simulated world, whose agents alone use them: one seed determines all that
-    /// happens.
+    /// The same with a device for each rank of a simulated world, whose agents alone use them: one
+    /// seed determines all that happens.
     pub(crate) fn in_world(scheduler: &Arc<Scheduler>) -> Arc<Self> {
         let (seed, devices) = (scheduler.draw(u64::MAX), scheduler.ranks());
         let of_world = Arc::clone(scheduler);
@@ -508,7 +510,8 @@ impl Gpu for SimulatedGpu {
     unsafe fn download(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), GpuError> {
         self.act("download", |world| {
             let from = world.devices[self.at].memory.read(from, bytes)?;
-            // SAFETY: the caller says that it is writable; the simulated GPU's memory is nobody else's.
+            // SAFETY: the caller says that it is writable; the simulated GPU's memory is nobody
+            // else's.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, bytes) };
             Ok(())
         })

@@ -40,7 +40,8 @@ impl Stopwatch {
         Ok(Duration::from_nanos(ns.max(0) as u64))
     }
 
-    /// What the host takes to record that a tensor's data is ready, as a submission does; on average over `count` tensors.
+    /// What the host takes to record that a tensor's data is ready, as a submission does; on
+    /// average over `count` tensors.
     ///
     /// # Errors
     /// What has gone wrong on the device.

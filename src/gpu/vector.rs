@@ -10,7 +10,8 @@ use super::{Device, Entry, GpuError, Kernel, Stream, Table, devices};
 use crate::buffer::Buffer;
 use crate::tensor::{self, Element};
 
-/// A fixed number of elements in the memory of a CUDA device: a [`Buffer`] that reductions and broadcasts work on in place.
+/// A fixed number of elements in the memory of a CUDA device: a [`Buffer`] that reductions and
+/// broadcasts work on in place.
 ///
 /// ```no_run
 /// use ronde::{Context, CudaVec, ReduceOp};
@@ -157,8 +158,9 @@ impl<T: Element> CudaVec<T> {
             .map_or(0, |bytes| bytes / size_of::<T>())
     }
 
-    /// Puts copies of `parts`, on the same device, into this one, as the runtime packs a batch into its fusion buffer: by one kernel, each at a
-    /// multiple of 16 bytes. They are there when `stream` has come so far.
+    /// Puts copies of `parts`, on the same device, into this one, as the runtime packs a batch into
+    /// its fusion buffer: by one kernel, each at a multiple of 16 bytes. They are there when
+    /// `stream` has come so far.
     ///
     /// # Errors
     /// What has gone wrong on the device.

@@ -1,4 +1,5 @@
-//! A rank's engine in one simulated set: the real cycle and the real drivers on simulated interfaces.
+//! A rank's engine in one simulated set: the real cycle and the real drivers on simulated
+//! interfaces.
 //!
 //! The one place where simulated programs touch the runtime's interior.
 
@@ -56,7 +57,8 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Starts set rank `rank`'s engine, with a background agent of its own, at the same rank's `rank_state`.
+    /// Starts set rank `rank`'s engine, with a background agent of its own, at the same rank's
+    /// `rank_state`.
     pub(super) fn start(
         world: &Arc<World>,
         set: &Arc<SimulatedSet>,
@@ -90,8 +92,8 @@ impl Member {
         )
     }
 
-    /// [`start`](Self::start) over `transport` of a rank of `set`. `stalls` ends operations that wait too
-    /// long.
+    /// [`start`](Self::start) over `transport` of a rank of `set`. `stalls` ends operations that
+    /// wait too long.
     pub(super) fn over(
         transport: Box<dyn Transport>,
         world: &Arc<World>,
@@ -183,8 +185,8 @@ impl Member {
 
     /// Submits the sum of `buffer` over the set, in place.
     ///
-    /// The buffer is neither moved nor touched until the ticket is complete. (A rank that vanishes frees it earlier;
-    /// then its other agents vanish without another look at it.)
+    /// The buffer is neither moved nor touched until the ticket is complete. (A rank that vanishes
+    /// frees it earlier; then its other agents vanish without another look at it.)
     pub(super) fn submit_sum(&self, name: &str, buffer: &mut [i64]) -> Result<Arc<Ticket>, Error> {
         let shape = [buffer.len()].into_iter().collect();
         let address = buffer.as_mut_ptr().cast::<u8>();
@@ -193,10 +195,11 @@ impl Member {
         self.submit(name, OpKind::Allreduce, Dtype::I64, shape, Some(span))
     }
 
-    /// The same in device memory: the caller's stream writes `contribution` to the buffer after some time. `is_early`: the ticket
-    /// completes once the batch is launched.
+    /// The same in device memory: the caller's stream writes `contribution` to the buffer after
+    /// some time. `is_early`: the ticket completes once the batch is launched.
     ///
-    /// The buffer is neither moved nor touched until the ticket is complete and the stream is [synchronized](Self::synchronize).
+    /// The buffer is neither moved nor touched until the ticket is complete and the stream is
+    /// [synchronized](Self::synchronize).
     pub(super) fn submit_sum_on_device(
         &self,
         name: &str,
@@ -211,7 +214,8 @@ impl Member {
         let to = address.expose_provenance();
         let write = move || {
             let to = std::ptr::with_exposed_provenance_mut::<i64>(to);
-            // SAFETY: the buffer is as long, and the caller's until the stream is synchronized; a batch waits for this write.
+            // SAFETY: the buffer is as long, and the caller's until the stream is synchronized; a
+            // batch waits for this write.
             unsafe { std::ptr::copy_nonoverlapping(contribution.as_ptr(), to, contribution.len()) };
         };
         let on = self.device.submit(is_early, write);
@@ -285,8 +289,8 @@ impl Member {
         })
     }
 
-    /// Waits for `ticket` as a caller does, until `deadline`, in the world's time, at most. Whether it drives the cycle meanwhile, where it
-    /// can, or leaves it to the background agent, is drawn.
+    /// Waits for `ticket` as a caller does, until `deadline`, in the world's time, at most. Whether
+    /// it drives the cycle meanwhile, where it can, or leaves it to the background agent, is drawn.
     pub(super) fn wait(&self, ticket: &Arc<Ticket>, deadline: Option<Nanos>) -> bool {
         let drives = self.world.draw(2) == 0;
         let (engine, awaited) = (Arc::clone(&self.engine), Arc::clone(ticket));
@@ -312,8 +316,8 @@ impl Member {
         assert!(self.engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
     }
 
-    /// The set as a program knows it, under the number `id`. What is submitted to it is waited for with
-    /// [`wait`](Self::wait).
+    /// The set as a program knows it, under the number `id`. What is submitted to it is waited for
+    /// with [`wait`](Self::wait).
     pub(super) fn process_set(&self, id: u32) -> ProcessSet {
         ProcessSet::around(Arc::clone(&self.engine), id, &self.members)
     }

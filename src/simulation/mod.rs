@@ -1,9 +1,10 @@
-//! Whole jobs in the simulator: 2 to 64 ranks under a seed, with checkers watching (after TigerBeetle's VOPR).
+//! Simulation of whole jobs: 2 to 64 ranks under a seed, with checkers (after TigerBeetle's VOPR).
 //!
-//! Every rank runs a program: the same tensors in each step for each of its process sets, submitted in an order and at
-//! times of its own. The checkers then compare the members' logs of each set: the same batches in the same order,
-//! nothing lost, nothing twice, the right sums, settings switched at the same cycle; and after a death, an error that
-//! names the dead rank for every tensor that did not make it, in all sets.
+//! Every rank runs a program: the same tensors in each step for each of its process sets, submitted
+//! in an order and at times of its own. The checkers then compare the members' logs of each set:
+//! the same batches in the same order, no tensor lost or executed twice, correct sums, settings
+//! changed in the same cycle; and after a death, an error that names the dead rank for every tensor
+//! that was not completed, in all sets.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -48,7 +49,7 @@ fn check_same_logs(outcomes: &[SetOutcome]) {
     }
 }
 
-/// The sums of the set at `place` are right on all its ranks but `except`.
+/// Checks the sums of the set at `place` on all its ranks but `except`.
 fn check_sums(job: &Job, place: usize, outcome: &SetOutcome) {
     let SetOutcome { members, seen } = outcome;
     for step in 0..job.steps {
@@ -77,19 +78,19 @@ fn check_all(job: &Job) -> Vec<SetOutcome> {
     outcomes
 }
 
-/// The sets that `masks` describe, of a job of `ranks` ranks: one bit for each member.
+/// Returns the sets that `masks` describe, of a job of `ranks` ranks: one bit for each member.
 fn sets_of(masks: &[u8], ranks: usize) -> Vec<Vec<usize>> {
     let members = |mask: &u8| (0..ranks).filter(|rank| mask >> rank & 1 == 1).collect();
     let sets = masks.iter().map(members);
     sets.filter(|members: &Vec<usize>| !members.is_empty()).collect()
 }
 
-/// Up to three process sets beside that of all ranks; see [`sets_of`].
+/// Draws up to three process sets besides that of all ranks; see [`sets_of`].
 fn masks() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..4)
 }
 
-/// Capacities of the response cache, and what they may grow to.
+/// Draws the capacity of the response cache, and the capacity up to which it may grow.
 fn caches() -> impl Strategy<Value = (usize, usize)> {
     prop_oneof![Just((0, 0)), Just((3, 3)), Just((3, 9)), Just((1024, 1024))]
 }
@@ -121,11 +122,12 @@ proptest! {
         let victim = victim % ranks;
         let setup = Setup { cache_capacity, cache_capacity_max, ..Job::default().setup };
         let sets = sets_of(&masks, ranks);
-        // It dies before the last step, so every set of it misses something.
+        // It dies before the last step, so some tensors of each of its sets fail.
         let job = Job { ranks, seed, is_spread, sets, setup, death: Some((victim, moment)), devices, ..Job::default() };
         let outcomes = job.run();
         let failed = |results: &[Outcome]| results.iter().any(Result::is_err);
-        // Where each rank first sees something fail in a set of the dead one: all ranks' at the latest.
+        // The step of each rank's first failure in a set with the dead rank: at the latest in the
+        // set of all ranks.
         let mut noticed = vec![usize::MAX; ranks];
         for SetOutcome { members, seen } in outcomes.iter().filter(|outcome| outcome.members.contains(&victim)) {
             for (&rank, one) in members.iter().zip(seen).filter(|(rank, _)| **rank != victim) {
@@ -209,7 +211,7 @@ fn sixty_four_ranks() {
     let outcomes = check_all(&job);
     let log = &outcomes[0].seen[0].log;
     assert!(log.versions.last() > Some(&0), "settings have been switched");
-    // Some batches were hierarchical and some were not, while other tensors were on their way.
+    // Some batches were hierarchical and some were flat, while other tensors were in flight.
     let hierarchical = log
         .ways
         .iter()
@@ -220,7 +222,8 @@ fn sixty_four_ranks() {
 
 #[test]
 fn sets_that_overlap_in_a_ring_are_served_at_once() {
-    // With one thread for all sets, three ranks that begin with different sets would wait for one another.
+    // With one thread for all sets, three ranks that begin with different sets would wait for one
+    // another.
     for seed in 0..20 {
         check_all(&Job {
             ranks: 3,
@@ -260,7 +263,8 @@ fn one_seed_gives_one_run() {
 
 #[test]
 fn ranks_that_wait_for_different_tensors_are_not_served_by_cycles_for_ever() {
-    // Rank 0 waits for `a`, rank 1 for `b`: after both are known no cycle runs any more, however long they wait.
+    // Rank 0 waits for `a`, rank 1 for `b`: once both are known, no cycle runs, however long they
+    // wait.
     for seed in 0..4 {
         let world = World::new(2, seed);
         let set = SimulatedSet::new(&world, &[0, 1]);

@@ -1,28 +1,28 @@
-//! What a run of the program said.
+//! Output of a run of the program.
 
 use std::process::Output;
 
-/// Standard output and error.
+/// Returns standard output and standard error.
 pub(crate) fn texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Standard output of a run that must have gone well.
+/// Returns the standard output of a run that must have succeeded.
 pub(crate) fn stdout(output: &Output) -> String {
     let (out, err) = texts(output);
     assert!(output.status.success(), "{out}{err}");
     out
 }
 
-/// Standard output of a run that must have gone well, and without a word on standard error.
+/// Returns the standard output of a run that must have succeeded, with empty standard error.
 pub(crate) fn silent_stdout(output: &Output) -> String {
     let (out, err) = texts(output);
     assert!(output.status.success() && err.is_empty(), "{out}{err}");
     out
 }
 
-/// Asserts the exit code, and that the message holds all `parts`; answers with the message.
+/// Asserts the exit code, and that the message contains all `parts`; returns the message.
 pub(crate) fn assert_failed(output: &Output, code: i32, parts: &[&str]) -> String {
     let (_, err) = texts(output);
     assert_eq!(output.status.code(), Some(code), "{err}");
@@ -30,7 +30,7 @@ pub(crate) fn assert_failed(output: &Output, code: i32, parts: &[&str]) -> Strin
     err
 }
 
-/// Text without its line ends, so that it does not matter where lines are wrapped.
+/// Returns text without its line ends, so that line wrapping does not matter.
 pub(crate) fn unwrapped(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

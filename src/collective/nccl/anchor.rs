@@ -8,10 +8,12 @@ use crate::collective::asynchronous::DeviceClock;
 use crate::device::Mark;
 use crate::gpu::{Device, Stream};
 
-/// How long one anchor is good: a device tells times in milliseconds as 32-bit floats, of which ten seconds leave a microsecond.
+/// How long one anchor is good: a device tells times in milliseconds as 32-bit floats, of which ten
+/// seconds leave a microsecond.
 const LIFE: Duration = Duration::from_secs(10);
 
-/// The device is asked for so long whether it has come to an event, on a stream where nothing else is.
+/// The device is asked for so long whether it has come to an event, on a stream where nothing else
+/// is.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// See the module.

@@ -1,13 +1,15 @@
-//! Tensors on GPUs: one stream and one NCCL communicator for each process set, on the device of this rank.
+//! Tensors on GPUs: one stream and one NCCL communicator for each process set, on the device of
+//! this rank.
 //!
-//! A batch becomes a [`Program`]: a pure list of what goes onto the stream, the same on all ranks where ranks must do the same. It is
-//! *launched*, not executed: this returns when all of it is on the stream, behind the events that say when the callers' data is
-//! ready, and a thread that waits for the last event ([`watch`]) reports when it is over. So no call here waits for the device, but for
-//! making a communicator and for fusion buffers that grow, which ranks do together ([`state`]), and for hierarchical
-//! allreduces ([`hierarchical`]).
+//! A batch becomes a [`Program`]: a pure list of what goes onto the stream, the same on all ranks
+//! where ranks must do the same. It is *launched*, not executed: this returns when all of it is on
+//! the stream, behind the events that say when the callers' data is ready, and a thread that waits
+//! for the last event ([`watch`]) reports when it is over. So no call here waits for the device,
+//! but for making a communicator and for fusion buffers that grow, which ranks do together
+//! ([`state`]), and for hierarchical allreduces ([`hierarchical`]).
 //!
-//! Results are the same on all ranks, but not, as in host memory, bit for bit whatever the fusion: NCCL adds in an order that
-//! depends on the size of a message.
+//! Results are the same on all ranks, but not, as in host memory, bit for bit whatever the fusion:
+//! NCCL adds in an order that depends on the size of a message.
 
 use super::asynchronous::{Batch, Crossing, DeviceActivities, SetRank};
 use crate::negotiation::OpKind;
@@ -48,7 +50,8 @@ impl Crossing {
 struct Scratch {
     /// The fusion buffer: of [`Batch::buffer_bytes`], on every rank.
     buffer: u64,
-    /// Where a rank puts what it has no use for, and finds what it has none of: of [`Batch::sink_bytes`].
+    /// Where a rank puts what it has no use for, and finds what it has none of: of
+    /// [`Batch::sink_bytes`].
     sink: u64,
 }
 
@@ -104,7 +107,8 @@ impl Batch<'_> {
         }
     }
 
-    /// The batch in parts that want no more than `limit` bytes of the fusion buffer each, as far as one tensor can do with it.
+    /// The batch in parts that want no more than `limit` bytes of the fusion buffer each, as far as
+    /// one tensor can do with it.
     fn parts(&self, set_rank: SetRank, limit: usize) -> Vec<std::ops::Range<usize>> {
         let mut parts: Vec<std::ops::Range<usize>> = Vec::new();
         for tensor in 0..self.spans.len() {

@@ -1,4 +1,5 @@
-//! Waits for the ends of launched batches, one after another, on a thread of its own, and reports them.
+//! Waits for the ends of launched batches, one after another, on a thread of its own, and reports
+//! them.
 
 use std::sync::{Arc, Mutex};
 

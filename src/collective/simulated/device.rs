@@ -1,8 +1,9 @@
-//! A simulated device and its asynchronous collective: streams are agents of the simulated world, so one seed determines when each
-//! batch begins and ends, and everything that happens meanwhile.
+//! A simulated device and its asynchronous collective: streams are agents of the simulated world,
+//! so one seed determines when each batch begins and ends, and everything that happens meanwhile.
 //!
-//! Device memory is host memory. Batches of one set run one after another on a stream of their own, by the simulated collective
-//! among the devices of the set. A batch that cannot end, because a rank is lost, hangs until it is aborted, as NCCL's do.
+//! Device memory is host memory. Batches of one set run one after another on a stream of their own,
+//! by the simulated collective among the devices of the set. A batch that cannot end, because a
+//! rank is lost, hangs until it is aborted, as NCCL's do.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -88,7 +89,8 @@ impl SimulatedDevice {
             .get_or_init(|| SimulatedWorker::start(self.world(), self.rank, "its callers' stream".to_owned()))
     }
 
-    /// Has the caller's stream do `write` after some time; what a tensor that this makes is submitted with.
+    /// Has the caller's stream do `write` after some time; what a tensor that this makes is
+    /// submitted with.
     pub(crate) fn submit(
         self: &Arc<Self>,
         is_early: bool,

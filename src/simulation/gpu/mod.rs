@@ -1,7 +1,7 @@
 //! Batches on simulated GPUs, from submission to completion: order, endings, and what goes wrong.
 //!
-//! Cycle, transport and the NCCL collective are the real ones, the ranks are threads, and a [`Fabric`] has the devices. In `seeded` the
-//! ranks are those of the simulator.
+//! Cycle, transport and the NCCL collective are the real ones, the ranks are threads, and a
+//! [`Fabric`] has the devices. In `seeded` the ranks are those of the simulator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,8 @@ mod seeded;
 
 use job::{Rank, Tensors, Told, job, on_all, start};
 
-/// What is left when all is over: the callers' tensors and streams, and events for the next context.
+/// What is left when all is over: the callers' tensors and streams, and events for the next
+/// context.
 fn assert_clean(alive: Alive, tensors: usize) {
     let left = (alive.allocations, alive.streams, alive.communicators);
     assert_eq!(left, (tensors, 1, 0), "{alive:?}");
@@ -87,7 +88,8 @@ fn later_steps_make_nothing_new() {
             )
         };
         assert_eq!(notes.iter().find(is_new), None);
-        // Those of a step that is over may not be back when the next one's are needed; that of the clock's anchor.
+        // Those of a step that is over may not be back when the next one's are needed; that of the
+        // clock's anchor.
         assert!(
             rank.gpu.alive().events <= 2 * (3 + 4) + 1,
             "{:?}",
@@ -280,7 +282,8 @@ fn a_rank_that_has_joined_takes_part() {
                 rank.wait(&ticket).expect("all have joined");
                 return;
             }
-            // Known ones and a new one, at once: rank 1 knows the one from its cache and the other from rank 0.
+            // Known ones and a new one, at once: rank 1 knows the one from its cache and the other
+            // from rank 0.
             let other = rank.gpu.allocate_with(&[9; 20]);
             let places: Vec<u64> = (0..2)
                 .map(|tensor| rank.gpu.allocate_with(&job::bytes(0, tensor, 20)))

@@ -1,4 +1,5 @@
-//! The NCCL collective on simulated GPUs in the simulator: one seed determines everything, threads that wait for the device included.
+//! The NCCL collective on simulated GPUs in the simulator: one seed determines everything, threads
+//! that wait for the device included.
 
 #![allow(unsafe_code)] // spans over simulated device memory
 
@@ -30,8 +31,8 @@ struct Seen {
     results: Vec<Result<Vec<u8>, Error>>,
 }
 
-/// Runs a job of `ranks` ranks under `seed`. `is_early`: tickets complete when a batch is launched. A rank dies at its `death`-th
-/// submission, if that is given.
+/// Runs a job of `ranks` ranks under `seed`. `is_early`: tickets complete when a batch is launched.
+/// A rank dies at its `death`-th submission, if that is given.
 fn run(ranks: usize, seed: u64, is_early: bool, death: Option<(usize, usize)>) -> (Vec<Seen>, Vec<Note>) {
     let world = World::new(ranks, seed);
     let fabric = Fabric::in_world(&world);
@@ -104,7 +105,8 @@ fn program(
             member.submit_entry(Entry {
                 name: &format!("t{tensor}"),
                 params: params.into(),
-                // SAFETY: nobody follows the address: it is the simulated GPU's, and looked up there.
+                // SAFETY: nobody follows the address: it is the simulated GPU's, and looked up
+                // there.
                 span: Some(unsafe { Span::new(address, address, LENGTH) }),
                 output: Output::Fixed,
                 on: binding.submit(on, true).expect("its own device").map(Box::new),

@@ -1,4 +1,4 @@
-//! The timelines in `tests/fixtures`.
+//! Reports on the timelines in `tests/fixtures`.
 
 use super::outputs::check_format;
 use super::*;
@@ -18,7 +18,7 @@ fn horovods_timeline_of_four_ranks() {
     let merged = json(&folder.path().join("m.json"));
     let events = merged["traceEvents"].as_array().unwrap();
     check_format(events);
-    // As many bars as the file's text has beginnings; what has not ended where the file does is no bar.
+    // As many bars as the file has begin events; a bar without an end is not counted.
     let file = std::fs::read_to_string(&path).unwrap();
     for name in ["MPI_ALLREDUCE", "MEMCPY_IN_FUSION_BUFFER", "ALLREDUCE"] {
         let bar = |event: &&Value| event["ph"] == "X" && event["name"] == name;

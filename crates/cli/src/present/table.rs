@@ -29,6 +29,8 @@ struct Heading {
 pub(crate) enum Align {
     /// Names.
     Left,
+    /// Texts that are of no use when cut.
+    Whole,
     /// Numbers.
     Right,
     /// Bars, which are shortened first.
@@ -36,12 +38,13 @@ pub(crate) enum Align {
 }
 
 impl Table {
-    /// A table whose columns are headed so; `<` before a heading makes a column of names, `|` one of bars;
-    /// the others are numbers.
+    /// A table whose columns are headed so; `<` before a heading makes a column of names, `=` one of
+    /// texts that are never cut, `|` one of bars; the others are numbers.
     pub(crate) fn new(headings: &[&str]) -> Self {
         let heading = |heading: &&str| {
             let (align, text) = match heading.as_bytes().first() {
                 Some(b'<') => (Align::Left, &heading[1..]),
+                Some(b'=') => (Align::Whole, &heading[1..]),
                 Some(b'|') => (Align::Bar, &heading[1..]),
                 _ => (Align::Right, *heading),
             };
@@ -130,7 +133,7 @@ impl Table {
             format!("| {} |\n", cells.join(" | "))
         };
         let rules = self.headings.iter().filter_map(|heading| match heading.align {
-            Align::Left => Some("---"),
+            Align::Left | Align::Whole => Some("---"),
             Align::Right => Some("---:"),
             Align::Bar => None,
         });
@@ -183,11 +186,11 @@ impl Table {
             }
             let cell = match self.headings[column].align {
                 Align::Left => shortened(cell, width),
-                Align::Right | Align::Bar => truncate_str(cell, width, ""),
+                Align::Whole | Align::Right | Align::Bar => truncate_str(cell, width, ""),
             };
             let padding = " ".repeat(width.saturating_sub(measure_text_width(&cell)));
             match self.headings[column].align {
-                Align::Left | Align::Bar => line += &format!("{cell}{padding}"),
+                Align::Left | Align::Whole | Align::Bar => line += &format!("{cell}{padding}"),
                 Align::Right => line += &format!("{padding}{cell}"),
             }
         }
@@ -279,6 +282,16 @@ mod tests {
         assert_eq!(
             table.lines(20)[4..],
             ["  tensor        rank", "  laye….weight  0", "  µ             12"]
+        );
+    }
+
+    #[test]
+    fn whole_texts_are_not_cut() {
+        let mut table = Table::new(&["=setting", "ms"]);
+        table.row(["37.27 MiB, 14.5 ms".to_owned(), "12".to_owned()]);
+        assert_eq!(
+            table.lines(10),
+            ["  setting             ms", "  37.27 MiB, 14.5 ms  12"]
         );
     }
 
