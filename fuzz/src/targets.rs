@@ -11,7 +11,7 @@ use ronde_job::replay::Forecast;
 use ronde_job::replay::network::{Algorithm, Network, Target, Topology};
 use ronde_job::replay::profile::Profile;
 use ronde_lab::review::{Known, review};
-use ronde_trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, read_input};
+use ronde_trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, Work, read_input};
 
 /// One of this many autotune logs is reviewed, selected by length.
 const REVIEWED: usize = 256;
@@ -169,7 +169,7 @@ impl Visitor for Told {
         self.marks.push(mark);
     }
 
-    fn compute(&mut self, span: Span) {
+    fn compute(&mut self, span: Span, _work: Work) {
         in_order(span);
         self.compute.push(span);
     }

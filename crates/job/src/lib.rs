@@ -9,6 +9,7 @@
 //! - [`settings`]: the settings that may change while a job runs. [`fusion`]: assigns ready tensors
 //!   to batches.
 //! - [`step`]: detection of training steps, the repeating sequence of tensors.
+//! - [`gate`]: conditions that data must meet before a setting is recommended.
 //! - [`replay`]: costs fitted to recorded steps, the simulator, other networks, the profile format.
 //!
 //! ```
@@ -24,6 +25,7 @@
 mod dtype;
 pub mod fusion;
 pub mod fusion_class;
+pub mod gate;
 mod operation;
 pub mod percentile;
 pub mod replay;

@@ -33,6 +33,8 @@ pub(super) enum Complaint {
     Damaged,
     /// The file ends within an event.
     Unfinished,
+    /// The file ends before the array or object that holds the events does.
+    NotClosed,
     /// An event too long to be one.
     TooLong,
     /// An object that is no event.
@@ -61,6 +63,8 @@ pub(super) enum Complaint {
     Waiting,
     /// Rows that belong to no whole.
     Orphan,
+    /// Work of a GPU whose type is not known.
+    UnknownKernel,
 }
 
 #[derive(Debug)]
@@ -121,6 +125,17 @@ impl Complaints {
         })
     }
 
+    /// Whether text of the file is missing.
+    pub(super) fn lost_text(&self) -> bool {
+        self.has_input_errors()
+            || self.entries.iter().any(|entry| {
+                matches!(
+                    entry.complaint,
+                    Complaint::Unfinished | Complaint::Damaged | Complaint::TooLong | Complaint::NotClosed
+                )
+            })
+    }
+
     /// A sentence for each kind.
     pub(super) fn sentences(&self) -> Vec<String> {
         self.entries.iter().map(Entry::sentence).collect()
@@ -169,6 +184,9 @@ impl Entry {
             Complaint::Unfinished => format!(
                 "the file ends within an event; its last {lost_bytes} bytes are left out, from byte {}, line {}",
                 self.offset, self.line
+            ),
+            Complaint::NotClosed => format!(
+                "the file is truncated: it ends before its list of events does, {place}; later events are missing"
             ),
             Complaint::TooLong => format!(
                 "{}, {lost_bytes} bytes left out, {place}{about}",
@@ -242,6 +260,10 @@ impl Entry {
                     "tensor was still waiting for ranks when the file ended",
                     "tensors were still waiting for ranks when the file ended"
                 )
+            ),
+            Complaint::UnknownKernel => format!(
+                "{} on the GPU counted neither as computation nor as a collective, {place}{about}",
+                many("event of unknown type", "events of unknown type")
             ),
             Complaint::Orphan => format!(
                 "{}, {place}{about}",

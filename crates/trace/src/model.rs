@@ -24,6 +24,18 @@ pub enum Format {
     Kineto,
 }
 
+impl Format {
+    /// The name of what writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Horovod => "Horovod",
+            Self::Ronde => "Ronde",
+            Self::Byteps => "BytePS",
+            Self::Kineto => "PyTorch's profiler",
+        }
+    }
+}
+
 /// A wall clock shows at least this, in nanoseconds since 1970 (2001): a time below it is one since some start.
 pub(crate) const WALL_CLOCK_MIN_NS: i64 = 1_000_000_000_000_000_000;
 
@@ -55,6 +67,8 @@ pub struct Source {
     pub shaped: bool,
     /// Cycles that found no room in the recorder's ring.
     pub dropped_cycles: u64,
+    /// Whether text is missing: the file ends early, or a part of it cannot be read.
+    pub incomplete: bool,
     /// Bytes of JSON read (of a compressed file: after decompression).
     pub bytes: u64,
     /// Events read, metadata included.
@@ -80,6 +94,7 @@ impl Source {
             backend: None,
             shaped: false,
             dropped_cycles: 0,
+            incomplete: false,
             bytes: 0,
             events: 0,
             warnings: Vec::new(),
@@ -250,6 +265,8 @@ pub struct Operation {
 pub enum MarkKind {
     /// A cycle begins.
     Cycle,
+    /// A step begins here (the beginning of PyTorch's `ProfilerStep#n`). Formats that mark ends only have none.
+    StepBegin,
     /// A step ends here (Ronde's `STEP`, the end of PyTorch's `ProfilerStep#n`).
     Step,
     /// An epoch ends here.
@@ -281,6 +298,17 @@ pub trait Visitor {
     fn operation(&mut self, operation: &Operation);
     /// A point in time.
     fn mark(&mut self, mark: Mark);
-    /// The rank computed (PyTorch's kernels that are no collectives; spans may overlap and come in order of beginning).
-    fn compute(&mut self, _span: Span) {}
+    /// The rank worked on something else than collectives. Spans may overlap; they come in order of beginning.
+    fn compute(&mut self, _span: Span, _work: Work) {}
+}
+
+/// Kind of work that is not a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// An operator on the CPU, in a trace without kernels.
+    Cpu,
+    /// A computing kernel on the GPU.
+    Kernel,
+    /// A memory copy or set, or a kernel of unknown type, on the GPU.
+    OtherGpu,
 }

@@ -102,6 +102,7 @@ impl Reader {
             Self::Byteps(reader) => reader.finish(&mut out),
             Self::Kineto(reader) => reader.finish(&mut out),
         }
+        out.source.incomplete = out.complaints.lost_text();
         out.source.warnings = out.complaints.sentences();
         out.source
     }

@@ -102,6 +102,15 @@ impl<R: Read> Scanner<R> {
     pub(super) fn run(mut self, sink: &mut impl Sink) -> Seen {
         while self.step(sink) {}
         self.recovered(sink);
+        let open = matches!(self.state, State::EventsInObject | State::Members);
+        if open && self.seen.events > 0 && !sink.complaints().lost_text() {
+            let place = FilePosition {
+                offset: self.offset + self.at as u64,
+                lines: self.lines,
+                before: &self.window[..self.at.min(self.filled)],
+            };
+            sink.complaints().add(Complaint::NotClosed, place, String::new);
+        }
         self.seen.bytes = self.offset + self.filled as u64;
         self.seen
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::model::{Format, Mark, NameId, Operation, Source, Span, Visitor};
+use super::model::{Format, Mark, NameId, Operation, Source, Span, Visitor, Work};
 use super::{Input, ReadError, read_input};
 
 /// Everything a file told.
@@ -12,6 +12,7 @@ pub(super) struct Told {
     pub(super) operations: Vec<Operation>,
     pub(super) marks: Vec<Mark>,
     pub(super) compute: Vec<Span>,
+    pub(super) other_gpu: Vec<Span>,
 }
 
 impl Told {
@@ -44,9 +45,13 @@ impl Visitor for Told {
         self.marks.push(mark);
     }
 
-    fn compute(&mut self, span: Span) {
+    fn compute(&mut self, span: Span, work: Work) {
         assert!(span.began <= span.ended);
-        self.compute.push(span);
+        let spans = match work {
+            Work::Cpu | Work::Kernel => &mut self.compute,
+            Work::OtherGpu => &mut self.other_gpu,
+        };
+        spans.push(span);
     }
 }
 

@@ -264,8 +264,13 @@ fn pytorchs_trace_of_a_ddp_rank() {
         i64::from(source.size.unwrap()),
         told.operations.len() as i64,
         phase_us(&told, Phase::Collective),
-        told.compute.len() as i64,
-        told.compute.iter().map(|span| span.ns() as i64).sum::<i64>() / 1_000,
+        (told.compute.len() + told.other_gpu.len()) as i64,
+        told.compute
+            .iter()
+            .chain(&told.other_gpu)
+            .map(|span| span.ns() as i64)
+            .sum::<i64>()
+            / 1_000,
         told.marks
             .iter()
             .filter(|mark| mark.kind == MarkKind::Step)

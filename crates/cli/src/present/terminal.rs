@@ -131,6 +131,8 @@ fn appearance(part: PartKind) -> Appearance {
         PartKind::CopyIn => ('▖', Color::Color256(74)),
         PartKind::Collective => ('█', Color::Color256(32)),
         PartKind::CopyOut => ('▝', Color::Color256(36)),
+        PartKind::GpuIdle => ('·', Color::Color256(250)),
+        PartKind::GpuOther => ('▘', Color::Color256(108)),
     };
     Appearance { cell, colour }
 }

@@ -47,10 +47,10 @@ pub(crate) struct Args {
     #[arg(value_name = "TIMELINE|PROFILE", required = true, value_hint = ValueHint::AnyPath)]
     pub(super) paths: Vec<PathBuf>,
     /// Fusion thresholds in MiB, 0 for none: 0,1,4 or 1..128 or 1..128:5 [default: 0 and powers of two up to 256]
-    #[arg(long, value_name = "LIST", value_parser = fusion_mb)]
+    #[arg(long, value_name = "LIST", allow_negative_numbers = true, value_parser = fusion_mb)]
     pub(super) fusion_mb: Option<Values>,
     /// Cycle times in ms, likewise [default: 0.25 to 25]
-    #[arg(long, value_name = "LIST", value_parser = cycle_ms)]
+    #[arg(long, value_name = "LIST", allow_negative_numbers = true, value_parser = cycle_ms)]
     pub(super) cycle_ms: Option<Values>,
     /// Hierarchical allreduces: on, off or both [default: both where there are several hosts of several ranks]
     #[arg(long, value_name = "on,off", value_delimiter = ',')]

@@ -50,7 +50,7 @@ fn sections(job: &Job, outlook: &Outlook) -> Vec<(String, String, Markup)> {
         sections.push(("ranks".to_owned(), "Step time over ranks".to_owned(), curves));
     }
     for (index, at) in outlook.targets.iter().enumerate() {
-        let body = place(at, index, outlook.targets.len() > 1);
+        let body = place(job, at, index, outlook.targets.len() > 1);
         sections.push((format!("at-{index}"), heading(at), body));
     }
     sections.push(("guide".to_owned(), "How to read this page".to_owned(), guide()));
@@ -87,7 +87,7 @@ fn heading(at: &At) -> String {
 }
 
 /// The heat maps of one network and number of ranks.
-fn place(at: &At, index: usize, fold: bool) -> Markup {
+fn place(job: &Job, at: &At, index: usize, fold: bool) -> Markup {
     let same = at.best.is_setting_of(&at.current) || at.change.median > -NEARLY;
     let kinds = at.kinds();
     let maps = html! {
@@ -98,7 +98,9 @@ fn place(at: &At, index: usize, fold: bool) -> Markup {
         (folded("The predictions as tables", &html! { @for &kind in &kinds { (table(at, kind)) } }))
     };
     html! {
-        @if same {
+        @if let Some(withheld) = job.withheld() {
+            p { (withheld.to_string()) }
+        } @else if same {
             p { "The setting in force is as good as any of these: " (number(at.current.step_ms)) " ms (" (interval(&at.current)) ")." }
         } @else {
             p {

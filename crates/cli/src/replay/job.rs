@@ -11,11 +11,15 @@ use crate::timeline::error::Error as TimelineError;
 use crate::timeline::fitted;
 use crate::timeline::input::{Inputs, Run};
 use crate::timeline::profile as extracted;
+use ronde_job::gate::{Evidence, Withheld};
 use ronde_job::replay::profile::Profile;
 use ronde_job::replay::{Fit, Hosts, JobTopology};
 
 /// Largest profile read, in bytes: as the benchmark's.
 const PROFILE_BYTES_MOST: u64 = 64 << 20;
+/// Settings by which a recording is compared with others.
+pub(crate) const THRESHOLD: &str = "fusion threshold";
+pub(crate) const CYCLE_TIME: &str = "cycle time";
 /// Enough to see what a file is.
 const HEAD_BYTES: u64 = 512;
 
@@ -45,9 +49,27 @@ pub(crate) struct Job {
     pub(crate) profile: Result<Profile, extracted::ProfileError>,
     /// What the reader should know.
     pub(crate) warnings: Vec<String>,
+    /// Evidence for a recommendation: what the files state, and how near the model comes to them.
+    pub(crate) evidence: Evidence,
+    /// Why the recording supports none, if its analysis says so.
+    pub(crate) withheld: Option<Withheld>,
 }
 
 impl Job {
+    /// Why no setting is recommended, if none is.
+    pub(crate) fn withheld(&self) -> Option<Withheld> {
+        self.withheld.clone().or_else(|| self.evidence.check().err())
+    }
+
+    /// Whether the recording states the setting called so.
+    pub(crate) fn states(&self, setting: &str) -> bool {
+        !self
+            .evidence
+            .unknown_settings
+            .iter()
+            .any(|unknown| unknown == setting)
+    }
+
     /// Reads a recording, after seeing that outputs overwrite none of it.
     ///
     /// # Errors
@@ -109,6 +131,12 @@ fn of_profile(path: &Path) -> Result<Job, Error> {
     Ok(Job {
         name: path.display().to_string(),
         kind: "profile",
+        evidence: evidence(
+            &fit,
+            profile.fusion_threshold_bytes.is_some(),
+            profile.cycle_time_ms.is_some(),
+        ),
+        withheld: None,
         recorded_steps: None,
         fit,
         profile: Ok(profile),
@@ -126,6 +154,10 @@ fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job
     } = inputs.read_steps(steps)?;
     let name = path.display().to_string();
     let mut warnings = report.warnings.clone();
+    let withheld = report.withheld.clone();
+    let fusion = report.fusion.as_ref();
+    let states_threshold = fusion.is_some_and(|fusion| fusion.threshold_from_file);
+    let states_cycle = fusion.is_some_and(|fusion| fusion.cycle_time_ms.is_some());
     if let Some(replayable) = &replayable
         && let Some(fit) = fitted(replayable)
     {
@@ -134,6 +166,8 @@ fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job
             kind: "timeline",
             recorded_steps: Some(replayable.trace.steps.len()),
             profile: extracted::extract(&report, Some(fit.clone())).map(|(profile, _)| profile),
+            evidence: evidence(&fit, states_threshold, states_cycle),
+            withheld,
             fit,
             warnings,
         });
@@ -158,8 +192,21 @@ fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job
         name,
         kind: "timeline",
         recorded_steps: None,
+        evidence: evidence(&fit, states_threshold, states_cycle),
+        withheld,
         fit,
         profile: Ok(profile),
         warnings,
     })
+}
+
+/// Evidence of a fit, of whose reference setting the recording states the threshold and the cycle time, or not.
+fn evidence(fit: &Fit, states_threshold: bool, states_cycle: bool) -> Evidence {
+    let settings = [(states_threshold, THRESHOLD), (states_cycle, CYCLE_TIME)];
+    let unknown = settings.into_iter().filter(|(stated, _)| !stated);
+    Evidence {
+        unknown_settings: unknown.map(|(_, name)| name.to_owned()).collect(),
+        model: Some([fit.measured_us / 1e3, fit.modelled_us / 1e3]),
+        ..Evidence::default()
+    }
 }

@@ -24,12 +24,11 @@ use super::present::output::Output;
 use super::present::{Look, warn};
 use super::timeline::write_json;
 use super::{fail, print};
+use ronde_job::gate::Withheld;
 use ronde_job::replay::Hosts;
 
 /// Version of the JSON.
 const OUTLOOK_VERSION: u32 = 1;
-/// A model that misses the recorded steps by more than this is warned of.
-const ERROR_MOST: f64 = 0.15;
 
 /// Runs the subcommand.
 pub(super) fn main(args: &Args) -> ExitCode {
@@ -40,7 +39,7 @@ pub(super) fn main(args: &Args) -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<ExitCode, Error> {
-    let mut job = Job::read(&Recording {
+    let job = Job::read(&Recording {
         paths: &args.paths,
         outputs: &args.outputs(),
         steps: args.steps.clone(),
@@ -48,15 +47,6 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     })?;
     let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
     let (json, csv, html) = (open(&args.json)?, open(&args.csv)?, open(&args.html)?);
-    let off = job.fit.modelled_us / job.fit.measured_us - 1.0;
-    if off.abs() > ERROR_MOST || off.is_nan() {
-        job.warnings.push(format!(
-            "the model makes the recorded step {:.1} ms, but it took {:.1} ms: something that a recording does not show governs this \
-             job, and predictions mean little",
-            job.fit.modelled_us / 1e3,
-            job.fit.measured_us / 1e3,
-        ));
-    }
     let outlook = outlook::outlook(&job, args)?;
 
     let mut code = ExitCode::SUCCESS;
@@ -65,6 +55,9 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     } else {
         for warning in &job.warnings {
             warn("replay", warning);
+        }
+        if let Some(withheld) = job.withheld() {
+            warn("replay", &withheld.to_string());
         }
     }
     if let Some(output) = json {
@@ -95,6 +88,10 @@ struct Document<'a> {
     /// What all predictions may be off by together, a standard deviation as a share.
     level_error: f64,
     warnings: &'a [String],
+    /// Why `best` is no recommendation; null if it is one.
+    withheld: Option<Withheld>,
+    /// Settings in force that the recording does not state; `current` holds stand-ins for them.
+    unknown_settings: &'a [String],
     #[serde(flatten)]
     outlook: &'a Outlook,
 }
@@ -114,6 +111,8 @@ impl<'a> Document<'a> {
             modelled_step_ms: fit.modelled_us / 1e3,
             level_error: fit.level_error(),
             warnings: &job.warnings,
+            withheld: job.withheld(),
+            unknown_settings: &job.evidence.unknown_settings,
             outlook,
         }
     }

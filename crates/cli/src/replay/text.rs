@@ -1,8 +1,7 @@
 //! Predictions for people: what was recorded, a grid for each network and number of ranks, what is best, and how to set it.
 
-use super::ERROR_MOST;
 use super::heat::{self, grade};
-use super::job::Job;
+use super::job::{CYCLE_TIME, Job, THRESHOLD};
 use super::outlook::{At, Cell, Change, NEARLY, Outlook};
 use crate::present::units::{bytes, change, changes, counted, ms, percent};
 pub(super) use crate::present::units::{digits as number, setting as short};
@@ -22,10 +21,10 @@ pub(super) fn page(job: &Job, outlook: &Outlook, look: &Look) -> String {
     if !several {
         for at in &outlook.targets {
             parts.extend(grids(at, look));
-            parts.push(best(at, look));
+            parts.push(best(job, at, look));
         }
     } else if let Some(at) = outlook.targets.last() {
-        parts.push(best(at, look));
+        parts.push(best(job, at, look));
     }
     parts.push(assumptions(outlook, look));
     sections(parts, look)
@@ -56,16 +55,27 @@ fn head(job: &Job, look: &Look) -> Vec<String> {
         )
     };
     let line = format!(
-        "step {}{} with fusion {} MiB, cycle {} ms; {sure}",
+        "step {}{} with fusion {}, cycle {}; {sure}",
         ms(fit.measured_us / 1e3),
         match job.recorded_steps {
             Some(_) => format!(" ± {:.1} %", fit.measured_error * 100.0),
             None => String::new(),
         },
-        short(fit.reference.fusion_threshold_bytes as f64 / 1048576.0),
-        short(fit.reference.cycle_us / 1e3),
+        if job.states(THRESHOLD) {
+            format!(
+                "{} MiB",
+                short(fit.reference.fusion_threshold_bytes as f64 / 1048576.0)
+            )
+        } else {
+            "unknown".to_owned()
+        },
+        if job.states(CYCLE_TIME) {
+            format!("{} ms", short(fit.reference.cycle_us / 1e3))
+        } else {
+            "unknown".to_owned()
+        },
     );
-    let line = if off.abs() > ERROR_MOST {
+    let line = if !ronde_job::gate::reproduces(fit.measured_us, fit.modelled_us) {
         look.warn(&line)
     } else {
         line
@@ -185,7 +195,11 @@ fn grid(cells: &[&Cell], at: &At, fastest: f64, look: &Look) -> Vec<String> {
 }
 
 /// What is best, what it gains, and how to set it.
-fn best(at: &At, look: &Look) -> Vec<String> {
+fn best(job: &Job, at: &At, look: &Look) -> Vec<String> {
+    if let Some(withheld) = job.withheld() {
+        let lines = wrapped("  ", &harmless(&withheld.to_string()), look.width);
+        return titled("Best", lines, look);
+    }
     let same = at.best.is_setting_of(&at.current) || at.change.median > -NEARLY;
     let place = match &at.network {
         Some(network) => format!(" ({} on {network})", counted(at.ranks.into(), "rank")),

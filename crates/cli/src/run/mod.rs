@@ -45,7 +45,7 @@ const EXAMPLES: &str = "\
 Examples:
   ronde run -np 2 -- python train.py
   ronde run -np 4 --fusion-threshold-mb 32 --cycle-time-ms 2 -- python train.py
-  ronde run -np 4 --autotune --autotune-log-file tune.csv -- ./train
+  ronde run -np 4 --autotune --autotune-log-file tune.csv -- python train.py
   ronde run -np 4 --config-file horovod.yaml -- ./train
   ronde run -np 2 --output-filename logs -- ./train      writes logs/rank.0/stdout and so on
   ronde run -np 8 -H node1:4,node2:4 -- ./train          through this machine's mpirun
@@ -69,7 +69,7 @@ pub(super) struct Args {
         value_name = "N",
         required_unless_present_any = refused::names().chain(["check_build"])
     )]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=RANKS_MAX))]
+    #[arg(value_parser = parse_ranks)]
     num_proc: Option<u64>,
     /// Hosts and their slots, as in localhost:4 or node1:4,node2:4; mpirun starts ranks on other machines than this
     #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "hostfile", value_hint = ValueHint::Other)]
@@ -211,4 +211,13 @@ fn check_build() -> String {
         nccl = mark(ronde::nccl_version().is_some()), // loaded when it is needed
         torch = mark(program::is_contained()),        // by the Python package, which is for PyTorch
     )
+}
+
+/// A number of ranks.
+fn parse_ranks(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(ranks) if (1..=RANKS_MAX).contains(&ranks) => Ok(ranks),
+        Ok(ranks) => Err(format!("{ranks} is not in 1..={RANKS_MAX}")),
+        Err(_) => Err(format!("give the number of ranks, 1 to {RANKS_MAX}")),
+    }
 }

@@ -50,10 +50,10 @@ pub(crate) struct Args {
     pub(super) np: Vec<u32>,
     /// Fusion thresholds in MiB, 0 for none: 0,1,4 or 1..128 or 1..128:5 [default: 0,1,4,16,64,128, or the default threshold
     /// where cycle times or switches are given]
-    #[arg(long, visible_alias = "fusion-threshold-mb", value_name = "LIST", value_parser = fusion_mb)]
+    #[arg(long, visible_alias = "fusion-threshold-mb", value_name = "LIST", allow_negative_numbers = true, value_parser = fusion_mb)]
     pub(super) fusion_mb: Option<List>,
     /// Cycle times in ms, likewise [default: 0.5,1,2.5,5,10, or the default cycle time where thresholds or switches are given]
-    #[arg(long, visible_alias = "cycle-time-ms", value_name = "LIST", value_parser = cycle_ms)]
+    #[arg(long, visible_alias = "cycle-time-ms", value_name = "LIST", allow_negative_numbers = true, value_parser = cycle_ms)]
     pub(super) cycle_ms: Option<List>,
     /// The response cache: on, off or both [default: on]
     #[arg(long, value_name = "on,off", value_delimiter = ',')]

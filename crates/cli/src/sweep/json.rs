@@ -31,6 +31,7 @@
 //! ms, on = 1; their `effect` is relative to the mean, `best_ms` the least step time with that
 //! value, `tied` whether a point that has it ties with the best. What is not known is null.
 
+use ronde_job::gate::Withheld;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -69,6 +70,8 @@ struct Found<'a> {
     gain_pct: Option<Estimate>,
     ties: Vec<Timed>,
     recommended: Option<Recommended>,
+    /// Why nothing is recommended; null if something is.
+    withheld: Option<Withheld>,
     noise: Option<Noisy>,
     knobs: &'a [KnobEffect],
     interaction: f64,
@@ -167,6 +170,7 @@ impl<'a> Found<'a> {
                 environment: words::environment(&outcome.point),
                 flags: words::flags(&outcome.point),
             }),
+            withheld: finding.withheld(),
             noise: finding.noise.as_ref().map(Noisy::new),
             knobs: &finding.knobs,
             interaction: finding.interaction,

@@ -119,6 +119,9 @@ pub(crate) fn parse_steps(text: &str) -> Result<RangeInclusive<u64>, String> {
     };
     match (number(first, 0), number(last, u64::MAX)) {
         (Some(first), Some(last)) if first <= last => Ok(first..=last),
+        (Some(first), Some(last)) => Err(format!(
+            "the first step, {first}, comes after the last, {last}; give steps as {last}..{first}"
+        )),
         _ => Err("give steps as A..B, counted from 0, such as 10..30".to_owned()),
     }
 }
@@ -130,6 +133,8 @@ mod tests {
     #[test]
     fn steps_are_a_range_that_may_be_open() {
         assert_eq!(parse_steps("10..30"), Ok(10..=30));
+        let wrong = parse_steps("3..1").unwrap_err();
+        assert!(wrong.contains("give steps as 1..3"), "{wrong}");
         assert_eq!(parse_steps("5.."), Ok(5..=u64::MAX));
         assert_eq!(parse_steps("..5"), Ok(0..=5));
         assert_eq!(parse_steps(".."), Ok(0..=u64::MAX));

@@ -48,6 +48,8 @@ fn column(part: PartKind) -> &'static str {
         PartKind::CopyIn => "copy_in",
         PartKind::Collective => "collective",
         PartKind::CopyOut => "copy_out",
+        PartKind::GpuIdle => "gpu_idle",
+        PartKind::GpuOther => "gpu_other",
     }
 }
 

@@ -160,7 +160,7 @@ mod tests {
             base_ranks: 1,
             rows: vec![
                 row(1, 40.0, None),
-                row(2, 50.0, Some([0.0, 2.0, 0.0001, 0.0, 0.0, 8.0, 0.0])),
+                row(2, 50.0, Some([0.0, 2.0, 0.0001, 0.0, 0.0, 8.0, 0.0, 0.0, 0.0])),
             ],
             sentences: vec!["On 2 ranks the collective eats 8 ms.".to_owned()],
             warnings: vec!["The runs are short.".to_owned()],

@@ -66,7 +66,7 @@ impl JobTopology {
         let hosts = count(self.ranks.div_ceil(self.ranks_per_host.max(1)), "host");
         match self.hosts {
             Hosts::Known => format!("{ranks} on {hosts}"),
-            Hosts::Assumed => format!("{ranks}, taken to be on {hosts}"),
+            Hosts::Assumed => format!("{ranks}, hosts unknown (predicted as on {hosts})"),
             Hosts::Shaped => format!("{ranks} on 1 host, taken for {hosts} since their link was shaped"),
         }
     }
@@ -104,7 +104,10 @@ mod tests {
     fn what_is_taken_for_granted_is_not_told_as_known() {
         let words = |hosts| JobTopology::new(2, 1).with_hosts(hosts).words();
         assert_eq!(words(Hosts::Known), "2 ranks on 2 hosts");
-        assert_eq!(words(Hosts::Assumed), "2 ranks, taken to be on 2 hosts");
+        assert_eq!(
+            words(Hosts::Assumed),
+            "2 ranks, hosts unknown (predicted as on 2 hosts)"
+        );
         assert_eq!(
             words(Hosts::Shaped),
             "2 ranks on 1 host, taken for 2 hosts since their link was shaped"

@@ -159,6 +159,14 @@ pub enum ProfileError {
         /// What is wrong with it.
         what: String,
     },
+    /// A job of no ranks, or of more than there can be.
+    #[error("np is {np}; give the number of ranks, 1 to {most}")]
+    Ranks {
+        /// What it says.
+        np: u32,
+        /// The largest that is taken.
+        most: u32,
+    },
     /// A number that cannot be.
     #[error("{field} is {value}; give a number from 0 to {most}")]
     Number {

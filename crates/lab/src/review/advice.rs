@@ -6,6 +6,7 @@ use super::best::{Best, MATTERS};
 use super::gain::Gain;
 use super::setting::Setting;
 use super::trial::{Search, Writer};
+use ronde_job::gate::{Evidence, Withheld};
 
 /// Why a setting is recommended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -32,7 +33,24 @@ pub struct Advice {
 
 impl Advice {
     /// After a search.
-    pub(super) fn of(search: &Search, best: &Best, gain: &Gain) -> Self {
+    ///
+    /// # Errors
+    /// The default was measured fewer than two times, and another setting would take its place.
+    pub(super) fn of(search: &Search, best: &Best, gain: &Gain) -> Result<Self, Withheld> {
+        let advice = Self::unchecked(search, best, gain);
+        let at_default = |default: &Setting| {
+            let trials = search.trials.iter();
+            trials.filter(|trial| trial.setting.is_near(default)).count() as u64
+        };
+        let against = gain.default.filter(|default| !default.is_near(&advice.setting));
+        let evidence = Evidence {
+            baseline_measurements: against.as_ref().map(at_default),
+            ..Evidence::default()
+        };
+        evidence.check().map(|()| advice)
+    }
+
+    fn unchecked(search: &Search, best: &Best, gain: &Gain) -> Self {
         let choice = best.choice.setting;
         let advice = |setting, reason| Self { setting, reason };
         match (search.writer, &gain.default) {
@@ -64,8 +82,13 @@ mod tests {
         let near = format!("{default}0,0,0,1,1,4,500,sample,1,8,99,2,,\n");
         assert_eq!(advice(RONDE, &near), (128.0, Reason::Default));
         let faster = format!("{default}0,0,0,1,1,4,500,sample,1,8,50,0.5,,\n");
+        let once = reviewed(RONDE, &faster);
+        assert_eq!(once.withheld, Some(Withheld::BaselineOnce { measurements: 1 }));
+        assert!(once.advice.is_none());
+        let again = "0,0,0,1,1,128,500,sample,2,8,100,2,,\n";
+        let faster = format!("{faster}{again}");
         assert_eq!(advice(RONDE, &faster), (4.0, Reason::Choice));
-        let verdict = format!("{near}0,0,0,1,1,4,500,final,,60,99,,,\n");
+        let verdict = format!("{near}{again}0,0,0,1,1,4,500,final,,60,99,,,\n");
         assert_eq!(advice(RONDE, &verdict), (4.0, Reason::Verdict));
     }
 

@@ -119,8 +119,12 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
         && seen != said
     {
         evidence.push(format!(
-            "each combination of switches has {}, not the {said} of --max-samples {}",
+            "each combination of switches has {}{}, not the {said} of --max-samples {}",
             counted(seen, "trial"),
+            match blocks.last() {
+                Some(last) if *last != seen => format!(" (the last one {last})"),
+                _ => String::new(),
+            },
             said - 1
         ));
     }

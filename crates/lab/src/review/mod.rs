@@ -36,6 +36,7 @@ mod trail;
 mod trial;
 pub mod words;
 
+use ronde_job::gate::Withheld;
 use ronde_tuner::LogContents;
 use serde::Serialize;
 
@@ -79,8 +80,10 @@ pub struct Review {
     pub best: Option<Best>,
     /// What it gained over the default.
     pub gain: Gain,
-    /// The setting to use; none without a trial.
+    /// The setting to use; none without a trial, or if the log does not support one.
     pub advice: Option<Advice>,
+    /// Why there is none, if there are trials.
+    pub withheld: Option<Withheld>,
     /// Which knobs mattered; empty without a trial.
     pub knobs: Vec<Effect>,
     /// What to try next; none without a trial.
@@ -156,9 +159,15 @@ fn one(search: Search, source: String, known: &Known) -> Review {
     let cost = best
         .as_ref()
         .and_then(|best| Cost::of(&search, known, best, &gain));
+    let (advice, withheld) = match best.as_ref().map(|best| Advice::of(&search, best, &gain)) {
+        Some(Ok(advice)) => (Some(advice), None),
+        Some(Err(withheld)) => (None, Some(withheld)),
+        None => (None, None),
+    };
     Review {
         warnings: warnings(&search),
-        advice: best.as_ref().map(|best| Advice::of(&search, best, &gain)),
+        advice,
+        withheld,
         ending: Ending::of(&search, known),
         tried: tried(&search, groups.len() as u64),
         knobs: surface

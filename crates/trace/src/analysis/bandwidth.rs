@@ -10,17 +10,26 @@ use super::collect::RankRecord;
 use super::quantiles::{Sample, median};
 use super::report::{Bandwidth, BandwidthPoint, Fit, Quantiles};
 use super::steady::SteadyStep;
-use crate::{NameId, Phase};
+use crate::{Kind, NameId, Phase};
 
 /// Points that a line is fitted to; more are thinned.
 const POINTS_MOST: usize = 1 << 14;
 const ROUNDS: usize = 60;
+/// Bandwidths of lines that are reported, 10⁹ bytes a second.
+const GB_PER_S_LEAST: f64 = 0.001;
+const GB_PER_S_MOST: f64 = 2000.0;
+/// Median relative error of such a line.
+const ERROR_MOST: f64 = 0.5;
 
 /// Every collective of `steps` by name, one point for each batch; where nothing is fused, one for each operation.
 pub(super) fn bandwidth(record: &RankRecord, steps: &[SteadyStep<'_>]) -> Vec<Bandwidth> {
-    let mut points: BTreeMap<NameId, Sample<(u64, f64)>> = BTreeMap::new();
+    // Kernels of one name may do different collectives (`SendRecv`): each has its own points.
+    let mut points: BTreeMap<(NameId, Kind), Sample<(u64, f64)>> = BTreeMap::new();
     for batch in steps.iter().flat_map(|step| &step.batches) {
-        let Some(bytes) = batch.bytes else { continue };
+        let (Some(bytes), Some(first)) = (batch.bytes, batch.members.first()) else {
+            continue;
+        };
+        let kind = first.kind;
         // A hierarchical collective is several, one after another; members of a batch have the same.
         let mut spans: Vec<(NameId, i64, i64)> = Vec::new();
         for activity in batch.members.iter().flat_map(|op| &op.activities) {
@@ -38,20 +47,36 @@ pub(super) fn bandwidth(record: &RankRecord, steps: &[SteadyStep<'_>]) -> Vec<Ba
         for (name, began, ended) in spans {
             let us = (ended - began) as f64 / 1e3;
             points
-                .entry(name)
+                .entry((name, kind))
                 .or_insert_with(|| Sample::new(POINTS_MOST))
                 .push((bytes, us));
         }
     }
-    let rows = points.into_iter().map(|(name, sample)| {
+    let mut kinds: BTreeMap<NameId, u32> = BTreeMap::new();
+    for &(name, _) in points.keys() {
+        *kinds.entry(name).or_default() += 1;
+    }
+    let rows = points.into_iter().map(|((name, kind), sample)| {
         let points = sample.into_kept();
+        let of_kind = match kinds[&name] {
+            1 => String::new(),
+            _ => format!(" ({})", kind.name().to_ascii_lowercase()),
+        };
+        // Messages between varying pairs of ranks, or of unknown operations, follow no one line.
+        let one = !matches!(kind, Kind::PointToPoint | Kind::Other);
         Bandwidth {
-            activity: record.name(name).to_owned(),
-            fit: fit(&points),
+            activity: format!("{}{of_kind}", record.name(name)),
+            fit: fit(&points).filter(|fit| one && is_plausible(fit)),
             points: by_size(&points),
         }
     });
     rows.filter(|row| !row.points.is_empty()).collect()
+}
+
+/// Whether a line describes a link or memory: its bandwidth is that of existing hardware (1 MB/s to 2 TB/s a rank), and half of
+/// the points are within a factor of two of it.
+pub(super) fn is_plausible(fit: &Fit) -> bool {
+    (GB_PER_S_LEAST..=GB_PER_S_MOST).contains(&fit.gb_per_s) && fit.relative_error <= ERROR_MOST
 }
 
 fn by_size(points: &[(u64, f64)]) -> Vec<BandwidthPoint> {

@@ -9,7 +9,8 @@ use super::quantiles::median;
 use super::report::{PartKind, Quantiles, REPORT_VERSION, Report, StepsFoundBy};
 use super::steady::SteadyStep;
 use super::{
-    advice, bandwidth, changepoint, fusion, lanes, sources, steady, stragglers, summary, tensors, whatif,
+    advice, bandwidth, changepoint, evidence, fusion, lanes, sources, stages, steady, stragglers, summary,
+    tensors, whatif,
 };
 use crate::Format;
 
@@ -84,7 +85,13 @@ pub(super) fn examine<'a>(
         .filter_map(|record| Some(record.source.clock?.error_ns))
         .max();
     let clock_error_ns = clock_error_ns.unwrap_or(0);
-    let stragglers = stragglers::stragglers(reference, &steps, ranks, clock_error_ns, whatif.as_ref());
+    let stragglers = stragglers::stragglers(
+        reference,
+        &steps,
+        ranks,
+        clock_error_ns,
+        whatif.as_ref().filter(|whatif| whatif.reproduces()),
+    );
 
     let waits_for_data = steady.as_ref().is_some_and(|steady| {
         let mut parts = steady.parts.iter();
@@ -116,10 +123,13 @@ pub(super) fn examine<'a>(
         negotiate_cached_ms,
         negotiate_uncached_ms,
         advice: Vec::new(),
+        withheld: None,
+        stages: stages::stages(reference, &steps),
         lanes: lanes::lanes(records, ranks, settled, step_ms),
         warnings,
     };
-    report.advice = advice::advice(&report, whatif.as_ref(), in_force.changed);
+    let evidence = evidence::of(records, whatif.as_ref(), in_force.changed);
+    (report.advice, report.withheld) = advice::advice(&report, whatif.as_ref(), &evidence);
     (report, steps)
 }
 
@@ -191,11 +201,14 @@ fn warn(
         return;
     }
     if reference.found_by == StepsFoundBy::Nothing {
-        warnings.push(
-            "no step was found: no tensor comes twice and nothing repeats, so all is taken for one step; record longer, \
-             or mark steps (ctx.mark_step())"
-                .into(),
-        );
+        warnings.push(format!(
+            "no step was found: no tensor comes twice and nothing repeats, so all is taken for one step; record longer{}",
+            match reference.source.format {
+                Format::Ronde => ", or mark steps (ctx.mark_step())",
+                Format::Kineto => ", or mark steps (profiler.step())",
+                Format::Horovod | Format::Byteps => "",
+            }
+        ));
     } else if whole.is_empty() {
         warnings.push(
             "each of these steps has foreign traffic or is cut off by the file's beginning or end: there is nothing to sum up"

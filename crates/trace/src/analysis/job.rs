@@ -1,15 +1,19 @@
 //! The files of one job, put together: segments of one recording joined, ranks in order, none twice.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::AnalysisError;
 use super::collect::{Facts, KeptStep, RankRecord};
 use super::op::sane;
-use crate::{Format, NameId};
+use crate::{Format, Kind, NameId, WALL_CLOCK_MIN_NS};
 
 /// Puts `records` in order of rank, with segments of one recording joined.
 pub(super) fn put_together(records: Vec<RankRecord>) -> Result<Vec<RankRecord>, AnalysisError> {
     let mut records = records;
+    // Whatever the order of arguments, the result is the same.
+    records.sort_by(|a, b| a.source.path.cmp(&b.source.path));
+    same_job(&records)?;
     name_ranks(&mut records);
     // An old segment comes before its successor.
     records.sort_by_key(|record| (record.rank(), !is_old(&record.source.path)));
@@ -34,6 +38,118 @@ pub(super) fn put_together(records: Vec<RankRecord>) -> Result<Vec<RankRecord>, 
     } else {
         Ok(joined)
     }
+}
+
+/// Recordings further apart on the wall clock than this are not of one job: no two hosts' clocks differ so much.
+const APART_NS: i64 = 60_000_000_000;
+
+/// Whether all files can be of one job.
+fn same_job(records: &[RankRecord]) -> Result<(), AnalysisError> {
+    let Some((first, others)) = records.split_first() else {
+        return Ok(());
+    };
+    for other in others {
+        if let Some(why) = difference(first, other) {
+            return Err(AnalysisError::OtherJob {
+                first: first.source.path.clone(),
+                second: other.source.path.clone(),
+                why,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Why two files cannot be of one job.
+fn difference(one: &RankRecord, other: &RankRecord) -> Option<String> {
+    let (a, b) = (&one.source, &other.source);
+    if a.format != b.format {
+        return Some(format!(
+            "one is of {}, the other of {}",
+            a.format.name(),
+            b.format.name()
+        ));
+    }
+    if let (Some(here), Some(there)) = (a.size, b.size)
+        && here != there
+    {
+        return Some(format!("one says {here} ranks, the other {there}"));
+    }
+    if let (Some(size), Some(rank)) = (a.size.or(b.size), a.rank.max(b.rank))
+        && rank >= size
+    {
+        return Some(format!("rank {rank} is not in a job of {size} ranks"));
+    }
+    if let (Some(here), Some(there)) = (a.backend.as_deref(), b.backend.as_deref())
+        && here != there
+    {
+        return Some(format!("one moves data by {here}, the other by {there}"));
+    }
+    if let Some(apart) = apart_ns(one, other)
+        && apart > APART_NS
+        && base(&a.path) != base(&b.path)
+    {
+        return Some(format!(
+            "one ended {} s before the other began",
+            apart / 1_000_000_000
+        ));
+    }
+    tensors_differ(one, other)
+}
+
+/// Nanoseconds on the wall clock from the end of the earlier recording to the beginning of the later; none if they overlap, or if
+/// a clock is unknown.
+fn apart_ns(one: &RankRecord, other: &RankRecord) -> Option<i64> {
+    let span = |record: &RankRecord| {
+        let epoch = record
+            .source
+            .epoch_ns
+            .filter(|&epoch| epoch >= WALL_CLOCK_MIN_NS)?;
+        let (began, ended) = record.counters.ends_ns()?;
+        Some((epoch.saturating_add(began), epoch.saturating_add(ended)))
+    };
+    let (a, b) = (span(one)?, span(other)?);
+    Some(a.0.max(b.0).saturating_sub(a.1.min(b.1))).filter(|&apart| apart > 0)
+}
+
+/// Both files have many tensors, and none in common; or an allreduce of one name has another size.
+fn tensors_differ(one: &RankRecord, other: &RankRecord) -> Option<String> {
+    let names = |record: &RankRecord| -> HashSet<Box<str>> {
+        let travelled = record.names.iter().zip(&record.travelled);
+        travelled
+            .filter(|(_, travelled)| **travelled)
+            .map(|(name, _)| name.clone())
+            .collect()
+    };
+    let (here, there) = (names(one), names(other));
+    if !here.is_empty() && !there.is_empty() && here.is_disjoint(&there) {
+        return Some("they have no tensor in common".to_owned());
+    }
+    if !matches!(one.source.format, Format::Horovod | Format::Ronde) {
+        return None;
+    }
+    let (here, there) = (sizes(one), sizes(other));
+    let mut shared = 0_usize;
+    let mut differ: Vec<&str> = Vec::new();
+    for (name, size) in &here {
+        if let Some(elements) = there.get(name) {
+            shared += 1;
+            if elements != size {
+                differ.push(name);
+            }
+        }
+    }
+    differ.sort_unstable();
+    (2 * differ.len() > shared).then(|| format!("`{}` has another size in each", differ[0]))
+}
+
+/// Elements of each allreduce, by name.
+fn sizes(record: &RankRecord) -> HashMap<&str, u64> {
+    let ops = record.kept.iter().flat_map(|step| &step.ops);
+    let allreduces = ops.filter(|op| op.kind == Kind::Allreduce);
+    allreduces
+        .filter_map(|op| Some((record.name(op.tensor), op.elements?)))
+        .collect()
 }
 
 /// Files that do not say their rank get the lowest that no other file has; Horovod's is rank 0's.
@@ -154,6 +270,7 @@ fn append(first: &mut RankRecord, later: RankRecord) {
     source.bytes += later.source.bytes;
     source.events += later.source.events;
     source.dropped_cycles = source.dropped_cycles.max(later.source.dropped_cycles);
+    source.incomplete |= later.source.incomplete;
     source.size = source.size.max(later.source.size);
     source.warnings.extend(later.source.warnings);
     source.path = later.source.path;

@@ -9,6 +9,7 @@ mod bandwidth;
 mod changepoint;
 mod collect;
 pub mod compare;
+mod evidence;
 mod examine;
 mod fusion;
 mod job;
@@ -20,6 +21,7 @@ mod quantiles;
 pub mod report;
 pub mod scaling;
 mod sources;
+mod stages;
 mod steady;
 mod stragglers;
 mod summary;
@@ -61,10 +63,25 @@ pub enum AnalysisError {
         /// The other.
         second: PathBuf,
     },
+    /// Two files cannot be of one job.
+    #[error(
+        "{} and {} are not of one job: {why}; give the files of one job, one for each rank, or compare two jobs with --compare A B",
+        first.display(),
+        second.display()
+    )]
+    OtherJob {
+        /// One file.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+        /// How it is known.
+        why: String,
+    },
     /// None of the steps asked for is in the files.
     #[error(
-        "steps {first}..{} are not there: {steps} steps were recorded, counted from 0",
-        if *last == u64::MAX { String::new() } else { last.to_string() }
+        "steps {first}..{} {}: {steps} steps were recorded, counted from 0",
+        if *last == u64::MAX { String::new() } else { last.to_string() },
+        if first > last { "are in the wrong order (give the first step first)" } else { "are not there" }
     )]
     NoSuchSteps {
         /// The first asked for.

@@ -6,6 +6,8 @@
 //! that instant decides whether it is *exposed*: if so, the instant belongs to computation. So the exposed parts add up
 //! to the step, exactly.
 //!
+//! In a profiler's trace of a GPU, instants without a running kernel or copy are *GPU idle*, whatever the host does.
+//!
 //! What computing means: what the profiler says, where the file has kernels. Else a rank is taken to compute until its
 //! last tensor of the step is ready, and when nothing is under way; or, in a job that waits for each result before it
 //! goes on, only while nothing is under way.
@@ -19,6 +21,8 @@ use crate::{Phase, Span};
 pub(super) enum Computing<'a> {
     /// These spans, disjoint and in order.
     Known(&'a [Span]),
+    /// While one of these kernels runs; with the other work of the GPU. Both are disjoint and in order.
+    Gpu { kernels: &'a [Span], other: &'a [Span] },
     /// Until this rank's last tensor is ready.
     UntilLastReady,
     /// While nothing of its own is under way.
@@ -58,7 +62,8 @@ const MOVING: usize = PHASES.len();
 const ALL_READY: usize = MOVING + 1;
 const READY: usize = MOVING + 2;
 const COMPUTING: usize = MOVING + 3;
-const COUNTERS: usize = MOVING + 4;
+const OTHER_GPU: usize = MOVING + 4;
+const COUNTERS: usize = MOVING + 5;
 
 /// Sweeps over `step`, in which `ops` were executed; `rank` of `ranks` is whose file it is.
 pub(super) fn sweep(step: Span, ops: &[Op], rank: u32, ranks: u32, computing: Computing<'_>) -> Parts {
@@ -74,7 +79,7 @@ pub(super) fn sweep(step: Span, ops: &[Op], rank: u32, ranks: u32, computing: Co
     for op in ops {
         let ready = op.ready(rank);
         last_ready = last_ready.max(ready);
-        if let Computing::Known(_) = computing {
+        if let Computing::Known(_) | Computing::Gpu { .. } = computing {
             // Launched by the host, the device has not come to it: other ranks' launches are not in the file.
             add(phase_index(Phase::Queue), ready, op.span.began);
         } else {
@@ -90,22 +95,28 @@ pub(super) fn sweep(step: Span, ops: &[Op], rank: u32, ranks: u32, computing: Co
             );
         }
     }
+    let mut add_all = |counter: usize, spans: &[Span]| {
+        let first = spans.partition_point(|span| span.ended <= step.began);
+        let within = spans[first..].iter().take_while(|span| span.began < step.ended);
+        within.for_each(|span| add(counter, span.began, span.ended));
+    };
     match computing {
-        Computing::Known(spans) => {
-            let first = spans.partition_point(|span| span.ended <= step.began);
-            let within = spans[first..].iter().take_while(|span| span.began < step.ended);
-            within.for_each(|span| add(COMPUTING, span.began, span.ended));
+        Computing::Known(spans) => add_all(COMPUTING, spans),
+        Computing::Gpu { kernels, other } => {
+            add_all(COMPUTING, kernels);
+            add_all(OTHER_GPU, other);
         }
         Computing::UntilLastReady => add(COMPUTING, step.began, last_ready),
         Computing::WhileIdle => {}
     }
     edges.sort_unstable_by_key(|edge| edge.0);
 
+    let gpu = matches!(computing, Computing::Gpu { .. });
     let mut parts = Parts::default();
     let mut counts = [0i32; COUNTERS];
     let mut at = step.began;
     for (time, counter, change) in edges.into_iter().chain([(step.ended, 0, 0)]) {
-        parts.count(&counts, (time - at).unsigned_abs());
+        parts.count(&counts, (time - at).unsigned_abs(), gpu);
         counts[counter] += change;
         at = time;
     }
@@ -113,8 +124,8 @@ pub(super) fn sweep(step: Span, ops: &[Op], rank: u32, ranks: u32, computing: Co
 }
 
 impl Parts {
-    /// `ns` nanoseconds during which `counts` hold.
-    fn count(&mut self, counts: &[i32; COUNTERS], ns: u64) {
+    /// `ns` nanoseconds during which `counts` hold; `gpu` is whether all work of a GPU is among them.
+    fn count(&mut self, counts: &[i32; COUNTERS], ns: u64, gpu: bool) {
         if ns == 0 {
             return;
         }
@@ -123,13 +134,18 @@ impl Parts {
             *time += if holds(index) { ns } else { 0 };
         }
         let phase = |phase| holds(phase_index(phase));
-        let moving = holds(MOVING);
+        let (moving, computing) = (holds(MOVING), holds(COMPUTING));
         let part = if phase(Phase::Collective) {
             PartKind::Collective
         } else if phase(Phase::CopyIn) {
             PartKind::CopyIn
         } else if phase(Phase::CopyOut) {
             PartKind::CopyOut
+        } else if gpu && holds(OTHER_GPU) {
+            PartKind::GpuOther
+        } else if gpu && !computing {
+            // A launched collective that has not begun does not occupy the GPU.
+            PartKind::GpuIdle
         } else if moving || (0..MOVING).any(holds) {
             PartKind::Prepare
         } else if holds(ALL_READY) {
@@ -139,7 +155,6 @@ impl Parts {
         } else {
             PartKind::Compute
         };
-        let computing = holds(COMPUTING);
         let exposed = if computing { PartKind::Compute } else { part };
         self.exposed[exposed as usize] += ns;
         self.total[part as usize] += ns;

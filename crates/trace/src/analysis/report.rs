@@ -12,6 +12,7 @@ pub use part::PartKind;
 use serde::{Deserialize, Serialize};
 
 use crate::{Clock, Format, Kind, Phase};
+use ronde_job::gate::Withheld;
 
 /// Version of [`Report`]'s structure.
 pub const REPORT_VERSION: u32 = 1;
@@ -51,6 +52,12 @@ pub struct Report {
     pub negotiate_uncached_ms: Option<Quantiles>,
     /// At most five sentences, the most useful first.
     pub advice: Vec<Advice>,
+    /// Why no setting is recommended, if that is because of the data. Its sentence is the only advice then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<Withheld>,
+    /// Stages of BytePS; empty for other formats.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageRow>,
     /// A few steady steps in full, for drawing; left out of JSON.
     #[serde(skip)]
     pub lanes: Vec<RankBars>,
@@ -150,8 +157,10 @@ pub struct Step {
     pub ms: f64,
     /// Parts of its length: see [`Part`]; in the order of [`PartKind`], all of them, adding up to
     /// `ms`.
+    #[serde(deserialize_with = "part::times")]
     pub exposed_ms: [f64; PartKind::COUNT],
     /// The same with what went on behind computation: not less.
+    #[serde(deserialize_with = "part::times")]
     pub total_ms: [f64; PartKind::COUNT],
     /// Tensors.
     pub tensors: u64,
@@ -205,9 +214,9 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// What of a mean step is not computation, milliseconds.
+    /// Communication that adds to a mean step, milliseconds.
     pub fn exposed_ms(&self) -> f64 {
-        let exposed = self.parts.iter().filter(|part| part.kind != PartKind::Compute);
+        let exposed = self.parts.iter().filter(|part| part.kind.is_communication());
         exposed.map(|part| part.exposed_ms.mean).sum()
     }
 }
@@ -382,6 +391,21 @@ pub struct TensorRow {
     pub ready_jitter_us: f64,
     /// From ready here to result in place, milliseconds.
     pub latency_ms: Quantiles,
+}
+
+/// One stage of BytePS (`PUSH`, `PULL`, `COPYD2H`, …) in the steady steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageRow {
+    /// Its name in the file.
+    pub name: String,
+    /// Rows a step.
+    pub rows: f64,
+    /// Their lengths added up, milliseconds a step.
+    pub total_ms: f64,
+    /// Time with one or more of them under way, milliseconds a step.
+    pub under_way_ms: f64,
+    /// Part of that time with another stage under way too, 0 to 1.
+    pub overlap: f64,
 }
 
 /// One thing to do.

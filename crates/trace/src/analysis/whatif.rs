@@ -11,14 +11,13 @@ use super::report::{Fusion, Quantiles};
 use super::steady::SteadyStep;
 use super::traced::{Classes, starts_early, tail_us, tensors};
 use crate::Format;
+use ronde_job::gate;
 use ronde_job::replay::{Collective, Costs, Negotiation, Rules, Setting, Simulator, WorkTensor, Workload};
 
 /// Operations that are run through each set of settings.
 const OPS_MOST: usize = 1 << 17;
 /// Steps that are, if there are so many.
 const STEPS_MOST: usize = 24;
-/// A model that misses the recorded steps by more than this is not believed.
-const ERROR_MOST: f64 = 0.15;
 
 /// What can be set.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,7 +57,7 @@ pub(super) struct Predicted {
 
 impl WhatIf {
     /// From `steps`, in which `current` was in force; `negotiate_ns` is what a cycle costs by itself. None if sizes are
-    /// unknown, or the model does not come near the steps.
+    /// unknown. Predictions hold only if the model [reproduces](Self::reproduces) the steps.
     pub(super) fn new(
         steps: &[SteadyStep<'_>],
         current: Settings,
@@ -115,8 +114,12 @@ impl WhatIf {
             modelled_ns: 0.0,
         };
         whatif.modelled_ns = whatif.predict(current).step_ns;
-        let error = (whatif.modelled_ns / measured_ns - 1.0).abs();
-        (error.is_finite() && error <= ERROR_MOST).then_some(whatif)
+        Some(whatif)
+    }
+
+    /// Whether the model comes near the steps as they were.
+    pub(super) fn reproduces(&self) -> bool {
+        gate::reproduces(self.measured_ns, self.modelled_ns)
     }
 
     /// What a step would take with the settings as they were, if nobody had waited for `rank`; `steps` are those that

@@ -8,6 +8,7 @@ use super::super::reader::Out;
 use super::super::vocabulary;
 use super::Kineto;
 use super::description::Description;
+use super::occurrence;
 
 /// Annotations that may nest around one call: beyond that the search gives up.
 const NESTING_MAX: usize = 16;
@@ -49,25 +50,40 @@ fn around(spans: &[Annotation], thread: u32, at: i64) -> Option<&Annotation> {
 }
 
 /// All collectives.
-pub(super) fn operations(mut trace: Kineto, out: &mut Out<'_>) -> Vec<Operation> {
+///
+/// A process group calls all tensors by the name of the operation. So each is named by its occurrence within the step,
+/// `nccl:all_reduce #2`, counted in order of submission: within marked `steps`, else within the repeating sequence of
+/// operations.
+pub(super) fn operations(mut trace: Kineto, steps: &[Span], out: &mut Out<'_>) -> Vec<Operation> {
     let by_thread = |span: &Annotation| (span.thread, span.span.began, std::cmp::Reverse(span.span.ended));
     trace.annotations.sort_by_key(by_thread);
     trace.parameters.sort_by_key(by_thread);
     trace.launches.sort_unstable_by_key(|launch| launch.correlation);
-    let mut operations = Vec::with_capacity(trace.kernels.len());
+    let mut calls = Vec::with_capacity(trace.kernels.len());
     for kernel in &trace.kernels {
-        operations.push(of_kernel(kernel, &trace, out));
+        calls.push(of_kernel(kernel, &trace, out));
     }
     for annotation in &trace.annotations {
         // NCCL's annotation is the time that the call takes, not the collective: of use only if there is nothing better.
         if !(trace.has_gpu && annotation.name.starts_with("nccl:")) {
-            operations.push(of_annotation(annotation, &trace, out));
+            calls.push(of_annotation(annotation, &trace, out));
         }
     }
-    operations
+    calls.sort_by_key(|call| call.submitted);
+    occurrence::name(&mut calls, steps, out);
+    calls.into_iter().map(|call| call.operation).collect()
 }
 
-fn of_kernel(kernel: &Kernel, trace: &Kineto, out: &mut Out<'_>) -> Operation {
+/// A collective with what its occurrence is counted by.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) called: Box<str>,
+    /// When the host submitted it, or it began, if that is not known.
+    pub(super) submitted: i64,
+    pub(super) operation: Operation,
+}
+
+fn of_kernel(kernel: &Kernel, trace: &Kineto, out: &Out<'_>) -> Call {
     let launch = kernel.correlation.and_then(|correlation| {
         let found = trace
             .launches
@@ -88,17 +104,19 @@ fn of_kernel(kernel: &Kernel, trace: &Kineto, out: &mut Out<'_>) -> Operation {
     let called = called
         .or(annotation.map(|span| &*span.name))
         .unwrap_or(&kernel.text);
-    let tensor = out.name(called);
     let mut operation = operation(called, &description, kernel.name, kernel.span);
     if operation.kind == Kind::Other {
         operation.kind = vocabulary::torch_kind(&kernel.text);
     }
-    operation.tensor = tensor;
     operation.ticks = tick(submitted, out).into_iter().collect();
-    operation
+    Call {
+        called: called.into(),
+        submitted: submitted.unwrap_or(kernel.span.began),
+        operation,
+    }
 }
 
-fn of_annotation(annotation: &Annotation, trace: &Kineto, out: &mut Out<'_>) -> Operation {
+fn of_annotation(annotation: &Annotation, trace: &Kineto, out: &mut Out<'_>) -> Call {
     let parameters = around(&trace.parameters, annotation.thread, annotation.span.began);
     let description = annotation
         .description
@@ -107,9 +125,12 @@ fn of_annotation(annotation: &Annotation, trace: &Kineto, out: &mut Out<'_>) -> 
         .or(parameters.and_then(|span| span.description.as_ref()));
     let name = out.name(&annotation.name);
     let mut operation = operation(&annotation.name, &description, name, annotation.span);
-    operation.tensor = name;
     operation.ticks = tick(Some(annotation.span.began), out).into_iter().collect();
-    operation
+    Call {
+        called: annotation.name.clone(),
+        submitted: annotation.span.began,
+        operation,
+    }
 }
 
 /// This rank had it ready then, if it is known which rank this is.

@@ -1,21 +1,22 @@
 //! PyTorch's profiler (Kineto): what a rank's GPU and CPU did, among it the collectives.
 //!
-//! With GPU kernels in the file, collectives are NCCL's kernels (and Gloo's, on the CPU), everything else on the GPU is
-//! computation. Without, collectives are the spans that the process group annotates (`gloo:all_reduce`, …) and computation
+//! With GPU kernels in the file, collectives are NCCL's kernels (and Gloo's, on the CPU), other kernels are computation,
+//! and copies and events of unknown type are other work of the GPU. Without, collectives are the spans that the process group annotates (`gloo:all_reduce`, …) and computation
 //! is the operators that no other operator called. What is kept until the file ends is a few tens of bytes for each event;
 //! events are some 300 bytes long.
 
 mod collectives;
 mod description;
+mod occurrence;
 
 use std::collections::HashMap;
 
 use self::collectives::{Annotation, Kernel, Launch};
 use self::description::Description;
-use super::complaint::FilePosition;
+use super::complaint::{Complaint, FilePosition};
 use super::event::{Event, Id};
 use super::json::{NS_MAX, Value, member};
-use super::model::{Mark, MarkKind, Operation, Span, WALL_CLOCK_MIN_NS};
+use super::model::{Mark, MarkKind, Operation, Span, WALL_CLOCK_MIN_NS, Work};
 use super::reader::Out;
 
 /// What a process group's annotations begin with.
@@ -35,13 +36,13 @@ pub(super) struct Kineto {
     parameters: Vec<Annotation>,
     /// Kernel launches on the CPU.
     launches: Vec<Launch>,
-    /// What the GPU computed.
-    gpu: Vec<Span>,
+    /// Other work of the GPU.
+    gpu: Vec<(Span, Work)>,
     /// What the CPU computed, by thread; not kept once a kernel has been seen.
     cpu: Vec<(u32, Span)>,
     has_gpu: bool,
-    /// Ends of steps.
-    steps: Vec<i64>,
+    /// Marked steps (`ProfilerStep#n`).
+    steps: Vec<Span>,
 }
 
 type ThreadKey = (Box<[u8]>, Box<[u8]>);
@@ -61,8 +62,20 @@ impl Kineto {
             return;
         };
         match class {
-            Class::Step => self.steps.push(span.ended),
-            Class::Kernel => self.kernel(event, span, out),
+            Class::Step => self.steps.push(span),
+            Class::Kernel => self.kernel(event, span, place, out),
+            Class::Copy => self.gpu_work(span, Work::OtherGpu),
+            Class::UnknownGpu => {
+                let detail = || {
+                    format!(
+                        "category {:?}, {:?}",
+                        event.category.decode(),
+                        event.name.decode()
+                    )
+                };
+                out.complaints.add(Complaint::UnknownKernel, place, detail);
+                self.gpu_work(span, Work::OtherGpu);
+            }
             Class::Annotation => {
                 let annotation = self.annotation(event, span);
                 self.annotations.push(annotation);
@@ -92,16 +105,28 @@ impl Kineto {
         }
     }
 
-    /// Something the GPU did.
-    fn kernel(&mut self, event: &Event<'_>, span: Span, out: &mut Out<'_>) {
+    /// Work of the GPU other than NCCL's kernels.
+    fn gpu_work(&mut self, span: Span, work: Work) {
         if !self.has_gpu {
             self.has_gpu = true;
             self.cpu = Vec::new();
         }
+        self.gpu.push((span, work));
+    }
+
+    /// A kernel.
+    fn kernel(&mut self, event: &Event<'_>, span: Span, place: FilePosition<'_>, out: &mut Out<'_>) {
         let name = event.name.decode();
         if !is_nccl(&name) {
-            return self.gpu.push(span);
+            if !is_unknown_collective(&name) {
+                return self.gpu_work(span, Work::Kernel);
+            }
+            let detail = || format!("kernel {name:?}");
+            out.complaints.add(Complaint::UnknownKernel, place, detail);
+            return self.gpu_work(span, Work::OtherGpu);
         }
+        self.has_gpu = true;
+        self.cpu = Vec::new();
         // Without the parameter list of a C++ function.
         let name = name.split('(').next().unwrap_or_default().trim();
         self.kernels.push(Kernel {
@@ -164,32 +189,34 @@ impl Kineto {
         let mut compute = if self.has_gpu {
             std::mem::take(&mut self.gpu)
         } else {
-            outermost(std::mem::take(&mut self.cpu))
+            let cpu = outermost(std::mem::take(&mut self.cpu)).into_iter();
+            cpu.map(|span| (span, Work::Cpu)).collect()
         };
         compute.sort_unstable();
-        let mut steps = std::mem::take(&mut self.steps);
-        steps.sort_unstable();
-        let mut operations = collectives::operations(self, out);
+        let steps = marked(std::mem::take(&mut self.steps));
+        let mut operations = collectives::operations(self, &steps, out);
         operations.sort_by_key(ended);
+        let marks = steps
+            .iter()
+            .flat_map(|step| [(step.began, MarkKind::StepBegin), (step.ended, MarkKind::Step)]);
         let shift = |span: Span| Span {
             began: span.began.saturating_sub(zero).min(NS_MAX),
             ended: span.ended.saturating_sub(zero).min(NS_MAX),
         };
-        let (mut compute, mut steps) = (compute.into_iter().peekable(), steps.into_iter().peekable());
+        let (mut compute, mut marks) = (compute.into_iter().peekable(), marks.peekable());
         // Told in order of time: each operation after the computation that began and the steps that ended before.
         let mut until = |limit: Option<i64>, out: &mut Out<'_>| {
             let within = |at: i64| limit.is_none_or(|limit| at <= limit);
             loop {
-                let span = compute.peek().copied().filter(|span| within(span.began));
-                let step = steps.peek().copied().filter(|&at| within(at));
-                match (span, step) {
-                    (Some(span), step) if step.is_none_or(|at| span.began <= at) => {
+                let span = compute.peek().copied().filter(|(span, _)| within(span.began));
+                let mark = marks.peek().copied().filter(|&(at, _)| within(at));
+                match (span, mark) {
+                    (Some((span, work)), mark) if mark.is_none_or(|(at, _)| span.began <= at) => {
                         compute.next();
-                        out.visitor.compute(shift(span));
+                        out.visitor.compute(shift(span), work);
                     }
-                    (_, Some(at)) => {
-                        steps.next();
-                        let kind = MarkKind::Step;
+                    (_, Some((at, kind))) => {
+                        marks.next();
                         let at = at.saturating_sub(zero).min(NS_MAX);
                         out.visitor.mark(Mark { kind, at });
                     }
@@ -215,11 +242,14 @@ impl Kineto {
     fn zero(&self) -> i64 {
         let kernels = self.kernels.iter().map(|kernel| kernel.span.began);
         let annotations = self.annotations.iter().map(|annotation| annotation.span.began);
-        let spans = self.gpu.iter().chain(self.cpu.iter().map(|(_, span)| span));
+        let gpu = self.gpu.iter().map(|(span, _)| span);
+        let spans = gpu
+            .chain(self.cpu.iter().map(|(_, span)| span))
+            .chain(&self.steps);
         let spans = spans.map(|span| span.began);
         let launches = self.launches.iter().map(|launch| launch.at);
         let all = kernels.chain(annotations).chain(spans).chain(launches);
-        all.chain(self.steps.iter().copied()).min().unwrap_or(0)
+        all.min().unwrap_or(0)
     }
 }
 
@@ -232,6 +262,8 @@ fn ended(operation: &Operation) -> i64 {
 enum Class {
     Step,
     Kernel,
+    Copy,
+    UnknownGpu,
     Annotation,
     Parameters,
     Launch,
@@ -243,7 +275,8 @@ impl Class {
     fn of(event: &Event<'_>) -> Self {
         let name = event.name.raw;
         match event.category.raw {
-            b"kernel" | b"Kernel" | b"gpu_memcpy" | b"Memcpy" | b"gpu_memset" | b"Memset" => Self::Kernel,
+            b"kernel" | b"Kernel" | b"concurrent_kernel" => Self::Kernel,
+            b"gpu_memcpy" | b"Memcpy" | b"gpu_memset" | b"Memset" => Self::Copy,
             b"cuda_runtime" | b"cuda_driver" | b"Runtime" => Self::Launch,
             b"cpu_op" | b"user_annotation" | b"Operator" if name.starts_with(b"ProfilerStep#") => Self::Step,
             b"cpu_op" | b"user_annotation" | b"Operator" if name == b"record_param_comms" => Self::Parameters,
@@ -256,14 +289,58 @@ impl Class {
             }
             // Calls into the process group wait for others: no computation.
             b"cpu_op" | b"Operator" if !name.starts_with(b"c10d::") => Self::Operator,
+            b"gpu_user_annotation" | b"cuda_sync" | b"cuda_event" | b"overhead" | b"Trace" => Self::Other,
+            // Only work of a GPU has a device and a stream.
+            category if !category.starts_with(b"cpu_") && on_gpu_stream(event) => Self::UnknownGpu,
             _ => Self::Other,
         }
     }
 }
 
+fn on_gpu_stream(event: &Event<'_>) -> bool {
+    let has = |key| event.argument(key).and_then(Value::count).is_some();
+    has("stream") && has("device")
+}
+
 /// NCCL's kernels, RCCL's and MSCCL's, of all versions: `ncclKernel_AllReduce_RING_LL_Sum_float`, `ncclDevKernel_…`.
 fn is_nccl(name: &str) -> bool {
     name.contains("nccl") && name.contains("Kernel") || name.starts_with("mscclKernel")
+}
+
+/// Collectives of other libraries, which are neither computation nor described by PyTorch.
+fn is_unknown_collective(name: &str) -> bool {
+    const PARTS: [&str; 8] = [
+        "nccl",
+        "nvshmem",
+        "allreduce",
+        "allgather",
+        "reducescatter",
+        "alltoall",
+        "crossdevicereduce",
+        "mscclpp",
+    ];
+    let plain: String = name
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|character| character.to_ascii_lowercase())
+        .collect();
+    PARTS.iter().any(|part| plain.contains(part))
+}
+
+/// Marked steps in order of time. A step that is marked twice (as operator and as annotation) counts once.
+fn marked(mut steps: Vec<Span>) -> Vec<Span> {
+    steps.sort_unstable();
+    let mut kept: Vec<Span> = Vec::new();
+    for mut step in steps {
+        if let Some(last) = kept.last() {
+            if step.ended <= last.ended || step.began < last.began + (last.ended - last.began) / 2 {
+                continue;
+            }
+            step.began = step.began.max(last.ended);
+        }
+        kept.push(step);
+    }
+    kept
 }
 
 /// The spans that are within no other of their thread.

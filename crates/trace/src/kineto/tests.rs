@@ -62,12 +62,12 @@ fn a_kernel_is_described_where_it_was_launched() {
         (source.format, source.rank, source.size),
         (Format::Kineto, Some(2), Some(8))
     );
-    // The step's beginning is not told, the annotation's is: 1101.
-    assert_eq!(source.epoch_ns, Some(1_700_000_000_001_101_000));
+    // The step begins first, at 1050.
+    assert_eq!(source.epoch_ns, Some(1_700_000_000_001_050_000));
     let [operation] = &told.operations[..] else {
         panic!("{told:?}");
     };
-    assert_eq!(told.name(operation.tensor), "nccl:all_reduce");
+    assert_eq!(told.name(operation.tensor), "nccl:all_reduce #1");
     assert_eq!(
         told.name(operation.activities[0].name),
         "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t"
@@ -77,14 +77,15 @@ fn a_kernel_is_described_where_it_was_launched() {
         Kind::Allreduce,
         "what was called, not what the kernel is named after"
     );
-    assert_eq!(operation.execution, Some(us(49, 99)));
-    assert_eq!((operation.ticks[0].rank, operation.ticks[0].at), (2, 0));
+    assert_eq!(operation.execution, Some(us(100, 150)));
+    assert_eq!((operation.ticks[0].rank, operation.ticks[0].at), (2, 51_000));
     assert_eq!(
         (operation.dtype, operation.elements, operation.bytes),
         (Some(Dtype::F32), Some(10), Some(40))
     );
-    assert_eq!(told.compute, [us(29, 69)], "the GPU's, not the CPU's");
-    assert_eq!((told.marks[0].kind, told.marks[0].at), (MarkKind::Step, 74_000));
+    assert_eq!(told.compute, [us(80, 120)], "the GPU's, not the CPU's");
+    let marks: Vec<_> = told.marks.iter().map(|mark| (mark.kind, mark.at)).collect();
+    assert_eq!(marks, [(MarkKind::StepBegin, 0), (MarkKind::Step, 125_000)]);
 }
 
 #[test]

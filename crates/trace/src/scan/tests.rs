@@ -29,13 +29,19 @@ fn arrays_objects_and_neither() {
         format!("{NAME}{BEGIN}{END}"),
         format!("\u{feff}[{NAME},{BEGIN},{END}]"),
         format!(r#"{{"a": {{"b": [1, 2]}}, "traceEvents": [{NAME},{BEGIN},{END}], "z": "x"}}"#),
-        format!(r#"{{"displayTimeUnit": "ms", "traceEvents" : [ {NAME},{BEGIN},{END}"#),
         format!("[{NAME},{BEGIN}][{END}]"),
         format!("[{NAME},{BEGIN},{{\"ph\": \"C\", \"args\": {{\"x\": 1}}}},{END}]"),
     ];
     for text in texts {
         assert_eq!(one_operation(text.as_bytes()), "", "{text}");
     }
+}
+
+#[test]
+fn an_object_that_is_not_closed_is_truncated() {
+    let text = format!(r#"{{"displayTimeUnit": "ms", "traceEvents" : [ {NAME},{BEGIN},{END}"#);
+    let warnings = one_operation(text.as_bytes());
+    assert!(warnings.contains("the file is truncated"), "{warnings}");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! The choice: what it gained, whether it was luck, which knobs mattered, what to try next.
 
-use super::{DEFAULT, LUCKY, share, words};
+use super::{DEFAULT, LUCKY, lucky_share, share, words};
 use crate::present::units::capitalized;
 use ronde_lab::review::words::{counted, faster, knob, list, number, percent, signed};
-use ronde_lab::review::{Best, Difference, Effect, Importance, Knob, Measure, Review, TRIALS_FEW, Writer};
+use ronde_lab::review::{
+    Best, Difference, Effect, Importance, Knob, Measure, Review, Setting, TRIALS_FEW, Writer,
+};
 
 /// A choice that is slower than the favourite by less is as good.
 const AS_GOOD: f64 = 0.003;
@@ -42,7 +44,10 @@ pub(in crate::review) fn chosen(review: &Review, best: &Best) -> Vec<String> {
         number(expected.high)
     );
     lines.push(if best.luck > LUCKY {
-        format!("{again}: {} of what was measured was luck.", percent(best.luck))
+        format!(
+            "{again}: {} of what was measured was luck.",
+            percent(lucky_share(best))
+        )
     } else {
         format!("{again}: it was no luck.")
     });
@@ -168,6 +173,25 @@ pub(in crate::review) fn level(effect: &Effect, value: f64) -> String {
     }
 }
 
+/// Says so where a setting lies outside of the range that was measured.
+fn extrapolated(review: &Review, setting: &Setting) -> String {
+    let Some(tried) = &review.tried else {
+        return String::new();
+    };
+    let outside = |[least, most]: [f64; 2], value: f64| value < 0.99 * least || value > 1.01 * most;
+    if outside(tried.fusion_mb, setting.fusion_mb) || outside(tried.cycle_ms, setting.cycle_ms) {
+        format!(
+            " This is an extrapolation: the log ends at {} to {} MB and {} to {} ms.",
+            knob(tried.fusion_mb[0]),
+            knob(tried.fusion_mb[1]),
+            knob(tried.cycle_ms[0]),
+            knob(tried.cycle_ms[1])
+        )
+    } else {
+        String::new()
+    }
+}
+
 /// What to try next.
 pub(in crate::review) fn next(review: &Review) -> Vec<String> {
     let (Some(next), Some(best)) = (&review.next, &review.best) else {
@@ -186,7 +210,7 @@ pub(in crate::review) fn next(review: &Review) -> Vec<String> {
     let suggested = next.setting.as_ref().filter(|_| !verdict || told);
     match suggested {
         Some(setting) => lines.push(format!(
-            "{} {}: it is faster than {} with a probability of {}, and promises {} on average.",
+            "{} {}: it is faster than {} with a probability of {}, and promises {} on average.{}",
             if verdict {
                 "By the trials alone one would try"
             } else {
@@ -196,6 +220,7 @@ pub(in crate::review) fn next(review: &Review) -> Vec<String> {
             words(review, &best.favourite.setting),
             share(next.probability),
             percent(next.improvement),
+            extrapolated(review, setting),
         )),
         None if !verdict => lines.push(format!(
             "Nothing: no other setting promises more than {}.",

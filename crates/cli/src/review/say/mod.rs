@@ -52,6 +52,9 @@ pub(super) fn summary(review: &Review) -> String {
 
 /// The answer in a sentence or two.
 pub(super) fn answer(review: &Review) -> Vec<String> {
+    if let Some(withheld) = &review.withheld {
+        return vec![withheld.to_string()];
+    }
     let (Some(best), Some(advice)) = (&review.best, &review.advice) else {
         return vec![no_trials(review)];
     };
@@ -74,7 +77,7 @@ pub(super) fn answer(review: &Review) -> Vec<String> {
             "Expect {} there, not the {} that was measured: {} of that was luck.",
             review.measure.words(best.choice.expected.value),
             number(best.choice.measured),
-            percent(best.luck)
+            percent(lucky_share(best))
         ));
     }
     if !best.ties.is_empty() && advice.reason != Reason::Verdict {
@@ -90,6 +93,12 @@ pub(super) fn answer(review: &Review) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Luck as a share of what was measured.
+pub(super) fn lucky_share(best: &ronde_lab::review::Best) -> f64 {
+    let measured = best.choice.measured;
+    (best.choice.expected.value - measured).abs() / measured
 }
 
 fn no_trials(review: &Review) -> String {

@@ -50,7 +50,7 @@ pub(super) fn gathered(lanes: &[RankBars]) -> Vec<RankBars> {
 /// Which rows a part is in, from the top.
 fn band(part: PartKind) -> u8 {
     match part {
-        PartKind::Compute => 0,
+        PartKind::Compute | PartKind::GpuIdle | PartKind::GpuOther => 0,
         PartKind::Prepare | PartKind::CopyIn | PartKind::Collective | PartKind::CopyOut => 1,
         PartKind::WaitForRanks => 2,
         PartKind::Negotiation => 3,

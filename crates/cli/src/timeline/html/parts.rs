@@ -84,6 +84,22 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
             dark: "#35b58d",
             hatch: "M2 0v8M6 0v8",
         },
+        PartKind::GpuIdle => &Look {
+            meaning: "no kernel and no copy runs on the GPU (from a profiler's trace only)",
+            key: "gpu-idle",
+            colour: "--part-gpu-idle",
+            light: "#e3e6ea",
+            dark: "#3a424b",
+            hatch: "M1 1h1M5 5h1",
+        },
+        PartKind::GpuOther => &Look {
+            meaning: "the GPU copies or sets memory, or runs a kernel of unknown type",
+            key: "gpu-other",
+            colour: "--part-gpu-other",
+            light: "#8da0cb",
+            dark: "#9fb2dd",
+            hatch: "M0 4h8",
+        },
     }
 }
 

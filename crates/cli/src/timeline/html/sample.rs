@@ -38,8 +38,8 @@ fn spread(middle: f64, share: f64) -> Quantiles {
     }
 }
 
-const EXPOSED: [f64; 7] = [41.0, 6.3, 2.1, 0.2, 1.4, 9.6, 0.9];
-const BEHIND: [f64; 7] = [0.0, 3.0, 6.0, 0.1, 3.2, 24.0, 2.1];
+const EXPOSED: [f64; PartKind::COUNT] = [41.0, 6.3, 2.1, 0.2, 1.4, 9.6, 0.9, 0.0, 0.0];
+const BEHIND: [f64; PartKind::COUNT] = [0.0, 3.0, 6.0, 0.1, 3.2, 24.0, 2.1, 0.0, 0.0];
 
 fn step(index: u64, times: f64, noise: &mut Noise) -> Step {
     let exposed_ms = EXPOSED.map(|ms| ms * times * (0.92 + 0.16 * noise.next()));
@@ -274,6 +274,8 @@ pub(super) fn resnet50() -> Report {
         }).collect(),
         negotiate_cached_ms: Some(spread(2.4, 0.3)),
         negotiate_uncached_ms: Some(spread(6.1, 0.3)),
+        withheld: None,
+        stages: Vec::new(),
         advice: vec![
             Advice {
                 sentence: "Rank 2 is last in 88 % of the operations, by 4.4 ms in the median; a step would take 56.1 ms without it, 5.4 ms less: look at its input pipeline or its node.".into(),
@@ -306,6 +308,8 @@ pub(super) fn nothing() -> Report {
         tensors: vec![],
         negotiate_cached_ms: None,
         negotiate_uncached_ms: None,
+        withheld: None,
+        stages: Vec::new(),
         advice: vec![],
         lanes: vec![],
         warnings: vec![],

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::json;
 
-use ronde_trace::{Activity, Mark, MarkKind, NameId, Operation, Span, Visitor};
+use ronde_trace::{Activity, Mark, MarkKind, NameId, Operation, Span, Visitor, Work};
 
 use super::events::{Details, Events, Sums};
 use super::lanes::Lanes;
@@ -14,6 +14,8 @@ const MARKS_TID: u64 = 0;
 
 /// What a thread of computation is called; tensors have other names.
 const COMPUTATION: &str = "computation";
+/// Track of copies and of kernels of unknown type.
+const OTHER_GPU: &str = "other GPU work";
 
 /// A rank.
 pub(super) struct Process {
@@ -215,6 +217,8 @@ impl Visitor for Merger<'_, '_> {
     fn mark(&mut self, mark: Mark) {
         let (name, scope, args) = match mark.kind {
             MarkKind::Cycle => ("CYCLE_START", "t", None),
+            // The step before ends here, or nothing does.
+            MarkKind::StepBegin => return,
             MarkKind::Step => ("STEP", "p", None),
             MarkKind::Epoch => ("EPOCH", "p", None),
             MarkKind::Settings {
@@ -230,9 +234,13 @@ impl Visitor for Merger<'_, '_> {
             .instant(name, self.process.pid, MARKS_TID, self.at(mark.at), scope, args);
     }
 
-    fn compute(&mut self, span: Span) {
-        let track = self.process.track(COMPUTATION);
+    fn compute(&mut self, span: Span, work: Work) {
+        let name = match work {
+            Work::Cpu | Work::Kernel => COMPUTATION,
+            Work::OtherGpu => OTHER_GPU,
+        };
+        let track = self.process.track(name);
         let span = self.span(span);
-        self.bar(COMPUTATION, track, span, None);
+        self.bar(name, track, span, None);
     }
 }

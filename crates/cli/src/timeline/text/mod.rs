@@ -22,6 +22,7 @@ pub(super) fn report(report: &Report, look: &Look) -> String {
         head::files(report, look),
         head::steps(report, look),
         parts::section(report, look),
+        parts::stages(report, look),
         stragglers::section(report, look),
         fusion::section(report, look),
         fusion::bandwidth(report, look),

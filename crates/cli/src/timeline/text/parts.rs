@@ -4,7 +4,7 @@ use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{PartKind, Summary};
 
 use crate::present::units::{decimals, ms, percent};
-use crate::present::{Look, Table, key, titled, wrapped};
+use crate::present::{Look, Table, harmless, key, titled, wrapped};
 
 /// Widest bar; a wider one says no more.
 const BAR_WIDTH_MAX: usize = 80;
@@ -18,6 +18,28 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
     lines.extend(table(steady, look));
     lines.extend(notes(report, steady, look));
     titled("Parts of a step", lines, look)
+}
+
+/// Stages of BytePS, with the time that each overlaps others.
+pub(super) fn stages(report: &Report, look: &Look) -> Vec<String> {
+    if report.stages.is_empty() {
+        return Vec::new();
+    }
+    let decimals = decimals(report.stages.iter().map(|row| row.total_ms));
+    let mut table = Table::new(&["<stage", "rows a step", "total ms", "under way ms", "overlap"]);
+    for row in &report.stages {
+        table.row([
+            harmless(&row.name),
+            format!("{:.1}", row.rows),
+            format!("{:.decimals$}", row.total_ms),
+            format!("{:.decimals$}", row.under_way_ms),
+            percent(row.overlap),
+        ]);
+    }
+    let mut lines = table.lines(look.width);
+    let note = "Overlap: part of the time under way with another stage under way too.";
+    lines.extend(wrapped("  ", note, look.width));
+    titled("Stages", lines, look)
 }
 
 /// One bar, or two whose lengths are as those of the steps.

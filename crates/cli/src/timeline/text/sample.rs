@@ -11,10 +11,10 @@ use ronde_trace::analysis::report::{
 use ronde_trace::{Clock, Format, Kind};
 
 /// Milliseconds of each part of a steady step: 40 in all.
-const STEADY_MS: [f64; PartKind::COUNT] = [24.0, 3.0, 2.0, 0.0, 0.4, 10.0, 0.6];
+const STEADY_MS: [f64; PartKind::COUNT] = [24.0, 3.0, 2.0, 0.0, 0.4, 10.0, 0.6, 0.0, 0.0];
 
 /// Of a step at start-up: 80 in all.
-const STARTUP_MS: [f64; PartKind::COUNT] = [44.0, 3.0, 22.0, 0.0, 0.4, 10.0, 0.6];
+const STARTUP_MS: [f64; PartKind::COUNT] = [44.0, 3.0, 22.0, 0.0, 0.4, 10.0, 0.6, 0.0, 0.0];
 
 /// Five steps of two ranks, the first of them slow, the last cut off; two tensors reduced and one gathered.
 pub(in crate::timeline) fn report() -> Report {
@@ -37,6 +37,8 @@ pub(in crate::timeline) fn report() -> Report {
         ],
         negotiate_cached_ms: Some(quantiles(0.05)),
         negotiate_uncached_ms: Some(quantiles(0.15)),
+        withheld: None,
+        stages: Vec::new(),
         advice: vec![Advice {
             sentence: "Rank 1 is last for 75 % of the tensors and costs 3.0 ms of the 40.0 ms of a step: look at its \
                        input pipeline and its machine first."
@@ -245,6 +247,8 @@ pub(in crate::timeline) fn empty() -> Report {
         tensors: Vec::new(),
         negotiate_cached_ms: None,
         negotiate_uncached_ms: None,
+        withheld: None,
+        stages: Vec::new(),
         advice: Vec::new(),
         warnings: Vec::new(),
         ..report()

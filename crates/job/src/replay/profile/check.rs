@@ -7,6 +7,9 @@ use crate::replay::Fit;
 /// Times that a profile may hold, µs: a day.
 pub(super) const TIME_MOST_US: f64 = 86_400e6;
 
+/// Most ranks of a job.
+const RANKS_MOST: u32 = 1 << 20;
+
 impl Profile {
     pub(super) fn check(&self) -> Result<(), ProfileError> {
         if self.tensors.is_empty()
@@ -24,6 +27,11 @@ impl Profile {
             .max(self.tensors.len());
         if count > TENSORS_MAX {
             return Err(ProfileError::TooMany { count });
+        }
+        if let Some(np) = self.np
+            && !(1..=RANKS_MOST).contains(&np)
+        {
+            return Err(ProfileError::Ranks { np, most: RANKS_MOST });
         }
         let costs = &self.costs;
         let ms_most = TIME_MOST_US / 1e3;

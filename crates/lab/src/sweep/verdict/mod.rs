@@ -13,6 +13,7 @@ mod predicted;
 #[cfg(test)]
 mod tests;
 
+use ronde_job::gate::{Evidence, Withheld};
 use serde::Serialize;
 
 use super::{Point, Row};
@@ -213,8 +214,21 @@ impl Finding {
         self.points.iter().filter(|outcome| outcome.tied)
     }
 
-    /// The point to run with: the default, unless there is reason to believe that the best is better, by what matters.
+    /// Why no point is recommended, if none is: the difference may be chance, or there is no default to compare with.
+    pub fn withheld(&self) -> Option<Withheld> {
+        let evidence = Evidence {
+            baseline_measurements: (self.conclusion == Conclusion::NoDefault).then_some(0),
+            chance: self.conclusion == Conclusion::Unproven,
+            ..Evidence::default()
+        };
+        evidence.check().err()
+    }
+
+    /// The point to run with: the default, unless the best is better by an amount that matters. None if the data do not support one.
     pub fn recommended(&self) -> Option<&Outcome> {
+        if self.withheld().is_some() {
+            return None;
+        }
         match self.conclusion {
             Conclusion::DefaultAsGood => self.default(),
             Conclusion::Faster if self.gains_too_little() => self.default(),

@@ -4,11 +4,13 @@
 //! is predicted by running the recorded steps again ([`super::whatif`]), and what gains less than [`GAIN_LEAST`] of the step is
 //! not said. If nothing is left to say, that is said.
 
+mod profiler;
 mod settings;
 
-use super::report::{Advice, PartKind, Report, Summary};
+use super::report::{Advice, Report, Summary};
 use super::whatif::WhatIf;
 use crate::Format;
+use ronde_job::gate::{Evidence, Withheld};
 
 /// Sentences.
 const MOST: usize = 5;
@@ -19,20 +21,48 @@ const STARTUP_LEAST: f64 = 0.02;
 /// Exposed communication that is none to speak of, share of the step.
 const HIDDEN: f64 = 0.05;
 
-/// What to change in the job of `report`, whose steady steps `whatif` runs again; `tuning` is whether settings changed
-/// during them.
-pub(super) fn advice(report: &Report, whatif: Option<&WhatIf>, tuning: bool) -> Vec<Advice> {
-    let Some(steady) = report
+/// What to change in the job of `report`, whose steady steps `whatif` runs again. Settings are recommended only if the
+/// `evidence` passes the gate; else a sentence says why not, and late ranks are all that is advised on, if the files can be
+/// trusted.
+pub(super) fn advice(
+    report: &Report,
+    whatif: Option<&WhatIf>,
+    evidence: &Evidence,
+) -> (Vec<Advice>, Option<Withheld>) {
+    let withheld = evidence.check().err();
+    let because = withheld.as_ref().map(|withheld| Advice {
+        sentence: withheld.to_string(),
+        variable: None,
+        value: None,
+        gain_ms: None,
+    });
+    let steady = report
         .steady
         .as_ref()
-        .filter(|steady| steady.step_ms.p50 > 0.0 && steady.steps >= 2)
-    else {
-        return Vec::new();
+        .filter(|steady| steady.step_ms.p50 > 0.0 && steady.steps >= 2);
+    let advice = match (&withheld, steady) {
+        (Some(Withheld::Incomplete { .. } | Withheld::Mixed { .. }), _) | (_, None) => Vec::new(),
+        (Some(_), Some(steady)) => straggler(report, steady)
+            .filter(|advice| gains(advice, steady))
+            .into_iter()
+            .collect(),
+        (None, Some(steady)) => supported(report, steady, whatif),
     };
-    let mut advice: Vec<Advice> = straggler(report, steady).into_iter().collect();
-    let costs_known = whatif.is_some_and(|whatif| whatif.costs_known);
+    (advice.into_iter().chain(because).collect(), withheld)
+}
+
+/// Whether advice gains enough to be given.
+fn gains(advice: &Advice, steady: &Summary) -> bool {
     let least = GAIN_LEAST * steady.step_ms.p50;
-    let gains = |advice: &Advice| advice.gain_ms.is_some_and(|gain| gain >= least);
+    advice.gain_ms.is_some_and(|gain| gain >= least)
+}
+
+/// The advice that the data support.
+fn supported(report: &Report, steady: &Summary, whatif: Option<&WhatIf>) -> Vec<Advice> {
+    let mut advice: Vec<Advice> = straggler(report, steady).into_iter().collect();
+    let whatif = whatif.filter(|whatif| whatif.reproduces());
+    let costs_known = whatif.is_some_and(|whatif| whatif.costs_known);
+    let gains = |advice: &Advice| gains(advice, steady);
     let best = whatif.map(|whatif| {
         let (settings, best) = settings::settings(report, whatif);
         advice.extend(settings);
@@ -44,6 +74,7 @@ pub(super) fn advice(report: &Report, whatif: Option<&WhatIf>, tuning: bool) -> 
     if let (Some(whatif), Some(best), true) = (whatif, best, costs_known) {
         advice.extend(settings::fewer_bytes(report, steady, whatif, best).filter(gains));
     }
+    advice.extend(profiler::advice(report, steady));
     advice.truncate(MOST - 1);
     if advice.is_empty() {
         let one_size = whatif.is_some() && !costs_known;
@@ -52,7 +83,6 @@ pub(super) fn advice(report: &Report, whatif: Option<&WhatIf>, tuning: bool) -> 
             steady,
             whatif.filter(|_| costs_known),
             one_size,
-            tuning,
         ));
     }
     advice.extend(startup(report, steady));
@@ -101,16 +131,10 @@ fn startup(report: &Report, steady: &Summary) -> Option<Advice> {
 }
 
 /// What is said when nothing gains.
-fn nothing_to_gain(
-    report: &Report,
-    steady: &Summary,
-    whatif: Option<&WhatIf>,
-    one_size: bool,
-    tuning: bool,
-) -> Advice {
+fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, one_size: bool) -> Advice {
     let exposed = steady.exposed_ms();
     let share = exposed / steady.step_ms.mean.max(f64::MIN_POSITIVE);
-    let parts = steady.parts.iter().filter(|part| part.kind != PartKind::Compute);
+    let parts = steady.parts.iter().filter(|part| part.kind.is_communication());
     let largest = parts.max_by(|a, b| a.exposed_ms.mean.total_cmp(&b.exposed_ms.mean));
     let largest = largest.map_or("waiting", |part| part.kind.name());
     let format = report.sources.first().map(|source| source.format);
@@ -125,21 +149,14 @@ fn nothing_to_gain(
         )
     } else if !settable {
         format!(
-            "On average {} of a step ({}) is not computation, most of it “{largest}”. This recording knows no cycles and no fusion that \
-             could be set; one made with HOROVOD_TIMELINE has settings weighed.",
-            ms(exposed),
-            percent(share),
-        )
-    } else if tuning {
-        format!(
-            "On average {} of a step ({}) is not computation, while settings changed (tuning?): look again when they stay, \
-             or at those steps alone with --steps.",
+            "On average {} of a step ({}) is exposed communication, most of it “{largest}”. This recording does not contain cycles \
+             or fusion, so no setting of theirs can be recommended.",
             ms(exposed),
             percent(share),
         )
     } else if let Some(whatif) = whatif {
         format!(
-            "On average {} of a step ({}) is not computation, most of it “{}”, but no fusion threshold or cycle time is predicted to gain \
+            "On average {} of a step ({}) is exposed communication, most of it “{}”, but no fusion threshold or cycle time is predicted to gain \
              {} (the model meets the recorded step within {}). Leave the settings as they are.",
             ms(exposed),
             percent(share),
@@ -150,14 +167,14 @@ fn nothing_to_gain(
     } else {
         return Advice {
             sentence: format!(
-                "On average {} of a step ({}) is not computation, but what other settings would gain cannot be told from this recording \
+                "On average {} of a step ({}) is exposed communication, but what other settings would gain cannot be told from this recording \
                  ({}); HOROVOD_AUTOTUNE=1 measures it in the running job.",
                 ms(exposed),
                 percent(share),
                 if one_size {
                     "all batches are of nearly one size"
                 } else {
-                    "its steps do not follow the model of cycles"
+                    "it does not contain sizes or negotiation times"
                 },
             ),
             variable: Some("HOROVOD_AUTOTUNE".into()),

@@ -12,12 +12,19 @@ pub(in crate::analysis) struct InForce {
     pub(in crate::analysis) cycle_time_ns: u64,
 }
 
+/// The beginning or the end of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StepMark {
+    pub(super) at: i64,
+    pub(super) begins: bool,
+}
+
 /// A file's marks.
 #[derive(Clone, Debug)]
 pub(in crate::analysis) struct Marks {
     pub(in crate::analysis) cycles: u64,
-    /// Where steps end, in order.
-    pub(super) steps: Vec<i64>,
+    /// Where steps begin and end, in order.
+    pub(super) steps: Vec<StepMark>,
     pub(in crate::analysis) epochs: u64,
     /// Each as it comes into force; the same again is not kept.
     pub(in crate::analysis) settings: Vec<InForce>,
@@ -59,10 +66,10 @@ impl Marks {
         self.recent.push_back(at);
     }
 
-    pub(super) fn step(&mut self, at: i64) {
+    pub(super) fn step(&mut self, at: i64, begins: bool) {
         // Never back, so that steps have a length.
-        let at = self.steps.last().map_or(at, |&last| last.max(at));
-        self.steps.push(at);
+        let at = self.steps.last().map_or(at, |last| last.at.max(at));
+        self.steps.push(StepMark { at, begins });
     }
 
     pub(super) fn settings(&mut self, at: i64, fusion_threshold_bytes: u64, cycle_time_ns: u64) {

@@ -17,7 +17,7 @@ pub(super) use store::{Cut, Facts, KeptStep};
 use super::op::{Batcher, Op, sane, sane_span};
 use super::parts::{self, Computing};
 use super::report::StepsFoundBy;
-use crate::{Format, Mark, MarkKind, NameId, Operation, Source, Span, Visitor};
+use crate::{Format, Mark, MarkKind, NameId, Operation, Source, Span, Visitor, Work};
 use steps::Stepper;
 use store::Store;
 
@@ -58,6 +58,10 @@ pub struct Collector {
     marks: Marks,
     /// When the rank computed: disjoint, in order of beginning as far as the file was.
     compute: Vec<Span>,
+    /// When the GPU did other work than kernels: likewise.
+    other_gpu: Vec<Span>,
+    /// Whether the file has kernels.
+    gpu: bool,
     pending: Vec<Op>,
     pending_bytes: usize,
     dealing: Option<Dealing>,
@@ -113,6 +117,7 @@ impl Collector {
     /// The file has been read: what it comes to.
     pub fn finish(mut self, source: Source) -> RankRecord {
         self.compute = disjoint(std::mem::take(&mut self.compute));
+        self.other_gpu = disjoint(std::mem::take(&mut self.other_gpu));
         self.deal(Some(&source));
         let mut warnings = self.counters.warnings();
         if let (times, Some(tensor)) = self.back
@@ -153,7 +158,7 @@ impl Collector {
             marks: self.marks,
             found_by,
             batcher,
-            compute_known: !self.compute.is_empty(),
+            compute_known: self.gpu || !self.compute.is_empty(),
             steps: facts,
             kept,
             negotiated_cached: cached.into_kept(),
@@ -178,7 +183,7 @@ impl Collector {
                 stepper: Stepper::choose(
                     &self.pending,
                     &self.marks.steps,
-                    !self.compute.is_empty(),
+                    self.gpu || !self.compute.is_empty(),
                     batcher,
                     self.limits.step_bytes,
                     &self.names,
@@ -218,8 +223,14 @@ impl Collector {
         }
         if source.is_none() && !self.compute.is_empty() {
             self.compute = disjoint(std::mem::take(&mut self.compute));
+            self.other_gpu = disjoint(std::mem::take(&mut self.other_gpu));
         }
-        let computing = if !self.compute.is_empty() {
+        let computing = if self.gpu {
+            Computing::Gpu {
+                kernels: &self.compute,
+                other: &self.other_gpu,
+            }
+        } else if !self.compute.is_empty() {
             Computing::Known(&self.compute)
         } else if dealing.waits {
             Computing::WhileIdle
@@ -313,7 +324,8 @@ impl Visitor for Collector {
         self.counters.seen(Span { began: at, ended: at });
         match mark.kind {
             MarkKind::Cycle => self.marks.cycle(at),
-            MarkKind::Step => self.marks.step(at),
+            MarkKind::StepBegin => self.marks.step(at, true),
+            MarkKind::Step => self.marks.step(at, false),
             MarkKind::Epoch => self.marks.epochs += 1,
             MarkKind::Settings {
                 fusion_threshold_bytes,
@@ -324,14 +336,19 @@ impl Visitor for Collector {
         }
     }
 
-    fn compute(&mut self, span: Span) {
+    fn compute(&mut self, span: Span, work: Work) {
         let span = sane_span(span);
         self.counters.seen(span);
-        match self.compute.last_mut() {
+        self.gpu |= work != Work::Cpu;
+        let spans = match work {
+            Work::Cpu | Work::Kernel => &mut self.compute,
+            Work::OtherGpu => &mut self.other_gpu,
+        };
+        match spans.last_mut() {
             Some(last) if last.began <= span.began && span.began <= last.ended => {
                 last.ended = last.ended.max(span.ended);
             }
-            _ => self.compute.push(span),
+            _ => spans.push(span),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Deals operations out to steps.
 //!
-//! Where the file marks steps (three times or more), a step lasts from mark to mark. Else a step ends when a tensor
+//! Where the file marks the ends of steps (three times or more), a step lasts from mark to mark; where it marks beginnings too
+//! (PyTorch's profiler), it is the marked span. Else a step ends when a tensor
 //! comes again that it has already, at the beginning of that tensor's batch; then a step lasts until its last result is
 //! in place. Only tensors that come about as often as most do count for that: one that comes several times as often (a
 //! loss reduced for each micro-batch) runs along. Where names never repeat, the smallest repeating sequence of kinds,
@@ -8,6 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::marks::StepMark;
 use super::store::{Closed, Cut};
 use crate::analysis::op::{Batcher, Op};
 use crate::analysis::report::StepsFoundBy;
@@ -29,6 +31,8 @@ pub(super) struct Stepper {
     /// Where the current step begins: the end of the one before, once there is one.
     began: Option<i64>,
     first: bool,
+    /// Between marked steps: what is executed there belongs to none.
+    outside: bool,
     closed: Vec<Closed>,
     cut_short: u64,
 }
@@ -59,19 +63,22 @@ impl Stepper {
     /// one wrote it.
     pub(super) fn choose(
         ops: &[Op],
-        marks: &[i64],
+        marks: &[StepMark],
         profiler: bool,
         batcher: Batcher,
         step_bytes_most: usize,
         names: &[Box<str>],
     ) -> Self {
-        let least = if profiler { 1 } else { MARKS_LEAST };
+        // Where beginnings are marked too, steps are these spans.
+        let spans = marks.first().is_some_and(|mark| mark.begins);
+        let least = if profiler || spans { 1 } else { MARKS_LEAST };
         let method = if marks.len() >= least {
             Method::Marks { next: 0 }
         } else {
             by_repetition(ops, names)
         };
         Self {
+            outside: spans && matches!(method, Method::Marks { .. }),
             method,
             batcher,
             step_bytes_most,
@@ -101,7 +108,13 @@ impl Stepper {
     }
 
     /// The next operation. `marks` are the step marks so far, `first_compute` when the rank began to compute.
-    pub(super) fn feed(&mut self, op: Op, marks: &[i64], first_compute: Option<i64>, names: &[Box<str>]) {
+    pub(super) fn feed(
+        &mut self,
+        op: Op,
+        marks: &[StepMark],
+        first_compute: Option<i64>,
+        names: &[Box<str>],
+    ) {
         if self.first && self.began.is_none() && self.current.is_empty() {
             let known = op.negotiation.map(|span| span.began).into_iter();
             let known = known
@@ -149,11 +162,11 @@ impl Stepper {
     }
 
     /// The file is over.
-    pub(super) fn end(&mut self, marks: &[i64]) {
+    pub(super) fn end(&mut self, marks: &[StepMark]) {
         if let Method::Marks { .. } = self.method {
             self.close_at_marks(i64::MAX, marks);
         }
-        if !self.current.is_empty() {
+        if !self.current.is_empty() && !self.outside {
             self.close(None, Cut::Ended);
         }
     }
@@ -162,7 +175,7 @@ impl Stepper {
     pub(super) fn warnings(&self) -> Option<String> {
         (self.cut_short > 0).then(|| {
             format!(
-                "{} times a step did not end for {} MB of operations and was cut there; mark steps (ctx.mark_step())",
+                "{} times a step did not end for {} MB of operations and was cut there",
                 self.cut_short,
                 self.step_bytes_most >> 20
             )
@@ -170,15 +183,23 @@ impl Stepper {
     }
 
     /// Closes steps at the marks up to `until`.
-    fn close_at_marks(&mut self, until: i64, marks: &[i64]) {
+    fn close_at_marks(&mut self, until: i64, marks: &[StepMark]) {
         while let Method::Marks { next } = &mut self.method
-            && let Some(&mark) = marks.get(*next)
-            && mark <= until
+            && let Some(&StepMark { at, begins }) = marks.get(*next)
+            && at <= until
         {
             *next += 1;
-            // Before the first operation there is nothing to measure from.
-            if self.began.is_some_and(|began| began < mark) {
-                self.close(Some(mark), Cut::Whole);
+            if begins {
+                self.current.clear();
+                self.current_bytes = 0;
+                self.batch = 0;
+                self.began = Some(at);
+                self.first = false;
+                self.outside = false;
+            } else if !self.outside && self.began.is_some_and(|began| began < at) {
+                // Before the first operation there is nothing to measure from.
+                self.close(Some(at), Cut::Whole);
+                self.outside = marks[0].begins;
             }
         }
     }

@@ -121,6 +121,7 @@ impl Job {
             cycle_time_ms: self.says_settings.then_some(self.cycle_us / 1e3),
             backend: None,
             shaped: false,
+            incomplete: false,
             dropped_cycles: 0,
             bytes: 0,
             events: 0,

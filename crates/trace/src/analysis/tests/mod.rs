@@ -2,6 +2,7 @@
 
 mod advised;
 mod compared;
+mod gate;
 mod job;
 mod odd;
 

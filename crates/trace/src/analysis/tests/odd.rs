@@ -5,7 +5,9 @@ use smallvec::SmallVec;
 
 use super::job::Job;
 use crate::analysis::{Collector, analyze};
-use crate::{Activity, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, Source, Span, Tick, Visitor};
+use crate::{
+    Activity, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, Source, Span, Tick, Visitor, Work,
+};
 use ronde_job::Dtype;
 
 fn source(format: Format) -> Source {
@@ -135,7 +137,8 @@ fn a_job_that_tunes_is_not_told_to_tune() {
     let report = analyze(vec![collector.finish(source(Format::Ronde))]).unwrap();
     let sentence = &report.advice[0].sentence;
     assert!(
-        sentence.contains("while settings changed") && report.advice[0].variable.is_none(),
+        sentence.contains("the settings changed during the recorded steps")
+            && report.advice[0].variable.is_none(),
         "{sentence}"
     );
 }
@@ -374,7 +377,7 @@ proptest! {
             collector.mark(Mark { kind: MarkKind::Step, at });
             collector.mark(Mark { kind: MarkKind::Cycle, at });
         }
-        compute.iter().for_each(|&(began, ended)| collector.compute(Span { began, ended }));
+        compute.iter().for_each(|&(began, ended)| collector.compute(Span { began, ended }, Work::Kernel));
         let record = collector.finish(Source { cycle_time_ms, ..source(format) });
         let report = analyze(vec![record]).unwrap();
         for step in &report.steps {
